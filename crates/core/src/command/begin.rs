@@ -1,0 +1,55 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::primitive::{begin, held};
+use crate::task::{Fence, Lifecycle, Task};
+use crate::world::World;
+
+/// Begins the attempt of a leased task. Beginning it twice under one lease is beginning it once.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub fence: Fence,
+}
+
+impl Begin {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        let now = world.now();
+        let (task, mut lease) = held(world, &self.fence)?;
+        if let Some(run) = lease.run {
+            return Ok(Outcome::Begun(run));
+        }
+        let mut task = Task::clone(&task);
+        let run = begin(&mut task, &mut lease, now)?;
+        let change = Change::Begun { epoch: task.epoch, attempt: run.attempt };
+        world.emit(Event::of_task(&task, now, change));
+        task.lifecycle = Lifecycle::Active(lease);
+        task.due_at = task.next_due();
+        world.put::<Task>(task);
+        Ok(Outcome::Begun(run))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_task;
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found |
+            waiting   |         | waiting e0 a0   | ! stale          |
+            delayed   |         | delayed e0 a0   | ! stale          |
+            claimed   |         | active e1 a1    | attempt 1        | begun
+            claimed   | epoch=2 | claimed e1 a0   | ! stale          |
+            active    |         | active e1 a1    | attempt 1        |
+            lapsed    |         | active e1 a1    | ! lease_expired  |
+            completed |         | completed e1 a1 | ! ended          |
+            failed    |         | failed e1 a1    | ! ended          |
+            cancelled |         | cancelled e1 a1 | ! ended          |
+            expired   |         | expired e1 a1   | ! ended          |
+            ",
+            |args| Begin { fence: args.fence() },
+        );
+    }
+}

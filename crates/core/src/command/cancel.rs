@@ -1,0 +1,64 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::{leave, place, task};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Task, TaskKey};
+use crate::world::World;
+
+/// Cancels a task by an operator, wherever it stands. Its holder's writes are refused from then on.
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    pub task: TaskKey,
+    pub reason: String,
+}
+
+impl Cancel {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::REASON.check_prose(&self.reason)?;
+        let now = world.now();
+        let known = task(world, &self.task)?;
+        match &known.lifecycle {
+            Lifecycle::Cancelled { .. } => return Ok(Outcome::Cancelled),
+            other if other.ended_at().is_some() => {
+                return Err(Rejection::Ended { state: other.public() }.into());
+            }
+            _ => {}
+        }
+        leave(world, &known)?;
+        let reason = self.reason.clone();
+        world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
+        let lifecycle = Lifecycle::Cancelled { at: now, reason };
+        place(world, Task { lifecycle, ..(*known).clone() })?;
+        Ok(Outcome::Cancelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_task, key};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |      | absent          | ! task_not_found |
+            waiting   |      | cancelled e0 a0 | cancelled        | cancelled
+            waiting   | long | waiting e0 a0   | ! invalid        |
+            delayed   |      | cancelled e0 a0 | cancelled        | cancelled
+            claimed   |      | cancelled e1 a0 | cancelled        | cancelled
+            active    |      | cancelled e1 a1 | cancelled        | cancelled
+            lapsed    |      | cancelled e1 a1 | cancelled        | cancelled
+            completed |      | completed e1 a1 | ! ended          |
+            failed    |      | failed e1 a1    | ! ended          |
+            cancelled |      | cancelled e1 a1 | cancelled        |
+            expired   |      | expired e1 a1   | ! ended          |
+            ",
+            |args| {
+                let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };
+                Cancel { task: key("t"), reason }
+            },
+        );
+    }
+}

@@ -1,0 +1,56 @@
+use crate::command::Transition;
+use crate::digest::Digester;
+use crate::event::Change;
+use crate::limits;
+use crate::primitive::settle;
+use crate::task::{Fence, Lifecycle, Settled};
+use crate::world::World;
+
+/// Cancels a task by whoever holds it.
+#[derive(Clone, Debug)]
+pub struct CancelHeld {
+    pub fence: Fence,
+    pub reason: String,
+}
+
+impl CancelHeld {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::REASON.check_prose(&self.reason)?;
+        let digest = Digester::new("cancel").part(self.reason.as_bytes()).finish();
+        settle(world, &self.fence, digest, |_, task, now| {
+            let reason = self.reason.clone();
+            task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
+            (Settled::Cancelled, Change::Cancelled { reason })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_task;
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found    |
+            waiting   |         | waiting e0 a0   | ! stale             |
+            delayed   |         | delayed e0 a0   | ! stale             |
+            claimed   |         | cancelled e1 a0 | cancelled           | cancelled
+            active    |         | cancelled e1 a1 | cancelled           | cancelled
+            active    | epoch=2 | active e1 a1    | ! stale             |
+            active    | long    | active e1 a1    | ! invalid           |
+            lapsed    |         | active e1 a1    | ! lease_expired     |
+            completed |         | completed e1 a1 | ! settled_otherwise |
+            failed    |         | failed e1 a1    | ! settled_otherwise |
+            cancelled |         | cancelled e1 a1 | ! ended             |
+            expired   |         | expired e1 a1   | ! ended             |
+            ",
+            |args| {
+                let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };
+                CancelHeld { fence: args.fence(), reason }
+            },
+        );
+    }
+}

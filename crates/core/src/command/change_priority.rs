@@ -1,0 +1,58 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::task;
+use crate::rejection::Rejection;
+use crate::task::{Task, TaskKey};
+use crate::world::World;
+
+/// Moves a task forward or back in its lane. It counts from the next claim on.
+#[derive(Clone, Debug)]
+pub struct ChangePriority {
+    pub task: TaskKey,
+    pub priority: i32,
+}
+
+impl ChangePriority {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::PRIORITY.check(self.priority)?;
+        let known = task(world, &self.task)?;
+        if known.lifecycle.ended_at().is_some() {
+            return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
+        }
+        if known.priority != self.priority {
+            let priority = self.priority;
+            let change = Change::PriorityChanged { priority };
+            world.emit(Event::of_task(&known, world.now(), change));
+            world.put::<Task>(Task { priority, ..(*known).clone() });
+        }
+        Ok(Outcome::PriorityChanged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_task, key};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |            | absent          | ! task_not_found |
+            waiting   |            | waiting e0 a0   | changed          | priority_changed
+            waiting   | to=0       | waiting e0 a0   | changed          |
+            waiting   | to=2000000 | waiting e0 a0   | ! invalid        |
+            delayed   |            | delayed e0 a0   | changed          | priority_changed
+            claimed   |            | claimed e1 a0   | changed          | priority_changed
+            active    |            | active e1 a1    | changed          | priority_changed
+            lapsed    |            | active e1 a1    | changed          | priority_changed
+            completed |            | completed e1 a1 | ! ended          |
+            failed    |            | failed e1 a1    | ! ended          |
+            cancelled |            | cancelled e1 a1 | ! ended          |
+            expired   |            | expired e1 a1   | ! ended          |
+            ",
+            |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
+        );
+    }
+}

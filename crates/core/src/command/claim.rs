@@ -1,0 +1,335 @@
+use std::sync::Arc;
+
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::limits;
+use crate::name::{LaneName, Tenant, WorkerId};
+use crate::primitive::begin;
+use crate::queue::Queue;
+use crate::rejection::Rejection;
+use crate::task::{Lease, Lifecycle, Offer, Route, Task};
+use crate::world::{Halt, World};
+
+/// How many lanes a claim looks at together before it goes on to the next ones.
+const LANES_AT_ONCE: usize = 4;
+
+/// Leases the next tasks of some lanes to a worker.
+///
+/// Within a lane the order is priority, then the time since when it is ready, then the id. Lanes
+/// take turns: `turn` says which one is looked at first.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub tenant: Tenant,
+    pub lanes: Vec<LaneName>,
+    pub worker: WorkerId,
+    pub offer: Offer,
+    pub lease_ms: u64,
+    pub limit: u32,
+    /// Begin the attempt in the same commit, as ordinary workers do.
+    pub begin: bool,
+    pub turn: u32,
+}
+
+impl Claim {
+    /// One task of the default lane, for thirty seconds.
+    pub fn new(worker: impl Into<WorkerId>) -> Self {
+        Self {
+            tenant: Tenant::default(),
+            lanes: vec![LaneName::default()],
+            worker: worker.into(),
+            offer: Offer::default(),
+            lease_ms: 30_000,
+            limit: 1,
+            begin: true,
+            turn: 0,
+        }
+    }
+
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.check()?;
+        let mut lanes = self.lanes.clone();
+        lanes.rotate_left(self.turn as usize % self.lanes.len());
+        let mut claimed = Vec::new();
+        for lanes in lanes.chunks(LANES_AT_ONCE) {
+            let missing = self.limit as usize - claimed.len();
+            for lane in lanes {
+                self.prefetch(world, lane, missing);
+            }
+            for lane in lanes {
+                self.claim_from(world, lane, &mut claimed)?;
+            }
+            if claimed.len() == self.limit as usize {
+                break;
+            }
+        }
+        Ok(Outcome::Claimed(claimed))
+    }
+
+    fn check(&self) -> Result<(), Rejection> {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::CLAIM_LANES.check(self.lanes.len())?;
+        for lane in &self.lanes {
+            limits::LANE.check(lane.as_str())?;
+        }
+        limits::WORKER.check(self.worker.as_str())?;
+        limits::LEASE_MS.check(self.lease_ms)?;
+        limits::CLAIM.check(self.limit)?;
+        self.offer.check()
+    }
+
+    /// Asks for everything that the lane probably needs, so that one load is enough.
+    fn prefetch(&self, world: &mut World, lane: &LaneName, wanted: usize) {
+        world.prefetch(Lane::key_of(&self.tenant, lane));
+        let directory = Queue::of_lane(&self.tenant, lane);
+        world.prefetch_directory(&directory);
+        for route in world.guess_routes(&self.tenant, lane) {
+            if self.offer.meets(&route) {
+                world.prefetch_scan(&Task::ready_in(&self.tenant, lane, &route), wanted);
+            }
+        }
+    }
+
+    fn claim_from(
+        &self,
+        world: &mut World,
+        name: &LaneName,
+        claimed: &mut Vec<Arc<Task>>,
+    ) -> Result<(), Halt> {
+        let Some(lane) = world.get::<Lane>(&Lane::key_of(&self.tenant, name))? else {
+            return Ok(());
+        };
+        let wanted = lane.allowance(self.limit as usize - claimed.len());
+        if wanted == 0 {
+            return Ok(());
+        }
+        let routes = self.routes(world, name)?;
+        for route in &routes {
+            world.prefetch_scan(&Task::ready_in(&self.tenant, name, route), wanted);
+        }
+        let mut heads = Vec::new();
+        for route in &routes {
+            heads.extend(world.scan::<Task>(&Task::ready_in(&self.tenant, name, route), wanted)?);
+        }
+        heads.sort_by_key(|task| (task.rank(), task.ready_at(), task.id.clone()));
+        heads.truncate(wanted);
+        for task in &heads {
+            world.pick(task.task_key().row_key());
+        }
+        self.count(world, &lane, heads.len());
+        for task in heads {
+            claimed.push(self.lease(world, (*task).clone(), lane.gate.is_some()));
+        }
+        Ok(())
+    }
+
+    /// The routes listed for a lane that this worker can serve.
+    fn routes(&self, world: &mut World, lane: &LaneName) -> Result<Vec<Route>, Halt> {
+        let directory = Queue::of_lane(&self.tenant, lane);
+        let listed = world.scan_directory(&directory)?;
+        let routes: Vec<Route> = listed.iter().map(|queue| queue.route.clone()).collect();
+        world.remember_routes(&self.tenant, lane, routes.clone());
+        Ok(routes.into_iter().filter(|route| self.offer.meets(route)).collect())
+    }
+
+    fn count(&self, world: &mut World, lane: &Lane, leased: usize) {
+        if leased == 0 {
+            return;
+        }
+        if let Some(mut gate) = lane.gate {
+            gate.running += u32::try_from(leased).expect("a claim is limited");
+            world.put::<Lane>(Lane { gate: Some(gate), ..lane.clone() });
+        }
+    }
+
+    fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
+        let now = world.now();
+        task.epoch += 1;
+        let expires_at = now.plus_ms(self.lease_ms);
+        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };
+        let (epoch, worker) = (task.epoch, self.worker.clone());
+        world.emit(Event::of_task(&task, now, Change::Claimed { epoch, worker }));
+        if self.begin {
+            let run = begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
+            let change = Change::Begun { epoch, attempt: run.attempt };
+            world.emit(Event::of_task(&task, now, change));
+        }
+        task.lifecycle = Lifecycle::Active(lease);
+        task.due_at = task.next_due();
+        let task = Arc::new(task);
+        world.put::<Task>(task.clone());
+        task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::command::{Complete, Create, LimitLane, NewTask, Start, Sweep};
+    use crate::task::TagFilter;
+    use crate::testing::{Stage, check_lane, check_task, claim, fence, lane, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | claimed 0 |
+            waiting   |         | active e1 a1    | claimed 1 | claimed begun
+            waiting   | nobegin | claimed e1 a0   | claimed 1 | claimed
+            delayed   |         | delayed e0 a0   | claimed 0 |
+            claimed   |         | claimed e1 a0   | claimed 0 |
+            active    |         | active e1 a1    | claimed 0 |
+            lapsed    |         | active e1 a1    | claimed 0 |
+            completed |         | completed e1 a1 | claimed 0 |
+            failed    |         | failed e1 a1    | claimed 0 |
+            cancelled |         | cancelled e1 a1 | claimed 0 |
+            expired   |         | expired e1 a1   | claimed 0 |
+            ",
+            |args| Claim { begin: !args.has("nobegin"), ..claim() },
+        );
+    }
+
+    #[test]
+    fn lanes() {
+        check_lane(
+            "
+            absent   | | absent      | claimed 0 |
+            active   | | active      | claimed 1 | claimed begun
+            paused   | | paused      | claimed 0 |
+            draining | | draining    | claimed 1 | claimed begun
+            disabled | | disabled    | claimed 0 |
+            limited  | | active 1/1  | claimed 1 | claimed begun
+            ",
+            |_| claim(),
+        );
+    }
+
+    fn ids(outcome: Outcome) -> Vec<String> {
+        let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
+        tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    #[test]
+    fn the_order_is_priority_then_time_then_id() {
+        let mut stage = Stage::new();
+        for (id, priority) in [("c", 0), ("a", 0), ("low", -5), ("high", 7)] {
+            stage.must(Create::one(NewTask { priority, ..new_task(id) }));
+        }
+        stage.later(1);
+        stage.must(Create::one(new_task("0-but-later")));
+        let order = ids(stage.must(Claim { limit: 10, ..claim() }));
+        assert_eq!(order, ["high", "a", "c", "0-but-later", "low"]);
+    }
+
+    #[test]
+    fn the_order_holds_across_routes() {
+        let mut stage = Stage::new();
+        for (id, tag, priority) in
+            [("a", None, 1), ("b", Some("x"), 3), ("c", None, 2), ("d", Some("y"), 9)]
+        {
+            let tag = tag.map(String::from);
+            stage.must(Create::one(NewTask { tag, priority, ..new_task(id) }));
+        }
+        let tags = TagFilter::UntaggedAnd(BTreeSet::from(["x".to_owned()]));
+        let offer = Offer { tags, ..Offer::default() };
+        let order = ids(stage.must(Claim { limit: 10, offer, ..claim() }));
+        assert_eq!(order, ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn a_task_that_demands_more_does_not_stand_in_the_way() {
+        let mut stage = Stage::new();
+        let gpu = BTreeSet::from(["gpu".to_owned()]);
+        let demanding = NewTask { capabilities: gpu.clone(), priority: 9, ..new_task("gpu") };
+        stage.must(Create::one(demanding));
+        stage.must(Create::one(new_task("plain")));
+        assert_eq!(ids(stage.must(Claim { limit: 5, ..claim() })), ["plain"]);
+        let offer = Offer { capabilities: gpu, ..Offer::default() };
+        assert_eq!(ids(stage.must(Claim { offer, ..claim() })), ["gpu"]);
+    }
+
+    #[test]
+    fn lanes_take_turns() {
+        let mut stage = Stage::new();
+        let names: Vec<String> = (0..10).map(|n| format!("lane{n}")).collect();
+        for name in &names {
+            for n in 0..3 {
+                let new = new_task(&format!("{name}-{n}"));
+                stage.must(Create::one(NewTask { lane: name.as_str().into(), ..new }));
+            }
+        }
+        let lanes: Vec<LaneName> = names.iter().map(|name| name.as_str().into()).collect();
+        for turn in [0, 3, 9, 10] {
+            let order = ids(stage.must(Claim { lanes: lanes.clone(), turn, ..claim() }));
+            assert!(order[0].starts_with(&names[turn as usize % 10]), "{turn}: {order:?}");
+        }
+        let rest = ids(stage.must(Claim { lanes, limit: 100, ..claim() }));
+        assert_eq!(rest.len(), 26);
+    }
+
+    #[test]
+    fn a_delayed_task_is_claimable_once_its_time_has_come() {
+        let mut stage = Stage::new();
+        let start = Start::After { ms: 1_500 };
+        stage.must(Create::one(NewTask { start, ..new_task("t") }));
+        stage.later(1_499);
+        stage.must(Sweep::default());
+        assert!(ids(stage.must(claim())).is_empty());
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(claim())), ["t"]);
+    }
+
+    #[test]
+    fn a_gate_admits_so_many_at_once() {
+        let mut stage = Stage::new();
+        for n in 0..5 {
+            stage.must(Create::one(new_task(&format!("{n}"))));
+        }
+        let tenant = Tenant::default();
+        stage.must(LimitLane { tenant, lane: lane(), limit: Some(2) });
+        assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["0", "1"]);
+        assert!(ids(stage.must(claim())).is_empty());
+        let done = crate::task::Fence { task: crate::testing::key("0"), epoch: 1 };
+        stage.must(Complete { fence: done, result: None });
+        assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["2"]);
+        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
+    }
+
+    #[test]
+    fn bad_input_is_refused_by_name() {
+        let many: BTreeSet<String> = (0..300).map(|n| n.to_string()).collect();
+        for (named, claim) in [
+            ("tenant", Claim { tenant: "".into(), ..claim() }),
+            ("lanes", Claim { lanes: vec![], ..claim() }),
+            ("lane", Claim { lanes: vec!["".into()], ..claim() }),
+            ("worker", Claim { worker: "a\0".into(), ..claim() }),
+            ("lease_ms", Claim { lease_ms: 0, ..claim() }),
+            ("lease_ms", Claim { lease_ms: u64::MAX, ..claim() }),
+            ("limit", Claim { limit: 0, ..claim() }),
+            ("limit", Claim { limit: 1_001, ..claim() }),
+            (
+                "capabilities",
+                Claim { offer: Offer { capabilities: many, ..Offer::default() }, ..claim() },
+            ),
+        ] {
+            let mut stage = Stage::with_task("waiting");
+            let before = stage.shelf.clone();
+            match stage.run(claim) {
+                Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
+                other => panic!("{named}: {other:?}"),
+            }
+            assert_eq!(before, stage.shelf);
+        }
+    }
+
+    #[test]
+    fn a_recovered_task_has_the_next_epoch() {
+        let mut stage = Stage::with_task("lapsed");
+        stage.must(Sweep::default());
+        let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
+        assert_eq!(tasks[0].fence(), fence(2));
+    }
+}

@@ -1,0 +1,84 @@
+use crate::command::Transition;
+use crate::digest::Digester;
+use crate::event::Change;
+use crate::payload::{Payload, Slot};
+use crate::primitive::settle;
+use crate::task::{Fence, Lifecycle, Settled};
+use crate::world::World;
+
+/// Ends a task with success.
+#[derive(Clone, Debug)]
+pub struct Complete {
+    pub fence: Fence,
+    pub result: Option<Payload>,
+}
+
+impl Complete {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        if let Some(result) = &self.result {
+            result.check()?;
+        }
+        let digest = Payload::digest(self.result.as_ref(), Digester::new("complete")).finish();
+        settle(world, &self.fence, digest, |world, task, now| {
+            task.lifecycle = Lifecycle::Completed { at: now };
+            if let Some(result) = &self.result {
+                task.results.push(task.generation);
+                world.attach(task.payload_key(task.generation, Slot::Result), result.clone());
+            }
+            (Settled::Completed, Change::Completed { epoch: task.epoch })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rejection::Rejection;
+    use crate::testing::{Stage, check_task, fence};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |             | absent          | ! task_not_found    |
+            waiting   |             | waiting e0 a0   | ! stale             |
+            delayed   |             | delayed e0 a0   | ! stale             |
+            claimed   |             | completed e1 a0 | completed           | completed
+            active    |             | completed e1 a1 | completed           | completed
+            active    | epoch=2     | active e1 a1    | ! stale             |
+            active    | epoch=0     | active e1 a1    | ! stale             |
+            lapsed    |             | active e1 a1    | ! lease_expired     |
+            lapsed    | policy=late | completed e1 a1 | completed           | completed
+            completed |             | completed e1 a1 | completed           |
+            completed | result=x    | completed e1 a1 | ! settled_otherwise |
+            completed | epoch=2     | completed e1 a1 | ! stale             |
+            failed    |             | failed e1 a1    | ! settled_otherwise |
+            cancelled |             | cancelled e1 a1 | ! ended             |
+            expired   |             | expired e1 a1   | ! ended             |
+            ",
+            |args| {
+                let result = args.has("result").then(|| Payload::json(args.text("result", "")));
+                Complete { fence: args.fence(), result }
+            },
+        );
+    }
+
+    #[test]
+    fn the_first_result_stays() {
+        let mut stage = Stage::with_task("active");
+        let complete = |text| Complete { fence: fence(1), result: Some(Payload::json(text)) };
+        stage.must(complete("1"));
+        stage.must(complete("1"));
+        assert_eq!(stage.run(complete("2")), Err(Rejection::SettledOtherwise));
+        let key = stage.task("t").unwrap().result_key().unwrap();
+        assert_eq!(stage.shelf.payload(&key), Some(&Payload::json("1")));
+    }
+
+    #[test]
+    fn a_result_has_its_limit() {
+        let mut stage = Stage::with_task("active");
+        let result = Some(Payload::new("a/b", vec![0; 4 * 1_024 * 1_024 + 1]));
+        let refused = stage.run(Complete { fence: fence(1), result });
+        assert_eq!(refused.unwrap_err().code(), "invalid");
+    }
+}

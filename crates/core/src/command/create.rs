@@ -1,0 +1,458 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::admission::Admission;
+use crate::command::{Created, Outcome, Transition};
+use crate::digest::{Digest, Digester};
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::limits;
+use crate::name::{Kind, LaneName, TaskId, Tenant};
+use crate::payload::{Payload, Slot};
+use crate::primitive::{Reservation, Reserved, place, reserve};
+use crate::queue::Queue;
+use crate::rejection::{Problem, Rejection};
+use crate::task::{Lifecycle, Policy, Route, Task, TaskKey};
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+/// Where the keys of tasks are kept apart from other keys.
+const SCOPE: &str = "task";
+
+/// Creates tasks: all of them, or none.
+#[derive(Clone, Debug)]
+pub struct Create {
+    pub tenant: Tenant,
+    pub tasks: Vec<NewTask>,
+}
+
+/// A task to be.
+#[derive(Clone, Debug)]
+pub struct NewTask {
+    pub id: TaskId,
+    pub kind: Kind,
+    pub lane: LaneName,
+    pub payload: Option<Payload>,
+    pub priority: i32,
+    pub start: Start,
+    /// How long from its creation until it expires, wherever it stands.
+    pub deadline_ms: Option<u64>,
+    pub labels: BTreeMap<String, String>,
+    pub capabilities: BTreeSet<String>,
+    pub tag: Option<String>,
+    pub policy: Policy,
+    pub idempotency: Option<Idempotency>,
+}
+
+/// When a task may first run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    #[default]
+    Now,
+    After {
+        ms: u64,
+    },
+    At {
+        at: Timestamp,
+    },
+}
+
+/// A key under which a request takes effect once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    pub key: String,
+    pub window_ms: u64,
+}
+
+impl Create {
+    pub fn one(task: NewTask) -> Self {
+        Self { tenant: Tenant::default(), tasks: vec![task] }
+    }
+
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.check(world.now())?;
+        for task in &self.tasks {
+            self.prefetch(world, task);
+        }
+        let mut answers = Vec::with_capacity(self.tasks.len());
+        for task in &self.tasks {
+            answers.push(self.create(world, task)?);
+        }
+        Ok(Outcome::Created(answers))
+    }
+
+    fn check(&self, now: Timestamp) -> Result<(), Rejection> {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::BULK.check(self.tasks.len())?;
+        let mut ids = BTreeSet::new();
+        for task in &self.tasks {
+            task.check(now)?;
+            if !ids.insert(&task.id) {
+                let field = limits::TASK_ID.field;
+                return Err(Rejection::Invalid { field, problem: Problem::Repeated });
+            }
+        }
+        Ok(())
+    }
+
+    fn prefetch(&self, world: &mut World, new: &NewTask) {
+        world.prefetch(TaskKey::new(&self.tenant, &new.id).row_key());
+        world.prefetch(Lane::key_of(&self.tenant, &new.lane));
+        world.prefetch(Queue::key_of(&self.tenant, &new.lane, &new.route()));
+        if let Some(idempotency) = &new.idempotency {
+            world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
+        }
+    }
+
+    fn create(&self, world: &mut World, new: &NewTask) -> Result<Created, Halt> {
+        let fingerprint = new.fingerprint();
+        if let Some(idempotency) = &new.idempotency {
+            let wish = Reservation {
+                tenant: &self.tenant,
+                scope: SCOPE,
+                key: &idempotency.key,
+                fingerprint,
+                window_ms: idempotency.window_ms,
+                task: &new.id,
+            };
+            if let Reserved::Before(id) = reserve(world, &wish)? {
+                return Ok(Created { id, duplicate: true });
+            }
+        }
+        if let Some(known) = world.get::<Task>(&TaskKey::new(&self.tenant, &new.id).row_key())? {
+            if known.fingerprint != fingerprint {
+                return Err(Rejection::Conflict.into());
+            }
+            return Ok(Created { id: new.id.clone(), duplicate: true });
+        }
+        self.open_lane(world, new)?;
+        let task = new.to_task(&self.tenant, fingerprint, world.now());
+        if let Some(payload) = &new.payload {
+            world.attach(task.payload_key(0, Slot::Input), payload.clone());
+        }
+        world.emit(Event::of_task(&task, world.now(), Change::Created));
+        place(world, task)?;
+        Ok(Created { id: new.id.clone(), duplicate: false })
+    }
+
+    /// A lane comes to be with its first task; a closed one and a crowded one take no more.
+    fn open_lane(&self, world: &mut World, new: &NewTask) -> Result<(), Halt> {
+        let Some(lane) = world.get::<Lane>(&Lane::key_of(&self.tenant, &new.lane))? else {
+            world.put::<Lane>(Lane::new(&self.tenant, &new.lane));
+            return Ok(());
+        };
+        if !lane.state.takes_tasks() {
+            return Err(Rejection::LaneClosed { lane: new.lane.clone() }.into());
+        }
+        if lane.queues >= limits::ROUTES_PER_LANE {
+            let listed = Queue::key_of(&self.tenant, &new.lane, &new.route());
+            if world.get::<Queue>(&listed)?.is_none() {
+                return Err(Rejection::TooManyRoutes { lane: new.lane.clone() }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NewTask {
+    pub fn new(id: impl Into<TaskId>, kind: impl Into<Kind>) -> Self {
+        Self {
+            id: id.into(),
+            kind: kind.into(),
+            lane: LaneName::default(),
+            payload: None,
+            priority: 0,
+            start: Start::Now,
+            deadline_ms: None,
+            labels: BTreeMap::new(),
+            capabilities: BTreeSet::new(),
+            tag: None,
+            policy: Policy::default(),
+            idempotency: None,
+        }
+    }
+
+    pub fn route(&self) -> Route {
+        Route::new(&self.capabilities, self.tag.as_deref())
+    }
+
+    fn check(&self, now: Timestamp) -> Result<(), Rejection> {
+        limits::TASK_ID.check(self.id.as_str())?;
+        limits::KIND.check(self.kind.as_str())?;
+        limits::LANE.check(self.lane.as_str())?;
+        limits::PRIORITY.check(self.priority)?;
+        limits::check_labels(&self.labels)?;
+        Route::check(&self.capabilities, self.tag.as_deref())?;
+        self.policy.check()?;
+        match self.start {
+            Start::Now => {}
+            Start::After { ms } => limits::DELAY_MS.check(ms)?,
+            Start::At { at } => limits::DELAY_MS.check(now.ms_until(at))?,
+        }
+        if let Some(deadline_ms) = self.deadline_ms {
+            limits::DEADLINE_MS.check(deadline_ms)?;
+        }
+        if let Some(payload) = &self.payload {
+            payload.check()?;
+        }
+        if let Some(idempotency) = &self.idempotency {
+            limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
+            limits::WINDOW_MS.check(idempotency.window_ms)?;
+        }
+        Ok(())
+    }
+
+    /// What makes two requests the same: everything but the id and the key.
+    fn fingerprint(&self) -> Digest {
+        let digester = Digester::new("create")
+            .part(self.kind.as_str().as_bytes())
+            .part(self.lane.as_str().as_bytes())
+            .part(self.route().as_str().as_bytes())
+            .number(i64::from(self.priority))
+            .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
+        Payload::digest(self.payload.as_ref(), digester).finish()
+    }
+
+    fn to_task(&self, tenant: &Tenant, fingerprint: Digest, now: Timestamp) -> Task {
+        let start_at = match self.start {
+            Start::Now => now,
+            Start::After { ms } => now.plus_ms(ms),
+            Start::At { at } => at,
+        };
+        Task {
+            tenant: tenant.clone(),
+            id: self.id.clone(),
+            kind: self.kind.clone(),
+            lane: self.lane.clone(),
+            route: self.route(),
+            priority: self.priority,
+            labels: self.labels.clone(),
+            created_at: now,
+            started_at: now,
+            fingerprint,
+            policy: self.policy.clone(),
+            deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)),
+            generation: 0,
+            epoch: 0,
+            attempts: 0,
+            reclaims: 0,
+            lifecycle: Lifecycle::resting(start_at, None, now),
+            due_at: None,
+            last_settle: None,
+            has_input: self.payload.is_some(),
+            results: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, SetLaneState, Sweep};
+    use crate::lane::LaneState;
+    use crate::testing::{Stage, check_task, claim, key, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |             | waiting e0 a0   | created    | created
+            absent    | after=5000  | delayed e0 a0   | created    | created
+            absent    | at=1005000  | delayed e0 a0   | created    | created
+            absent    | at=999000   | waiting e0 a0   | created    | created
+            waiting   |             | waiting e0 a0   | duplicate  |
+            waiting   | priority=1  | waiting e0 a0   | ! conflict |
+            delayed   | after=10000 | delayed e0 a0   | duplicate  |
+            delayed   |             | delayed e0 a0   | ! conflict |
+            claimed   |             | claimed e1 a0   | duplicate  |
+            active    |             | active e1 a1    | duplicate  |
+            lapsed    |             | active e1 a1    | duplicate  |
+            completed |             | completed e1 a1 | duplicate  |
+            failed    |             | failed e1 a1    | duplicate  |
+            cancelled |             | cancelled e1 a1 | duplicate  |
+            expired   | deadline=1000 | expired e1 a1 | duplicate  |
+            expired   |             | expired e1 a1   | ! conflict |
+            ",
+            |args| {
+                let mut new = new_task("t");
+                new.priority = args.number("priority", 0);
+                if args.has("after") {
+                    new.start = Start::After { ms: args.number("after", 0) };
+                }
+                if args.has("at") {
+                    new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
+                }
+                if args.has("deadline") {
+                    new.deadline_ms = Some(args.number("deadline", 0));
+                }
+                Create::one(new)
+            },
+        );
+    }
+
+    fn keyed(id: &str, key: &str) -> NewTask {
+        let idempotency = Some(Idempotency { key: key.into(), window_ms: 60_000 });
+        NewTask { idempotency, ..new_task(id) }
+    }
+
+    fn created(id: &str, duplicate: bool) -> Result<Outcome, Rejection> {
+        Ok(Outcome::Created(vec![Created { id: id.into(), duplicate }]))
+    }
+
+    #[test]
+    fn a_key_takes_effect_once_within_its_window() {
+        let mut stage = Stage::new();
+        assert_eq!(stage.run(Create::one(keyed("a", "k1"))), created("a", false));
+        assert_eq!(stage.run(Create::one(keyed("b", "k1"))), created("a", true));
+        assert_eq!(stage.task("b"), None);
+        let other = NewTask { priority: 1, ..keyed("b", "k1") };
+        assert_eq!(stage.run(Create::one(other)), Err(Rejection::Conflict));
+        stage.later(59_999);
+        assert_eq!(stage.run(Create::one(keyed("b", "k1"))), created("a", true));
+        stage.later(1);
+        assert_eq!(stage.run(Create::one(keyed("b", "k1"))), created("b", false));
+    }
+
+    #[test]
+    fn a_swept_key_is_as_if_it_had_never_been() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(keyed("a", "k1")));
+        stage.later(60_000);
+        stage.must(Sweep::default());
+        let left = Admission::key_of(&Tenant::default(), SCOPE, "k1");
+        assert_eq!(stage.record::<Admission>(&left), None);
+        assert_eq!(stage.run(Create::one(keyed("b", "k1"))), created("b", false));
+    }
+
+    #[test]
+    fn a_bulk_is_all_or_nothing() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(new_task("b")));
+        let clash = NewTask { priority: 9, ..new_task("b") };
+        let bulk = Create { tenant: Tenant::default(), tasks: vec![new_task("a"), clash] };
+        assert_eq!(stage.run(bulk), Err(Rejection::Conflict));
+        assert_eq!(stage.task("a"), None);
+        let bulk = Create { tenant: Tenant::default(), tasks: vec![new_task("a"), new_task("b")] };
+        let Outcome::Created(answers) = stage.must(bulk) else { panic!() };
+        assert_eq!(answers.iter().map(|a| a.duplicate).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn an_id_is_named_once_in_a_bulk() {
+        let mut stage = Stage::new();
+        let bulk = Create { tenant: Tenant::default(), tasks: vec![new_task("a"), new_task("a")] };
+        let repeated = Rejection::Invalid { field: "id", problem: Problem::Repeated };
+        assert_eq!(stage.run(bulk), Err(repeated));
+    }
+
+    #[test]
+    fn tenants_do_not_meet() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(new_task("a")));
+        let other = Create { tenant: "other".into(), tasks: vec![new_task("a")] };
+        assert_eq!(stage.run(other), created("a", false));
+        let Outcome::Claimed(tasks) = stage.must(Claim { limit: 10, ..claim() }) else { panic!() };
+        assert_eq!(tasks.len(), 1);
+    }
+
+    #[test]
+    fn what_a_closed_lane_says() {
+        for (state, taken) in [
+            (LaneState::Active, true),
+            (LaneState::Paused, true),
+            (LaneState::Draining, false),
+            (LaneState::Disabled, false),
+        ] {
+            let mut stage = Stage::with_lane("active");
+            let (tenant, lane) = (Tenant::default(), crate::testing::lane());
+            stage.must(SetLaneState { tenant, lane: lane.clone(), state });
+            let answer = stage.run(Create::one(new_task("u")));
+            if taken {
+                assert_eq!(answer, created("u", false));
+            } else {
+                assert_eq!(answer, Err(Rejection::LaneClosed { lane }));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_has_so_many_routes_and_no_more() {
+        let mut stage = Stage::new();
+        let tagged = |n: u32| NewTask { tag: Some(format!("tag{n}")), ..new_task(&n.to_string()) };
+        for n in 0..limits::ROUTES_PER_LANE {
+            stage.must(Create::one(tagged(n)));
+        }
+        let crowded = Rejection::TooManyRoutes { lane: crate::testing::lane() };
+        assert_eq!(stage.run(Create::one(tagged(999))), Err(crowded));
+        let known = NewTask { tag: Some("tag7".into()), ..new_task("again") };
+        assert_eq!(stage.run(Create::one(known)), created("again", false));
+    }
+
+    #[test]
+    fn bad_input_is_refused_by_name_and_changes_nothing() {
+        let labels = |name: &str| BTreeMap::from([(name.to_owned(), String::new())]);
+        let many = || (0..257).map(|n| n.to_string()).collect();
+        let payload = |bytes: usize| Some(Payload::new("a/b", vec![0; bytes]));
+        let base = || new_task("t");
+        let policy = |change: fn(&mut Policy)| {
+            let mut new = base();
+            change(&mut new.policy);
+            new
+        };
+        let rows = [
+            ("id", NewTask { id: "".into(), ..base() }),
+            ("id", NewTask { id: "x".repeat(256).into(), ..base() }),
+            ("kind", NewTask { kind: "a\0b".into(), ..base() }),
+            ("lane", NewTask { lane: "a\0b".into(), ..base() }),
+            ("priority", NewTask { priority: i32::MAX, ..base() }),
+            ("priority", NewTask { priority: i32::MIN, ..base() }),
+            ("payload in bytes", NewTask { payload: payload(4 * 1_024 * 1_024 + 1), ..base() }),
+            ("content_type", NewTask { payload: Some(Payload::new("", vec![])), ..base() }),
+            ("capabilities", NewTask { capabilities: many(), ..base() }),
+            ("capability", NewTask { capabilities: ["a b".to_owned()].into(), ..base() }),
+            ("tag", NewTask { tag: Some("a,b".into()), ..base() }),
+            ("label name", NewTask { labels: labels(""), ..base() }),
+            ("delay_ms", NewTask { start: Start::After { ms: u64::MAX }, ..base() }),
+            (
+                "delay_ms",
+                NewTask { start: Start::At { at: Timestamp::from_micros(i64::MAX) }, ..base() },
+            ),
+            ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
+            ("idempotency_key", NewTask { ..keyed("t", "") }),
+            ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
+            (
+                "backoff_ms",
+                policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(1, u64::MAX))),
+            ),
+            ("attempt_timeout_ms", policy(|p| p.attempt_timeout_ms = Some(0))),
+            ("max_reclaims", policy(|p| p.max_reclaims = u32::MAX)),
+            ("max_replays", policy(|p| p.max_replays = u32::MAX)),
+            ("retention_ms", policy(|p| p.retention_ms = u64::MAX)),
+        ];
+        for (named, new) in rows {
+            let mut stage = Stage::new();
+            match stage.run(Create::one(new)) {
+                Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
+                other => panic!("{named}: {other:?}"),
+            }
+            assert_eq!(stage.shelf, crate::shelf::Shelf::default(), "{named}");
+        }
+        let none = Create { tenant: Tenant::default(), tasks: vec![] };
+        assert_eq!(Stage::new().run(none).unwrap_err().code(), "invalid");
+        let foreign = Create { tenant: "".into(), tasks: vec![base()] };
+        assert_eq!(Stage::new().run(foreign).unwrap_err().code(), "invalid");
+    }
+
+    #[test]
+    fn the_payload_is_kept_beside_the_task() {
+        let mut stage = Stage::new();
+        let payload = Payload::json("{\"a\":1}");
+        stage.must(Create::one(NewTask { payload: Some(payload.clone()), ..new_task("t") }));
+        let input = stage.task("t").unwrap().input_key().unwrap();
+        assert_eq!(stage.shelf.payload(&input), Some(&payload));
+        assert_eq!(stage.task("t").unwrap().result_key(), None);
+        assert_eq!(stage.task("t").unwrap().task_key(), key("t"));
+    }
+}

@@ -1,0 +1,109 @@
+use crate::command::Transition;
+use crate::digest::Digester;
+use crate::limits;
+use crate::primitive::{fail, settle};
+use crate::task::{FailureClass, Fence, Retry};
+use crate::world::World;
+
+/// Ends an attempt with a failure: the task is tried again, or has failed for good.
+#[derive(Clone, Debug)]
+pub struct Fail {
+    pub fence: Fence,
+    pub class: FailureClass,
+    pub reason: String,
+    pub retry: Retry,
+}
+
+impl Fail {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::REASON.check_prose(&self.reason)?;
+        if let Retry::After { ms } = self.retry {
+            limits::BACKOFF_MS.check(ms)?;
+        }
+        let digest = Digester::new("fail").json(&(self.class, &self.reason, self.retry)).finish();
+        settle(world, &self.fence, digest, |_, task, now| {
+            fail(task, self.class, &self.reason, self.retry, now)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Sweep;
+    use crate::task::PublicState;
+    use crate::testing::{Args, Stage, check_task, claim, fence};
+
+    fn command(args: &Args) -> Fail {
+        let class = match args.text("class", "transient").as_str() {
+            "transient" => FailureClass::Transient,
+            "permanent" => FailureClass::Permanent,
+            other => panic!("{other}"),
+        };
+        let retry = match args.text("retry", "").as_str() {
+            "" => Retry::Policy,
+            "giveup" => Retry::GiveUp,
+            ms => Retry::After { ms: ms.parse().unwrap() },
+        };
+        Fail { fence: args.fence(), class, reason: args.text("reason", "no"), retry }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |                     | absent          | ! task_not_found    |
+            waiting   |                     | waiting e0 a0   | ! stale             |
+            delayed   |                     | delayed e0 a0   | ! stale             |
+            claimed   |                     | delayed e1 a0   | retry +60000        | retry_scheduled
+            active    |                     | delayed e1 a1   | retry +60000        | retry_scheduled
+            active    | retry=5000          | delayed e1 a1   | retry +5000         | retry_scheduled
+            active    | retry=0             | waiting e1 a1   | retry +0            | retry_scheduled
+            active    | retry=giveup        | failed e1 a1    | failed              | failed
+            active    | class=permanent     | failed e1 a1    | failed              | failed
+            active    | policy=none         | failed e1 a1    | failed              | failed
+            active    | epoch=2             | active e1 a1    | ! stale             |
+            active    | retry=99999999999   | active e1 a1    | ! invalid           |
+            lapsed    |                     | active e1 a1    | ! lease_expired     |
+            completed |                     | completed e1 a1 | ! settled_otherwise |
+            failed    | class=permanent     | failed e1 a1    | failed              |
+            failed    | class=permanent reason=x | failed e1 a1 | ! settled_otherwise |
+            failed    |                     | failed e1 a1    | ! settled_otherwise |
+            cancelled |                     | cancelled e1 a1 | ! ended             |
+            expired   |                     | expired e1 a1   | ! ended             |
+            ",
+            command,
+        );
+    }
+
+    #[test]
+    fn one_retry_a_minute_later_and_no_more() {
+        let mut stage = Stage::with_task("active");
+        let fail = |epoch| Fail {
+            fence: fence(epoch),
+            class: FailureClass::Transient,
+            reason: String::new(),
+            retry: Retry::Policy,
+        };
+        stage.must(fail(1));
+        stage.later(59_999);
+        stage.must(Sweep::default());
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Delayed);
+        stage.later(1);
+        stage.must(Sweep::default());
+        stage.must(claim());
+        stage.must(fail(2));
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Failed);
+        assert_eq!(stage.task("t").unwrap().attempts, 2);
+    }
+
+    #[test]
+    fn a_reason_has_its_limit() {
+        for reason in ["x".repeat(4_097), "a\0b".into()] {
+            let mut stage = Stage::with_task("active");
+            let (class, retry) = (FailureClass::Transient, Retry::Policy);
+            let refused = stage.run(Fail { fence: fence(1), class, reason, retry });
+            assert_eq!(refused.unwrap_err().code(), "invalid");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One command, one file: its fields, its transition, its table of tests.
+
+mod begin;
+mod cancel;
+mod cancel_held;
+mod change_priority;
+mod claim;
+mod complete;
+mod create;
+mod delay;
+mod fail;
+mod limit_lane;
+mod outcome;
+mod reap;
+mod release;
+mod renew;
+mod replay;
+mod set_lane_state;
+mod sweep;
+mod trim_log;
+
+pub use begin::Begin;
+pub use cancel::Cancel;
+pub use cancel_held::CancelHeld;
+pub use change_priority::ChangePriority;
+pub use claim::Claim;
+pub use complete::Complete;
+pub use create::{Create, Idempotency, NewTask, Start};
+pub use delay::Delay;
+pub use fail::Fail;
+pub use limit_lane::LimitLane;
+pub use outcome::{Created, Outcome};
+pub use reap::Reap;
+pub use release::Release;
+pub use renew::Renew;
+pub use replay::Replay;
+pub use set_lane_state::SetLaneState;
+pub use sweep::Sweep;
+pub use trim_log::TrimLog;
+
+use crate::rejection::Rejection;
+use crate::world::{Halt, World};
+
+/// What a transition comes to.
+pub(crate) type Transition = Result<Outcome, Halt>;
+
+/// What [`decide`] comes to.
+#[derive(Debug, PartialEq)]
+pub enum Decided {
+    Ready(Result<Outcome, Rejection>),
+    /// Something is not loaded yet. Nothing was changed; decide again once it is.
+    Parked,
+}
+
+macro_rules! commands {
+    ($($Name:ident),*) => {
+        /// Everything that can be asked of the engine, and everything it asks of itself.
+        #[derive(Clone, Debug)]
+        pub enum Command { $($Name($Name)),* }
+
+        $(impl From<$Name> for Command {
+            fn from(command: $Name) -> Self {
+                Command::$Name(command)
+            }
+        })*
+
+        impl Command {
+            pub const fn name(&self) -> &'static str {
+                match self { $(Command::$Name(_) => stringify!($Name)),* }
+            }
+
+            fn apply(&self, world: &mut World) -> Transition {
+                match self { $(Command::$Name(command) => command.apply(world)),* }
+            }
+        }
+    };
+}
+
+commands!(
+    Create,
+    Claim,
+    Renew,
+    Begin,
+    Complete,
+    Fail,
+    Delay,
+    Release,
+    CancelHeld,
+    Cancel,
+    ChangePriority,
+    Replay,
+    Reap,
+    SetLaneState,
+    LimitLane,
+    Sweep,
+    TrimLog
+);
+
+/// Decides one command against the world. The one way in which anything changes.
+pub fn decide(world: &mut World, command: &Command) -> Decided {
+    world.open();
+    match command.apply(world) {
+        Ok(outcome) => {
+            world.accept();
+            Decided::Ready(Ok(outcome))
+        }
+        Err(Halt::Rejected(rejection)) => {
+            world.reject();
+            Decided::Ready(Err(rejection))
+        }
+        Err(Halt::Parked) => {
+            world.park();
+            Decided::Parked
+        }
+    }
+}
+
+/// Runs a command only to note what it lacks: for one that must wait for another before it.
+pub fn probe(world: &mut World, command: &Command) {
+    world.open();
+    // The answer is of no use: the command is decided again after the one it waits for.
+    let _ = command.apply(world);
+    world.abandon();
+}
+
+impl Command {
+    /// Commands that end or keep a lease go before those that start something.
+    pub const fn is_urgent(&self) -> bool {
+        match self {
+            Command::Renew(_)
+            | Command::Begin(_)
+            | Command::Complete(_)
+            | Command::Fail(_)
+            | Command::Delay(_)
+            | Command::Release(_)
+            | Command::CancelHeld(_) => true,
+            Command::Create(_)
+            | Command::Claim(_)
+            | Command::Cancel(_)
+            | Command::ChangePriority(_)
+            | Command::Replay(_)
+            | Command::Reap(_)
+            | Command::SetLaneState(_)
+            | Command::LimitLane(_)
+            | Command::Sweep(_)
+            | Command::TrimLog(_) => false,
+        }
+    }
+
+    /// About how many rows it writes.
+    pub fn rows(&self) -> usize {
+        match self {
+            Command::Create(create) => create.tasks.len(),
+            Command::Claim(claim) => claim.limit as usize,
+            Command::Sweep(sweep) => sweep.page as usize,
+            _ => 1,
+        }
+    }
+
+    /// How many bytes of payload it carries.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Command::Create(create) => {
+                let payloads = create.tasks.iter().filter_map(|task| task.payload.as_ref());
+                payloads.map(|payload| payload.bytes.len()).sum()
+            }
+            Command::Complete(complete) => {
+                complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
+            }
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+use std::sync::Arc;
+
+use crate::name::TaskId;
+use crate::task::{Run, Settled, Task};
+use crate::time::Timestamp;
+
+/// The answer to an accepted command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Created(Vec<Created>),
+    /// The tasks as they are under their new leases.
+    Claimed(Vec<Arc<Task>>),
+    Renewed {
+        expires_at: Timestamp,
+    },
+    Begun(Run),
+    Settled(Settled),
+    Cancelled,
+    PriorityChanged,
+    Replayed {
+        generation: u32,
+    },
+    Reaped,
+    LaneChanged,
+    /// `next_due` is when to sweep again; none while nothing is due at any time.
+    Swept {
+        swept: usize,
+        next_due: Option<Timestamp>,
+    },
+    /// `more` when a full page went and another may follow.
+    Trimmed {
+        trimmed: usize,
+        more: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    pub id: TaskId,
+    /// It had been created before; `id` is that of the first.
+    pub duplicate: bool,
+}

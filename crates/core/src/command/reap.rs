@@ -1,0 +1,66 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::primitive::task;
+use crate::rejection::Rejection;
+use crate::task::{Task, TaskKey};
+use crate::world::World;
+
+/// Forgets an ended task and its payloads before its retention is over.
+#[derive(Clone, Debug)]
+pub struct Reap {
+    pub task: TaskKey,
+}
+
+impl Reap {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        let known = task(world, &self.task)?;
+        if known.lifecycle.ended_at().is_none() {
+            return Err(Rejection::NotEnded.into());
+        }
+        reap(world, &known);
+        Ok(Outcome::Reaped)
+    }
+}
+
+pub(super) fn reap(world: &mut World, task: &Task) {
+    world.emit(Event::of_task(task, world.now(), Change::Reaped));
+    world.drop_payloads(task.payload_keys());
+    world.remove(&task.task_key().row_key());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, NewTask};
+    use crate::payload::Payload;
+    use crate::testing::{Stage, check_task, fence, key, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent        | ! task_not_found |
+            waiting   | | waiting e0 a0 | ! not_ended      |
+            delayed   | | delayed e0 a0 | ! not_ended      |
+            claimed   | | claimed e1 a0 | ! not_ended      |
+            active    | | active e1 a1  | ! not_ended      |
+            lapsed    | | active e1 a1  | ! not_ended      |
+            completed | | absent        | reaped           | reaped
+            failed    | | absent        | reaped           | reaped
+            cancelled | | absent        | reaped           | reaped
+            expired   | | absent        | reaped           | reaped
+            ",
+            |_| Reap { task: key("t") },
+        );
+    }
+
+    #[test]
+    fn payloads_go_with_their_task() {
+        let new = NewTask { payload: Some(Payload::json("1")), ..new_task("t") };
+        let mut stage = Stage::with_new_task("active", new);
+        stage.must(Complete { fence: fence(1), result: Some(Payload::json("2")) });
+        assert_eq!(stage.shelf.payloads().count(), 2);
+        stage.must(Reap { task: key("t") });
+        assert_eq!(stage.shelf.payloads().count(), 0);
+    }
+}

@@ -1,0 +1,60 @@
+use crate::command::Transition;
+use crate::digest::Digester;
+use crate::event::Change;
+use crate::primitive::settle;
+use crate::task::{Fence, Lifecycle, Settled};
+use crate::world::World;
+
+/// Gives a held task back without spending the attempt.
+#[derive(Clone, Debug)]
+pub struct Release {
+    pub fence: Fence,
+}
+
+impl Release {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        let digest = Digester::new("release").finish();
+        settle(world, &self.fence, digest, |_, task, now| {
+            task.give_back_attempt();
+            task.lifecycle = Lifecycle::Waiting { ready_at: now };
+            (Settled::Released, Change::Released { epoch: task.epoch })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Stage, check_task, claim, fence};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found    |
+            waiting   |         | waiting e0 a0   | ! stale             |
+            delayed   |         | delayed e0 a0   | ! stale             |
+            claimed   |         | waiting e1 a0   | released            | released
+            active    |         | waiting e1 a0   | released            | released
+            active    | epoch=2 | active e1 a1    | ! stale             |
+            lapsed    |         | active e1 a1    | ! lease_expired     |
+            completed |         | completed e1 a1 | ! settled_otherwise |
+            failed    |         | failed e1 a1    | ! settled_otherwise |
+            cancelled |         | cancelled e1 a1 | ! ended             |
+            expired   |         | expired e1 a1   | ! ended             |
+            ",
+            |args| Release { fence: args.fence() },
+        );
+    }
+
+    #[test]
+    fn releasing_twice_releases_once() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Release { fence: fence(1) });
+        stage.must(Release { fence: fence(1) });
+        stage.must(claim());
+        stage.must(Release { fence: fence(1) });
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.epoch, task.attempts), (2, 1), "the lease of epoch 2 goes on");
+    }
+}

@@ -1,0 +1,120 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::primitive::{place, task};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Task, TaskKey};
+use crate::world::World;
+
+/// Starts an ended task over, as its next generation, with the payload it was created with.
+///
+/// `generation` names the one that ended, so that asking twice replays once.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    pub task: TaskKey,
+    pub generation: u32,
+}
+
+impl Replay {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        let now = world.now();
+        let known = task(world, &self.task)?;
+        if known.generation > 0 && known.generation == self.generation.saturating_add(1) {
+            return Ok(Outcome::Replayed { generation: known.generation });
+        }
+        if known.generation != self.generation {
+            return Err(Rejection::OtherGeneration { current: known.generation }.into());
+        }
+        if known.lifecycle.ended_at().is_none() {
+            return Err(Rejection::NotEnded.into());
+        }
+        let max = known.policy.max_replays;
+        if known.generation >= max {
+            return Err(Rejection::ReplaysExhausted { max }.into());
+        }
+        let generation = known.generation + 1;
+        world.emit(Event::of_task(&known, now, Change::Replayed { generation }));
+        let task = Task {
+            generation,
+            attempts: 0,
+            reclaims: 0,
+            started_at: now,
+            deadline: known.restarted_deadline(now),
+            lifecycle: Lifecycle::Waiting { ready_at: now },
+            ..(*known).clone()
+        };
+        place(world, task)?;
+        Ok(Outcome::Replayed { generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, NewTask};
+    use crate::payload::Payload;
+    use crate::task::Fence;
+    use crate::testing::{Stage, check_task, claim, fence, key, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |      | absent          | ! task_not_found   |
+            waiting   |      | waiting e0 a0   | ! not_ended        |
+            delayed   |      | delayed e0 a0   | ! not_ended        |
+            claimed   |      | claimed e1 a0   | ! not_ended        |
+            active    |      | active e1 a1    | ! not_ended        |
+            lapsed    |      | active e1 a1    | ! not_ended        |
+            completed |      | waiting e1 a0   | generation 1       | replayed
+            completed | of=1 | completed e1 a1 | ! other_generation |
+            failed    |      | waiting e1 a0   | generation 1       | replayed
+            cancelled |      | waiting e1 a0   | generation 1       | replayed
+            expired   |      | waiting e1 a0   | generation 1       | replayed
+            ",
+            |args| Replay { task: key("t"), generation: args.number("of", 0) },
+        );
+    }
+
+    #[test]
+    fn asking_twice_replays_once() {
+        let mut stage = Stage::with_task("failed");
+        let replay = Replay { task: key("t"), generation: 0 };
+        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
+        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
+        let far = Replay { generation: u32::MAX, ..replay };
+        assert_eq!(stage.run(far), Err(Rejection::OtherGeneration { current: 1 }));
+    }
+
+    #[test]
+    fn replays_are_counted() {
+        let mut new = new_task("t");
+        new.policy.max_replays = 1;
+        let mut stage = Stage::with_new_task("failed", new);
+        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(claim());
+        stage.must(Complete { fence: fence(2), result: None });
+        let again = stage.run(Replay { task: key("t"), generation: 1 });
+        assert_eq!(again, Err(Rejection::ReplaysExhausted { max: 1 }));
+    }
+
+    #[test]
+    fn each_generation_has_its_own_result_and_deadline() {
+        let new = NewTask { deadline_ms: Some(100_000), ..new_task("t") };
+        let mut stage = Stage::with_new_task("active", new);
+        let complete = |epoch, text| {
+            let fence = Fence { task: key("t"), epoch };
+            Complete { fence, result: Some(Payload::json(text)) }
+        };
+        stage.must(complete(1, "first"));
+        let first = stage.task("t").unwrap().result_key().unwrap();
+        stage.later(90_000);
+        stage.must(Replay { task: key("t"), generation: 0 });
+        assert_eq!(stage.task("t").unwrap().result_key(), None);
+        assert_eq!(stage.task("t").unwrap().deadline, Some(stage.now.plus_ms(100_000)));
+        stage.must(claim());
+        stage.must(complete(2, "second"));
+        let second = stage.task("t").unwrap().result_key().unwrap();
+        assert_eq!(stage.shelf.payload(&first), Some(&Payload::json("first")));
+        assert_eq!(stage.shelf.payload(&second), Some(&Payload::json("second")));
+    }
+}

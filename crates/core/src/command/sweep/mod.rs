@@ -1,0 +1,8 @@
+//! What happens by itself: a page of everything whose time has come, one file per record type.
+
+mod admission;
+mod queue;
+mod run;
+mod task;
+
+pub use run::Sweep;

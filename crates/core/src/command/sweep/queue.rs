@@ -1,0 +1,33 @@
+use crate::lane::Lane;
+use crate::primitive::QUEUE_CHECK_MS;
+use crate::queue::Queue;
+use crate::task::Task;
+use crate::world::{Halt, World};
+
+/// How long a line must stay empty after it was marked before it goes.
+const CLOSING_MS: u64 = 60_000;
+
+pub(super) fn prefetch(world: &mut World, queue: &Queue) {
+    world.prefetch_scan(&Task::ready_in(&queue.tenant, &queue.lane, &queue.route), 1);
+    world.prefetch(Lane::key_of(&queue.tenant, &queue.lane));
+}
+
+/// Marks a line of the directory that is empty, or removes one that has been empty since.
+pub(super) fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
+    let now = world.now();
+    let waiting = Task::ready_in(&queue.tenant, &queue.lane, &queue.route);
+    if !world.scan::<Task>(&waiting, 1)?.is_empty() {
+        let due_at = now.plus_ms(QUEUE_CHECK_MS);
+        world.put::<Queue>(Queue { closing: false, due_at, ..queue.clone() });
+    } else if !queue.closing {
+        let due_at = now.plus_ms(CLOSING_MS);
+        world.put::<Queue>(Queue { closing: true, due_at, ..queue.clone() });
+    } else {
+        world.remove(&Queue::key_of(&queue.tenant, &queue.lane, &queue.route));
+        if let Some(lane) = world.get::<Lane>(&Lane::key_of(&queue.tenant, &queue.lane))? {
+            let queues = lane.queues.saturating_sub(1);
+            world.put::<Lane>(Lane { queues, ..(*lane).clone() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+use crate::admission::Admission;
+use crate::command::sweep::{admission, queue, task};
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::queue::Queue;
+use crate::record::{Filed, Table};
+use crate::row::Range;
+use crate::task::Task;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+/// Looks at up to `page` due records of each kind, and says when the next one is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    pub page: u32,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self { page: 256 }
+    }
+}
+
+impl Sweep {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::PAGE.check(self.page)?;
+        let page = self.page as usize;
+        for &table in Table::ALL {
+            if let Some(due) = due(table, Some(world.now())) {
+                world.prefetch_scan(&due, page);
+                world.prefetch_scan(&at_any_time(table), 1);
+            }
+        }
+        let tasks = page_of::<Task>(world, page)?;
+        let queues = page_of::<Queue>(world, page)?;
+        let admissions = page_of::<Admission>(world, page)?;
+        let swept = tasks.len() + queues.len() + admissions.len();
+        tasks.iter().for_each(|due| task::prefetch(world, due));
+        queues.iter().for_each(|due| queue::prefetch(world, due));
+        tasks.iter().try_for_each(|due| task::sweep(world, due))?;
+        queues.iter().try_for_each(|due| queue::sweep(world, due))?;
+        admissions.iter().for_each(|due| admission::sweep(world, due));
+        Ok(Outcome::Swept { swept, next_due: self.next_due(world)? })
+    }
+
+    /// The next appointment of any table, as the world stands after this sweep.
+    fn next_due(self, world: &mut World) -> Result<Option<Timestamp>, Halt> {
+        let task = world.scan::<Task>(&at_any_time(Table::Task), 1)?;
+        let queue = world.scan::<Queue>(&at_any_time(Table::Queue), 1)?;
+        let admission = world.scan::<Admission>(&at_any_time(Table::Admission), 1)?;
+        let task = task.first().and_then(|task| task.due_at);
+        let queue = queue.first().map(|queue| queue.due_at);
+        let admission = admission.first().map(|admission| admission.expires_at);
+        Ok(task.into_iter().chain(queue).chain(admission).min())
+    }
+}
+
+fn due(table: Table, until: Option<Timestamp>) -> Option<Range> {
+    let index = table.due()?;
+    Some(Range { index, prefix: Vec::new(), until: until.map(Into::into) })
+}
+
+fn at_any_time(table: Table) -> Range {
+    due(table, None).expect("only tables with an appointment are asked")
+}
+
+fn page_of<R: Filed>(world: &mut World, page: usize) -> Result<Vec<std::sync::Arc<R>>, Halt> {
+    let range = due(R::TABLE, Some(world.now())).expect("only tables with an appointment");
+    world.scan::<R>(&range, page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Begin, Claim, Create, LimitLane, NewTask, Start};
+    use crate::lane::Lane;
+    use crate::name::Tenant;
+    use crate::task::{FailureClass, Lifecycle, PublicState, Route};
+    use crate::testing::{Stage, check_task, claim, fence, lane, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent          | swept 0 next none       |
+            waiting   | | waiting e0 a0   | swept 0 next +3600000   |
+            delayed   | | delayed e0 a0   | swept 0 next +10000     |
+            claimed   | | claimed e1 a0   | swept 0 next +30000     |
+            active    | | active e1 a1    | swept 0 next +30000     |
+            lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_expired
+            completed | | completed e1 a1 | swept 0 next +3600000   |
+            failed    | | failed e1 a1    | swept 0 next +3600000   |
+            cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
+            expired   | | expired e1 a1   | swept 0 next +3599000   |
+            ",
+            |_| Sweep::default(),
+        );
+    }
+
+    fn state(stage: &Stage) -> PublicState {
+        stage.task("t").unwrap().lifecycle.public()
+    }
+
+    #[test]
+    fn each_appointment_of_a_task() {
+        type Change = fn(&mut NewTask);
+        let rows: [(&str, Change, u64, Option<PublicState>); 9] = [
+            ("delayed", |_| {}, 10_000, Some(PublicState::Waiting)),
+            ("waiting", |new| new.deadline_ms = Some(5_000), 5_000, Some(PublicState::Expired)),
+            ("delayed", |new| new.deadline_ms = Some(5_000), 5_000, Some(PublicState::Expired)),
+            ("active", |new| new.deadline_ms = Some(5_000), 5_000, Some(PublicState::Expired)),
+            (
+                "active",
+                |new| new.policy.attempt_timeout_ms = Some(5_000),
+                5_000,
+                Some(PublicState::Delayed),
+            ),
+            ("claimed", |_| {}, 30_000, Some(PublicState::Waiting)),
+            ("active", |_| {}, 30_000, Some(PublicState::Waiting)),
+            ("completed", |new| new.policy.retention_ms = 5_000, 5_000, None),
+            ("failed", |new| new.policy.retention_ms = 0, 0, None),
+        ];
+        for (from, change, after_ms, to) in rows {
+            let mut new = new_task("t");
+            change(&mut new);
+            let mut stage = Stage::with_new_task(from, new);
+            if after_ms > 0 {
+                stage.later(after_ms - 1);
+                stage.must(Sweep::default());
+                assert!(stage.task("t").is_some(), "{from} too early");
+                stage.later(1);
+            }
+            stage.must(Sweep::default());
+            let found = stage.task("t").map(|task| task.lifecycle.public());
+            assert_eq!(found, to, "{from} after {after_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_crash_is_billed_only_once_the_attempt_has_begun() {
+        let mut stage = Stage::with_task("waiting");
+        for epoch in 1..=3 {
+            stage.must(Claim { begin: false, ..claim() });
+            stage.later(30_000);
+            stage.must(Sweep::default());
+            let task = stage.task("t").unwrap();
+            assert_eq!((task.epoch, task.attempts, task.reclaims), (epoch, 0, epoch as u32));
+        }
+        for attempt in 1..=2 {
+            stage.must(claim());
+            stage.later(30_000);
+            stage.must(Sweep::default());
+            assert_eq!(stage.task("t").unwrap().attempts, attempt);
+        }
+        let Lifecycle::Failed { class, .. } = stage.task("t").unwrap().lifecycle else { panic!() };
+        assert_eq!(class, FailureClass::Crash);
+    }
+
+    #[test]
+    fn re_claims_are_capped() {
+        let mut new = new_task("t");
+        new.policy.max_reclaims = 2;
+        let mut stage = Stage::with_new_task("waiting", new);
+        for _ in 0..3 {
+            assert_eq!(state(&stage), PublicState::Waiting);
+            stage.must(Claim { begin: false, ..claim() });
+            stage.later(30_000);
+            stage.must(Sweep::default());
+        }
+        assert_eq!(state(&stage), PublicState::Failed);
+    }
+
+    #[test]
+    fn a_begun_attempt_times_out_although_its_lease_is_renewed() {
+        let mut new = new_task("t");
+        new.policy.attempt_timeout_ms = Some(40_000);
+        let mut stage = Stage::with_new_task("claimed", new);
+        stage.later(10_000);
+        stage.must(Begin { fence: fence(1) });
+        stage.must(crate::command::Renew { fence: fence(1), lease_ms: 600_000 });
+        stage.later(39_999);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage), PublicState::Active);
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage), PublicState::Delayed);
+    }
+
+    #[test]
+    fn a_lost_lease_frees_its_place_in_the_gate() {
+        let mut stage = Stage::with_lane("limited");
+        stage.must(claim());
+        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 1);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+    }
+
+    #[test]
+    fn a_gate_set_later_does_not_count_earlier_leases() {
+        let mut stage = Stage::with_task("active");
+        let tenant = Tenant::default();
+        stage.must(LimitLane { tenant, lane: lane(), limit: Some(1) });
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+    }
+
+    #[test]
+    fn pages_are_bounded_and_say_when_to_go_on() {
+        let mut stage = Stage::new();
+        for n in 0..5 {
+            let start = Start::After { ms: 1_000 + n };
+            stage.must(Create::one(NewTask { start, ..new_task(&n.to_string()) }));
+        }
+        stage.later(1_003);
+        let sweep = Sweep { page: 3 };
+        let now = Some(stage.now);
+        assert_eq!(stage.must(sweep), Outcome::Swept { swept: 3, next_due: now });
+        let last = Some(stage.now.plus_ms(1));
+        assert_eq!(stage.must(sweep), Outcome::Swept { swept: 1, next_due: last });
+        assert_eq!(stage.must(sweep), Outcome::Swept { swept: 0, next_due: last });
+        assert_eq!(stage.run(Sweep { page: 0 }).unwrap_err().code(), "invalid");
+    }
+
+    #[test]
+    fn an_empty_line_of_the_directory_goes_in_two_steps() {
+        let line = Queue::key_of(&Tenant::default(), &lane(), &Route::default());
+        let queues =
+            |stage: &Stage| stage.record::<Lane>(&Lane::key_of(&Tenant::default(), &lane()));
+        let mut stage = Stage::with_task("waiting");
+        let swept = |stage: &mut Stage, ms| {
+            stage.later(ms);
+            stage.must(Sweep::default());
+            stage.record::<Queue>(&line).map(|queue| queue.closing)
+        };
+        assert_eq!(swept(&mut stage, 3_600_000), Some(false), "a task waits in it");
+        stage.must(crate::command::Cancel { task: crate::testing::key("t"), reason: "".into() });
+        assert_eq!(swept(&mut stage, 3_600_000), Some(true), "it is empty");
+        stage.must(Create::one(new_task("u")));
+        assert_eq!(stage.record::<Queue>(&line).map(|queue| queue.closing), Some(false));
+        stage.must(claim());
+        stage.must(crate::command::Cancel { task: crate::testing::key("u"), reason: "".into() });
+        assert_eq!(swept(&mut stage, 3_600_000), Some(true));
+        assert_eq!(queues(&stage).unwrap().queues, 1);
+        assert_eq!(swept(&mut stage, 60_000), None, "empty twice");
+        assert_eq!(queues(&stage).unwrap().queues, 0);
+        stage.must(Create::one(new_task("v")));
+        assert_eq!(queues(&stage).unwrap().queues, 1);
+    }
+}

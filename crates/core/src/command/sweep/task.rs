@@ -1,0 +1,67 @@
+use crate::command::reap::reap;
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::primitive::{fail, leave, place};
+use crate::queue::Queue;
+use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task};
+use crate::world::{Halt, World};
+
+/// Asks for what sweeping this task may need, so that a page needs one load.
+pub(super) fn prefetch(world: &mut World, task: &Task) {
+    if task.lifecycle.ended_at().is_none() {
+        world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    }
+}
+
+/// Does what is due, or makes the next appointment when what was due has moved.
+pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
+    let now = world.now();
+    if known.next_due().is_none_or(|due_at| now < due_at) {
+        world.put::<Task>(Task { due_at: known.next_due(), ..known.clone() });
+        return Ok(());
+    }
+    if known.lifecycle.ended_at().is_some() {
+        reap(world, known);
+        return Ok(());
+    }
+    leave(world, known)?;
+    let mut task = known.clone();
+    let change = if task.deadline.is_some_and(|deadline| deadline <= now) {
+        task.lifecycle = Lifecycle::Expired { at: now };
+        Change::Expired
+    } else if let Lifecycle::Active(lease) = &known.lifecycle {
+        end_lease(world, &mut task, lease)
+    } else {
+        task.lifecycle = Lifecycle::Waiting { ready_at: now };
+        Change::Promoted
+    };
+    world.emit(Event::of_task(&task, now, change));
+    place(world, task)
+}
+
+/// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;
+/// one that had not begun is not.
+fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
+    let now = world.now();
+    let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
+    if timeout_at.is_some_and(|timeout_at| timeout_at <= now) {
+        let reason = "the attempt took longer than it may";
+        return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
+    }
+    task.reclaims += 1;
+    let spent = if !task.attempts_left() {
+        Some("the lease of the last attempt ran out")
+    } else if task.reclaims > task.policy.max_reclaims {
+        Some("leases ran out too often")
+    } else {
+        None
+    };
+    match spent {
+        Some(reason) => fail(task, FailureClass::Crash, reason, Retry::GiveUp, now).1,
+        None => {
+            task.lifecycle = Lifecycle::Waiting { ready_at: now };
+            Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
+        }
+    }
+}

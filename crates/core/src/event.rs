@@ -1,0 +1,164 @@
+use serde::{Deserialize, Serialize};
+
+use crate::lane::LaneState;
+use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
+use crate::task::{FailureClass, Task};
+use crate::time::Timestamp;
+
+/// An entry of the log, written in the transaction of the change that it tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub at: Timestamp,
+    pub tenant: Tenant,
+    pub lane: LaneName,
+    /// The task it tells of; none for what happens to a lane.
+    pub task: Option<(TaskId, Kind)>,
+    pub change: Change,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    Created,
+    Claimed { epoch: u64, worker: WorkerId },
+    Begun { epoch: u64, attempt: u32 },
+    Renewed { epoch: u64, expires_at: Timestamp },
+    Completed { epoch: u64 },
+    RetryScheduled { class: FailureClass, reason: String, at: Timestamp },
+    Failed { class: FailureClass, reason: String },
+    Delayed { until: Timestamp },
+    Released { epoch: u64 },
+    Cancelled { reason: String },
+    Promoted,
+    LeaseExpired { epoch: u64, reclaims: u32 },
+    Expired,
+    PriorityChanged { priority: i32 },
+    Replayed { generation: u32 },
+    Reaped,
+    LaneStateChanged { state: LaneState },
+    LaneLimited { limit: Option<u32> },
+}
+
+/// What a subscriber can choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    Task,
+    Lease,
+    Completion,
+    Lane,
+}
+
+impl Family {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Family::Task => "task",
+            Family::Lease => "lease",
+            Family::Completion => "completion",
+            Family::Lane => "lane",
+        }
+    }
+}
+
+impl Change {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Created => "created",
+            Change::Claimed { .. } => "claimed",
+            Change::Begun { .. } => "begun",
+            Change::Renewed { .. } => "renewed",
+            Change::Completed { .. } => "completed",
+            Change::RetryScheduled { .. } => "retry_scheduled",
+            Change::Failed { .. } => "failed",
+            Change::Delayed { .. } => "delayed",
+            Change::Released { .. } => "released",
+            Change::Cancelled { .. } => "cancelled",
+            Change::Promoted => "promoted",
+            Change::LeaseExpired { .. } => "lease_expired",
+            Change::Expired => "expired",
+            Change::PriorityChanged { .. } => "priority_changed",
+            Change::Replayed { .. } => "replayed",
+            Change::Reaped => "reaped",
+            Change::LaneStateChanged { .. } => "lane_state_changed",
+            Change::LaneLimited { .. } => "lane_limited",
+        }
+    }
+
+    /// The change as JSON.
+    pub fn body(&self) -> String {
+        serde_json::to_string(self).expect("core's own types are written without fail")
+    }
+
+    pub const fn family(&self) -> Family {
+        match self {
+            Change::Created
+            | Change::Delayed { .. }
+            | Change::Promoted
+            | Change::PriorityChanged { .. }
+            | Change::Replayed { .. }
+            | Change::Reaped => Family::Task,
+            Change::Claimed { .. }
+            | Change::Begun { .. }
+            | Change::Renewed { .. }
+            | Change::Released { .. }
+            | Change::LeaseExpired { .. } => Family::Lease,
+            Change::Completed { .. }
+            | Change::RetryScheduled { .. }
+            | Change::Failed { .. }
+            | Change::Cancelled { .. }
+            | Change::Expired => Family::Completion,
+            Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
+        }
+    }
+}
+
+impl Event {
+    pub(crate) fn of_task(task: &Task, at: Timestamp, change: Change) -> Self {
+        Self {
+            at,
+            tenant: task.tenant.clone(),
+            lane: task.lane.clone(),
+            task: Some((task.id.clone(), task.kind.clone())),
+            change,
+        }
+    }
+}
+
+/// An entry as it is read back. What a newer version wrote is passed on as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub tenant: Tenant,
+    pub lane: LaneName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    pub family: String,
+    pub name: String,
+    /// The change, as JSON.
+    pub body: String,
+}
+
+impl Logged {
+    pub fn new(seq: u64, event: &Event) -> Self {
+        Self {
+            seq,
+            at: event.at,
+            tenant: event.tenant.clone(),
+            lane: event.lane.clone(),
+            task: event.task.as_ref().map(|(id, _)| id.clone()),
+            kind: event.task.as_ref().map(|(_, kind)| kind.clone()),
+            family: event.change.family().as_str().to_owned(),
+            name: event.change.name().to_owned(),
+            body: event.change.body(),
+        }
+    }
+
+    /// What happened, if this version knows of such a thing.
+    pub fn change(&self) -> Option<Change> {
+        serde_json::from_str(&self.body).ok()
+    }
+}

@@ -1,0 +1,100 @@
+use serde::{Deserialize, Serialize};
+
+use crate::name::{LaneName, Tenant};
+use crate::record::{Filed, Record};
+use crate::row::{RowKey, TableSpec, Value};
+
+/// A named queue of tasks, and what an operator says about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    pub tenant: Tenant,
+    pub name: LaneName,
+    pub state: LaneState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Gate>,
+    /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
+    #[serde(default)]
+    pub queues: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneState {
+    /// Takes tasks and hands them out.
+    Active,
+    /// Takes tasks and hands none out.
+    Paused,
+    /// Takes no tasks and hands out those it has.
+    Draining,
+    /// Does neither.
+    Disabled,
+}
+
+impl LaneState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LaneState::Active => "active",
+            LaneState::Paused => "paused",
+            LaneState::Draining => "draining",
+            LaneState::Disabled => "disabled",
+        }
+    }
+
+    pub(crate) const fn takes_tasks(self) -> bool {
+        matches!(self, LaneState::Active | LaneState::Paused)
+    }
+
+    pub(crate) const fn hands_out(self) -> bool {
+        matches!(self, LaneState::Active | LaneState::Draining)
+    }
+}
+
+/// Admits so many leases at once. It counts the leases taken since it was set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gate {
+    pub limit: u32,
+    pub running: u32,
+}
+
+impl Gate {
+    pub(crate) const fn free(self) -> u32 {
+        self.limit.saturating_sub(self.running)
+    }
+}
+
+impl Lane {
+    pub fn new(tenant: &Tenant, name: &LaneName) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            name: name.clone(),
+            state: LaneState::Active,
+            gate: None,
+            queues: 0,
+        }
+    }
+
+    pub fn key_of(tenant: &Tenant, name: &LaneName) -> RowKey {
+        Self::row_key(vec![tenant.into(), name.into()])
+    }
+
+    /// How many tasks may be leased from this lane right now, asking for `wanted`.
+    pub(crate) fn allowance(&self, wanted: usize) -> usize {
+        if !self.state.hands_out() {
+            return 0;
+        }
+        self.gate.map_or(wanted, |gate| wanted.min(gate.free() as usize))
+    }
+}
+
+impl Record for Lane {
+    const SPEC: TableSpec =
+        TableSpec { name: "lane", key: &["tenant", "name"], columns: &["state"], indexes: &[] };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into(), (&self.name).into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![self.state.as_str().into()]
+    }
+}

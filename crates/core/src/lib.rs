@@ -1,0 +1,60 @@
+//! The rules of Windlass.
+//!
+//! Core is synchronous and deterministic: no clock, no chance, no I/O. It is not a store and not
+//! an engine: it is given records and commands, and says what becomes of them. Start at
+//! [`decide`] and at the files of [`command`].
+//!
+//! ```
+//! use windlass_core::command::{Claim, Create, NewTask, Outcome};
+//! use windlass_core::{Shelf, Timestamp};
+//!
+//! let mut shelf = Shelf::default();
+//! let now = Timestamp::from_millis(1_000);
+//! let create = Create::one(NewTask::new("task-1", "email"));
+//! shelf.execute(now, &create.into()).unwrap();
+//! let claimed = shelf.execute(now, &Claim::new("worker-1").into()).unwrap();
+//! assert!(matches!(claimed, Outcome::Claimed(tasks) if tasks[0].epoch == 1));
+//! ```
+
+mod admission;
+pub mod command;
+mod digest;
+mod event;
+mod lane;
+pub mod limits;
+mod log;
+mod name;
+mod payload;
+mod primitive;
+mod queue;
+mod record;
+mod rejection;
+mod row;
+mod shelf;
+mod task;
+#[cfg(test)]
+mod testing;
+mod time;
+mod why;
+mod world;
+
+pub use admission::Admission;
+pub use command::{Command, Decided, Outcome, decide, probe};
+pub use digest::Digest;
+pub use event::{Change, Event, Family, Logged};
+pub use lane::{Gate, Lane, LaneState};
+pub use log::{Cursor, CursorExpired, Log};
+pub use name::{Kind, LaneName, TaskId, Tenant, WorkerId};
+pub use payload::{Payload, PayloadKey, Slot};
+pub use queue::Queue;
+pub use record::{AnyRecord, Filed, Record, Table, read_row};
+pub use rejection::{Problem, Rejection};
+pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
+pub use shelf::{Clash, Shelf};
+pub use task::{
+    Backoff, FailureClass, Fence, Lease, Lifecycle, Offer, Policy, PublicState, Retry, RetryPolicy,
+    Route, Run, Settle, Settled, TagFilter, Task, TaskKey,
+};
+pub use time::Timestamp;
+pub use why::{Why, why};
+pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};

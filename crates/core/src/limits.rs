@@ -1,0 +1,162 @@
+//! The closed table of limits: one for all stores and all ways in.
+
+use std::collections::BTreeMap;
+
+use crate::rejection::{Problem, Rejection};
+
+/// A text that names something: not empty, bounded, and without control characters (NUL among
+/// them, which Postgres cannot store).
+#[derive(Clone, Copy, Debug)]
+pub struct TextLimit {
+    pub field: &'static str,
+    pub max_bytes: usize,
+}
+
+/// A number with both ends.
+#[derive(Clone, Copy, Debug)]
+pub struct RangeLimit {
+    pub field: &'static str,
+    pub min: i64,
+    pub max: i64,
+}
+
+const fn text(field: &'static str, max_bytes: usize) -> TextLimit {
+    TextLimit { field, max_bytes }
+}
+
+const fn range(field: &'static str, min: i64, max: i64) -> RangeLimit {
+    RangeLimit { field, min, max }
+}
+
+const SECOND_MS: i64 = 1_000;
+const DAY_MS: i64 = 24 * 3_600 * SECOND_MS;
+const YEAR_MS: i64 = 366 * DAY_MS;
+
+pub const TENANT: TextLimit = text("tenant", 128);
+pub const TASK_ID: TextLimit = text("id", 255);
+pub const KIND: TextLimit = text("kind", 255);
+pub const LANE: TextLimit = text("lane", 255);
+pub const WORKER: TextLimit = text("worker", 255);
+pub const TAG: TextLimit = text("tag", 255);
+pub const CAPABILITY: TextLimit = text("capability", 255);
+pub const CONTENT_TYPE: TextLimit = text("content_type", 255);
+pub const IDEMPOTENCY_KEY: TextLimit = text("idempotency_key", 255);
+pub const LABEL_NAME: TextLimit = text("label name", 128);
+pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
+pub const REASON: TextLimit = text("reason", 4_096);
+
+pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
+pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
+pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_096);
+pub const LABELS: RangeLimit = range("labels", 0, 64);
+pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1_024);
+pub const BULK: RangeLimit = range("tasks", 1, 1_000);
+pub const CLAIM: RangeLimit = range("limit", 1, 1_000);
+pub const CLAIM_LANES: RangeLimit = range("lanes", 1, 256);
+pub const LEASE_MS: RangeLimit = range("lease_ms", 100, DAY_MS);
+pub const TIMEOUT_MS: RangeLimit = range("attempt_timeout_ms", 1, YEAR_MS);
+pub const DELAY_MS: RangeLimit = range("delay_ms", 0, 10 * YEAR_MS);
+pub const DEADLINE_MS: RangeLimit = range("deadline_ms", 1, 10 * YEAR_MS);
+pub const BACKOFF_MS: RangeLimit = range("backoff_ms", 0, YEAR_MS);
+pub const JITTER: RangeLimit = range("jitter_percent", 0, 100);
+pub const ATTEMPTS: RangeLimit = range("max_attempts", 1, 10_000);
+pub const RECLAIMS: RangeLimit = range("max_reclaims", 0, 10_000);
+pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
+pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
+pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
+pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
+pub const PAGE: RangeLimit = range("page", 1, 10_000);
+
+/// How many distinct routes one lane may have waiting at once: the directory stays small.
+pub const ROUTES_PER_LANE: u32 = 256;
+
+pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
+pub const DEFAULT_MAX_REPLAYS: u32 = 100;
+pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
+pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;
+
+impl TextLimit {
+    pub fn check(&self, text: &str) -> Result<(), Rejection> {
+        let problem = if text.is_empty() {
+            Problem::Empty
+        } else if text.len() > self.max_bytes {
+            Problem::TooLong { max_bytes: self.max_bytes }
+        } else if text.chars().any(char::is_control) {
+            Problem::ControlCharacter
+        } else {
+            return Ok(());
+        };
+        Err(Rejection::Invalid { field: self.field, problem })
+    }
+
+    /// For prose: may be empty and may have several lines, but never a NUL.
+    pub fn check_prose(&self, text: &str) -> Result<(), Rejection> {
+        let problem = if text.len() > self.max_bytes {
+            Problem::TooLong { max_bytes: self.max_bytes }
+        } else if text.contains('\0') {
+            Problem::ControlCharacter
+        } else {
+            return Ok(());
+        };
+        Err(Rejection::Invalid { field: self.field, problem })
+    }
+}
+
+impl RangeLimit {
+    pub fn check(&self, number: impl TryInto<i64>) -> Result<(), Rejection> {
+        match number.try_into() {
+            Ok(number) if (self.min..=self.max).contains(&number) => Ok(()),
+            _ => Err(Rejection::Invalid {
+                field: self.field,
+                problem: Problem::OutOfRange { min: self.min, max: self.max },
+            }),
+        }
+    }
+}
+
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
+    LABELS.check(labels.len())?;
+    for (name, value) in labels {
+        LABEL_NAME.check(name)?;
+        LABEL_VALUE.check_prose(value)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        let long = "x".repeat(256);
+        for (text, expected) in [
+            ("a", None),
+            ("\u{e9}t\u{e9}", None),
+            ("", Some(Problem::Empty)),
+            ("a\0b", Some(Problem::ControlCharacter)),
+            ("a\nb", Some(Problem::ControlCharacter)),
+            (long.as_str(), Some(Problem::TooLong { max_bytes: 255 })),
+        ] {
+            let found = match LANE.check(text) {
+                Ok(()) => None,
+                Err(Rejection::Invalid { problem, .. }) => Some(problem),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(found, expected, "{text:?}");
+        }
+        assert!(REASON.check_prose("two\nlines").is_ok());
+        assert!(REASON.check_prose("").is_ok());
+        assert!(REASON.check_prose("a\0").is_err());
+    }
+
+    #[test]
+    fn ranges() {
+        for (number, ok) in
+            [(99, false), (100, true), (DAY_MS, true), (DAY_MS + 1, false), (-1, false)]
+        {
+            assert_eq!(LEASE_MS.check(number).is_ok(), ok, "{number}");
+        }
+        assert!(LEASE_MS.check(u64::MAX).is_err());
+    }
+}

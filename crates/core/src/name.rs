@@ -1,0 +1,84 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::row::Value;
+
+/// Declares a name: a cheap-to-clone text that cannot be confused with another kind of name.
+///
+/// A name holds whatever it was given. Length and characters are checked in one place, when a
+/// command is decided, against [`crate::limits`].
+macro_rules! names {
+    ($($(#[$doc:meta])* $Name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $Name(Arc<str>);
+
+        impl $Name {
+            pub fn new(text: impl AsRef<str>) -> Self {
+                Self(Arc::from(text.as_ref()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $Name {
+            fn from(text: &str) -> Self {
+                Self::new(text)
+            }
+        }
+
+        impl From<String> for $Name {
+            fn from(text: String) -> Self {
+                Self(Arc::from(text))
+            }
+        }
+
+        impl From<&$Name> for Value {
+            fn from(name: &$Name) -> Self {
+                Value::Text(name.0.clone())
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+    )*};
+}
+
+names! {
+    /// The isolation boundary; the first part of every key.
+    Tenant
+    /// Names a task within its tenant: given by the caller, or a fresh time-ordered UUID.
+    TaskId
+    /// Names the handler of a task.
+    Kind
+    /// Names the queue a task waits in.
+    LaneName
+    /// Names whoever holds a lease.
+    WorkerId
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self::new("default")
+    }
+}
+
+impl Default for LaneName {
+    fn default() -> Self {
+        Self::new("default")
+    }
+}

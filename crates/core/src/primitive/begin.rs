@@ -1,0 +1,18 @@
+use crate::rejection::Rejection;
+use crate::task::{Lease, Run, Task};
+use crate::time::Timestamp;
+
+/// Begins an attempt: the only place where attempts are counted.
+pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Result<Run, Rejection> {
+    if let Some(run) = &lease.run {
+        return Ok(run.clone());
+    }
+    if !task.attempts_left() {
+        return Err(Rejection::AttemptsExhausted { max: task.policy.max_attempts() });
+    }
+    task.attempts += 1;
+    let timeout_at = task.policy.attempt_timeout_ms.map(|ms| now.plus_ms(ms));
+    let run = Run { attempt: task.attempts, began_at: now, timeout_at };
+    lease.run = Some(run.clone());
+    Ok(run)
+}

@@ -1,0 +1,64 @@
+use crate::lane::Lane;
+use crate::queue::Queue;
+use crate::task::{Lifecycle, Task};
+use crate::world::{Halt, Wake, World};
+
+/// How often a line of the directory is looked at while tasks come and go.
+pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
+
+/// Puts a task that has changed its state into the world: sets when the engine must look at it,
+/// and sees to it that a waiting task is listed in the directory and known to those who wait.
+pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
+    task.due_at = task.next_due();
+    if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
+        list(world, &task)?;
+        world.wake(Wake {
+            tenant: task.tenant.clone(),
+            lane: task.lane.clone(),
+            route: Some(task.route.clone()),
+        });
+    }
+    world.put::<Task>(task);
+    Ok(())
+}
+
+fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let known = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route))?;
+    match known {
+        Some(queue) if !queue.closing => return Ok(()),
+        Some(_) => {}
+        None => {
+            let mut lane = lane(world, task)?;
+            lane.queues += 1;
+            world.put::<Lane>(lane);
+        }
+    }
+    world.put::<Queue>(Queue {
+        tenant: task.tenant.clone(),
+        lane: task.lane.clone(),
+        route: task.route.clone(),
+        closing: false,
+        due_at: world.now().plus_ms(QUEUE_CHECK_MS),
+    });
+    Ok(())
+}
+
+/// Takes a task out of its lease as far as others are concerned: its gate admits the next one.
+pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
+    if !lease.gated {
+        return Ok(());
+    }
+    let mut lane = lane(world, task)?;
+    if let Some(gate) = &mut lane.gate {
+        gate.running = gate.running.saturating_sub(1);
+        world.put::<Lane>(lane);
+        world.wake(Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route: None });
+    }
+    Ok(())
+}
+
+fn lane(world: &mut World, task: &Task) -> Result<Lane, Halt> {
+    let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+    Ok(known.map_or_else(|| Lane::new(&task.tenant, &task.lane), |lane| (*lane).clone()))
+}

@@ -1,0 +1,44 @@
+use crate::admission::Admission;
+use crate::digest::Digest;
+use crate::name::{TaskId, Tenant};
+use crate::rejection::Rejection;
+use crate::world::{Halt, World};
+
+/// A wish to be the first under a key.
+pub(crate) struct Reservation<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) scope: &'a str,
+    pub(crate) key: &'a str,
+    pub(crate) fingerprint: Digest,
+    pub(crate) window_ms: u64,
+    pub(crate) task: &'a TaskId,
+}
+
+pub(crate) enum Reserved {
+    /// This request is the first.
+    First,
+    /// The same was asked before; this is what it came to.
+    Before(TaskId),
+}
+
+/// Inserts if absent. The same key with another fingerprint is a conflict. The window counts from
+/// the first acceptance and is not extended by repeats.
+pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reserved, Halt> {
+    let known = world.get::<Admission>(&Admission::key_of(wish.tenant, wish.scope, wish.key))?;
+    let now = world.now();
+    if let Some(known) = known.filter(|known| now < known.expires_at) {
+        if known.fingerprint != wish.fingerprint {
+            return Err(Rejection::Conflict.into());
+        }
+        return Ok(Reserved::Before(known.task.clone()));
+    }
+    world.put::<Admission>(Admission {
+        tenant: wish.tenant.clone(),
+        scope: wish.scope.to_owned(),
+        key: wish.key.to_owned(),
+        fingerprint: wish.fingerprint,
+        task: wish.task.clone(),
+        expires_at: now.plus_ms(wish.window_ms),
+    });
+    Ok(Reserved::First)
+}

@@ -1,0 +1,56 @@
+use crate::command::{Outcome, Transition};
+use crate::digest::Digest;
+use crate::event::{Change, Event};
+use crate::primitive::hold;
+use crate::primitive::place::{leave, place};
+use crate::rejection::Rejection;
+use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
+use crate::time::Timestamp;
+use crate::world::World;
+
+/// Ends a lease by its holder, once. The same settle again gets the same answer and does nothing;
+/// a different one under the same fence is refused.
+pub(crate) fn settle(
+    world: &mut World,
+    fence: &Fence,
+    digest: Digest,
+    next: impl FnOnce(&mut World, &mut Task, Timestamp) -> (Settled, Change),
+) -> Transition {
+    let now = world.now();
+    let known = hold::task(world, &fence.task)?;
+    if let Some(last) = known.last_settle.as_ref().filter(|last| last.epoch == fence.epoch) {
+        if last.digest != digest {
+            return Err(Rejection::SettledOtherwise.into());
+        }
+        return Ok(Outcome::Settled(last.answer.clone()));
+    }
+    hold::lease(&known, fence.epoch, now)?;
+    leave(world, &known)?;
+    let mut task = (*known).clone();
+    let (answer, change) = next(world, &mut task, now);
+    task.last_settle = Some(Settle { epoch: fence.epoch, digest, answer: answer.clone() });
+    world.emit(Event::of_task(&task, now, change));
+    place(world, task)?;
+    Ok(Outcome::Settled(answer))
+}
+
+/// Moves a task on after its attempt failed: to the next try, or to its end.
+pub(crate) fn fail(
+    task: &mut Task,
+    class: FailureClass,
+    reason: &str,
+    retry: Retry,
+    now: Timestamp,
+) -> (Settled, Change) {
+    let reason = reason.to_owned();
+    match task.next_try(class, retry, now) {
+        Some(at) => {
+            task.lifecycle = Lifecycle::resting(at, Some(class), now);
+            (Settled::RetryAt(at), Change::RetryScheduled { class, reason, at })
+        }
+        None => {
+            task.lifecycle = Lifecycle::Failed { at: now, class, reason: reason.clone() };
+            (Settled::Failed, Change::Failed { class, reason })
+        }
+    }
+}

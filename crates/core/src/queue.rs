@@ -1,0 +1,60 @@
+use serde::{Deserialize, Serialize};
+
+use crate::name::{LaneName, Tenant};
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::task::Route;
+use crate::time::Timestamp;
+
+/// A line of the directory: this lane may have tasks of this route ready.
+///
+/// A line is removed in two steps. It is first marked `closing`; whoever makes a task ready
+/// meanwhile opens it again, which is a write that the removal collides with. Only a line that
+/// was empty in a commit after the one that marked it goes. So no ready task is ever outside the
+/// directory, and nobody counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    pub tenant: Tenant,
+    pub lane: LaneName,
+    pub route: Route,
+    pub closing: bool,
+    pub due_at: Timestamp,
+}
+
+impl Queue {
+    pub fn key_of(tenant: &Tenant, lane: &LaneName, route: &Route) -> RowKey {
+        Self::row_key(vec![tenant.into(), lane.into(), route.into()])
+    }
+
+    pub(crate) fn of_lane(tenant: &Tenant, lane: &LaneName) -> Range {
+        Range { index: Index::QueueByLane, prefix: vec![tenant.into(), lane.into()], until: None }
+    }
+}
+
+impl Record for Queue {
+    const SPEC: TableSpec = TableSpec {
+        name: "queue",
+        key: &["tenant", "lane", "route"],
+        columns: &["closing", "due_at"],
+        indexes: &[
+            IndexSpec {
+                index: Index::QueueByLane,
+                columns: &["tenant", "lane", "route"],
+                present: "route",
+            },
+            IndexSpec {
+                index: Index::QueueDue,
+                columns: &["due_at", "tenant", "lane", "route"],
+                present: "due_at",
+            },
+        ],
+    };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into(), (&self.lane).into(), (&self.route).into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![Value::Int(i64::from(self.closing)), self.due_at.into()]
+    }
+}

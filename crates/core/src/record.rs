@@ -1,0 +1,197 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+use crate::admission::Admission;
+use crate::lane::Lane;
+use crate::log::Log;
+use crate::queue::Queue;
+use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
+use crate::task::Task;
+
+/// Something kept: a key, columns for indexes and for people, and a body.
+///
+/// Columns are a pure function of the record. `SCHEMA` rises when a field is added that an older
+/// node must carry along without understanding it.
+pub trait Record: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned {
+    const SPEC: TableSpec;
+    const SCHEMA: u16 = 1;
+
+    fn key(&self) -> Vec<Value>;
+    fn columns(&self) -> Vec<Value>;
+}
+
+/// A record type that has its table in the closed list of tables.
+pub trait Filed: Record + Sized {
+    const TABLE: Table;
+
+    fn from_any(any: &AnyRecord) -> &Arc<Self>;
+    fn into_any(record: Arc<Self>) -> AnyRecord;
+
+    fn row_key(values: Vec<Value>) -> RowKey {
+        RowKey { table: Self::TABLE, values }
+    }
+}
+
+macro_rules! records {
+    ($($Type:ident),*) => {
+        /// The closed list of tables.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Table { $($Type),* }
+
+        impl Table {
+            pub const ALL: &'static [Table] = &[$(Table::$Type),*];
+
+            pub fn spec(self) -> &'static TableSpec {
+                match self { $(Table::$Type => const { &<$Type as Record>::SPEC }),* }
+            }
+        }
+
+        /// Any record of any table.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnyRecord { $($Type(Arc<$Type>)),* }
+
+        impl AnyRecord {
+            pub fn key(&self) -> RowKey {
+                match self {
+                    $(AnyRecord::$Type(r) => RowKey { table: Table::$Type, values: r.key() }),*
+                }
+            }
+
+            pub fn columns(&self) -> Vec<Value> {
+                match self { $(AnyRecord::$Type(r) => r.columns()),* }
+            }
+
+            fn write(&self) -> (u16, serde_json::Result<String>) {
+                match self {
+                    $(AnyRecord::$Type(r) => ($Type::SCHEMA, serde_json::to_string(&**r))),*
+                }
+            }
+
+            fn read(table: Table, schema: u16, body: &str) -> serde_json::Result<Decoded> {
+                match table { $(Table::$Type => read::<$Type>(schema, body)),* }
+            }
+        }
+
+        $(impl Filed for $Type {
+            const TABLE: Table = Table::$Type;
+
+            fn from_any(any: &AnyRecord) -> &Arc<Self> {
+                match any {
+                    AnyRecord::$Type(record) => record,
+                    #[allow(unreachable_patterns, reason = "with a single table none is left")]
+                    _ => panic!("a key of one table led to a record of another"),
+                }
+            }
+
+            fn into_any(record: Arc<Self>) -> AnyRecord {
+                AnyRecord::$Type(record)
+            }
+        })*
+    };
+}
+
+records!(Task, Lane, Queue, Admission, Log);
+
+impl Table {
+    /// The index by which the records of this table come to the engine's notice, if they do.
+    pub fn due(self) -> Option<Index> {
+        match self {
+            Table::Task => Some(Index::TaskDue),
+            Table::Queue => Some(Index::QueueDue),
+            Table::Admission => Some(Index::AdmissionDue),
+            Table::Lane | Table::Log => None,
+        }
+    }
+}
+
+/// What a node of a newer version wrote and this one only carries along.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Extra {
+    schema: u16,
+    fields: Map<String, Json>,
+}
+
+pub(crate) type Decoded = (AnyRecord, Option<Box<Extra>>);
+
+/// Reads a body back, or nothing when this version cannot.
+pub(crate) fn decode(table: Table, schema: u16, body: &str) -> Option<Decoded> {
+    AnyRecord::read(table, schema, body).ok()
+}
+
+/// A record in the form that programs outside the world read it in, such as lists.
+pub fn read_row<R: Filed>(schema: u16, body: &str) -> Option<Arc<R>> {
+    let (any, _) = decode(R::TABLE, schema, body)?;
+    Some(R::from_any(&any).clone())
+}
+
+fn read<R: Filed>(schema: u16, body: &str) -> serde_json::Result<Decoded> {
+    if schema <= R::SCHEMA {
+        return Ok((R::into_any(Arc::new(serde_json::from_str(body)?)), None));
+    }
+    let record: R = serde_json::from_str(body)?;
+    let mut fields: Map<String, Json> = serde_json::from_str(body)?;
+    if let Json::Object(known) = serde_json::to_value(&record)? {
+        fields.retain(|name, _| !known.contains_key(name));
+    }
+    Ok((R::into_any(Arc::new(record)), Some(Box::new(Extra { schema, fields }))))
+}
+
+pub(crate) fn encode(record: &AnyRecord, extra: Option<&Extra>, version: Version) -> Row {
+    let (own_schema, body) = record.write();
+    let mut body = body.expect("core's own types are written without fail");
+    let schema = extra.map_or(own_schema, |extra| extra.schema);
+    if let Some(extra) = extra.filter(|extra| !extra.fields.is_empty()) {
+        let fields = serde_json::to_string(&extra.fields).expect("it was read as JSON");
+        body.truncate(body.len() - 1);
+        body.push(',');
+        body.push_str(&fields[1..]);
+    }
+    Row { key: record.key(), version, columns: record.columns(), schema, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Gate;
+    use crate::name::{LaneName, Tenant};
+
+    fn lane() -> Lane {
+        let mut lane = Lane::new(&Tenant::new("t"), &LaneName::new("l"));
+        lane.gate = Some(Gate { limit: 3, running: 1 });
+        lane
+    }
+
+    #[test]
+    fn a_body_reads_back_as_it_was_written() {
+        let record = Lane::into_any(Arc::new(lane()));
+        let row = encode(&record, None, Version(7));
+        let expected = concat!(
+            r#"{"tenant":"t","name":"l","state":"active","#,
+            r#""gate":{"limit":3,"running":1},"queues":0}"#
+        );
+        assert_eq!(row.body, expected);
+        assert_eq!(decode(Table::Lane, row.schema, &row.body), Some((record, None)));
+    }
+
+    #[test]
+    fn fields_of_a_newer_version_are_carried_along() {
+        let newer = concat!(
+            r#"{"tenant":"t","name":"l","state":"active","#,
+            r#""gate":{"limit":3,"running":1},"queues":0,"colour":"red"}"#
+        );
+        let (record, extra) = decode(Table::Lane, 9, newer).unwrap();
+        assert_eq!(record, Lane::into_any(Arc::new(lane())));
+        let row = encode(&record, extra.as_deref(), Version(8));
+        assert_eq!((row.schema, row.body.as_str()), (9, newer));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_nothing() {
+        assert_eq!(decode(Table::Lane, 1, "{}"), None);
+        assert_eq!(decode(Table::Task, 1, "not json"), None);
+    }
+}

@@ -1,0 +1,85 @@
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::name::LaneName;
+use crate::task::PublicState;
+
+/// A refusal: an answer, not a fault. It leaves the world as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize)]
+#[serde(tag = "code", rename_all = "snake_case")]
+pub enum Rejection {
+    #[error("{field} {problem}")]
+    Invalid { field: &'static str, problem: Problem },
+    #[error("no such task")]
+    TaskNotFound,
+    #[error("no such lane: it comes to be with its first task")]
+    LaneNotFound,
+    #[error("this id or idempotency key was used before for a different request")]
+    Conflict,
+    #[error("the lease is held under epoch {current}; this fence is stale")]
+    Stale { current: u64 },
+    #[error("the lease ran out before this write")]
+    LeaseExpired,
+    #[error("the task is not leased")]
+    NotLeased,
+    #[error("this lease was settled before, with something else")]
+    SettledOtherwise,
+    #[error("the task has ended as {state}; an ended task changes only by replay")]
+    Ended { state: PublicState },
+    #[error("the task has not ended; only an ended task can be replayed")]
+    NotEnded,
+    #[error("the task is at generation {current}, not at the one to be replayed")]
+    OtherGeneration { current: u32 },
+    #[error("the task has used its {max} attempts")]
+    AttemptsExhausted { max: u32 },
+    #[error("the task has used its {max} replays")]
+    ReplaysExhausted { max: u32 },
+    #[error("lane {lane} takes no tasks: it is draining or disabled")]
+    LaneClosed { lane: LaneName },
+    #[error("lane {lane} has as many distinct routes waiting as a lane may have")]
+    TooManyRoutes { lane: LaneName },
+    #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
+    Quarantined { table: &'static str },
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Problem {
+    #[error("is empty")]
+    Empty,
+    #[error("is longer than {max_bytes} bytes")]
+    TooLong { max_bytes: usize },
+    #[error("has a control character")]
+    ControlCharacter,
+    #[error("has a character other than letters, digits and _ . : / - +")]
+    NotAToken,
+    #[error("is outside {min} to {max}")]
+    OutOfRange { min: i64, max: i64 },
+    #[error("is named twice")]
+    Repeated,
+}
+
+impl Rejection {
+    /// The stable name of this refusal, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Rejection::Invalid { .. } => "invalid",
+            Rejection::TaskNotFound => "task_not_found",
+            Rejection::LaneNotFound => "lane_not_found",
+            Rejection::Conflict => "conflict",
+            Rejection::Stale { .. } => "stale",
+            Rejection::LeaseExpired => "lease_expired",
+            Rejection::NotLeased => "not_leased",
+            Rejection::SettledOtherwise => "settled_otherwise",
+            Rejection::Ended { .. } => "ended",
+            Rejection::NotEnded => "not_ended",
+            Rejection::OtherGeneration { .. } => "other_generation",
+            Rejection::AttemptsExhausted { .. } => "attempts_exhausted",
+            Rejection::ReplaysExhausted { .. } => "replays_exhausted",
+            Rejection::LaneClosed { .. } => "lane_closed",
+            Rejection::TooManyRoutes { .. } => "too_many_routes",
+            Rejection::Quarantined { .. } => "quarantined",
+        }
+    }
+}

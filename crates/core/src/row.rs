@@ -1,0 +1,179 @@
+//! What a store sees: tables, keys, versions, columns and bytes. No rule is visible here.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Table;
+
+/// One value of a key or of an index column. The order is that of every store:
+/// nothing, then numbers, then text by its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    Null,
+    Int(i64),
+    Text(Arc<str>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::Text(Arc::from(text))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Value::Int(number)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// Says which state of a record was read. Rises with every write; the first one is the time of
+/// the insert in microseconds, so that a key that is deleted and made again never repeats one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub i64);
+
+impl Version {
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Names one record of one table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    pub table: Table,
+    pub values: Vec<Value>,
+}
+
+/// A record as a store writes it. `columns` are those of [`TableSpec::columns`], in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub key: RowKey,
+    pub version: Version,
+    pub columns: Vec<Value>,
+    pub schema: u16,
+    pub body: String,
+}
+
+/// A record as a store reads it back. Columns are a function of the body, so they stay behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRow {
+    pub key: RowKey,
+    pub version: Version,
+    pub schema: u16,
+    pub body: String,
+}
+
+/// The shape of a table: what a store needs to load and save any record of it.
+///
+/// Besides these columns every table has `version`, `schema` and `body`.
+#[derive(Debug)]
+pub struct TableSpec {
+    pub name: &'static str,
+    pub key: &'static [&'static str],
+    pub columns: &'static [&'static str],
+    pub indexes: &'static [IndexSpec],
+}
+
+/// An ordered range of a table. A row is in the index while its column `present` is not null.
+///
+/// `columns` end with the columns of the key, so that every position is unique.
+#[derive(Debug)]
+pub struct IndexSpec {
+    pub index: Index,
+    pub columns: &'static [&'static str],
+    pub present: &'static str,
+}
+
+impl TableSpec {
+    /// The value of a named column of `row`.
+    pub fn value<'r>(&self, row: &'r Row, column: &str) -> &'r Value {
+        self.lookup(&row.key.values, &row.columns, column)
+    }
+
+    pub(crate) fn lookup<'r>(
+        &self,
+        key: &'r [Value],
+        columns: &'r [Value],
+        column: &str,
+    ) -> &'r Value {
+        let at = |names: &[&str]| names.iter().position(|name| *name == column);
+        match at(self.key) {
+            Some(i) => &key[i],
+            None => {
+                let i = at(self.columns).expect("an index names only columns of its table");
+                &columns[i]
+            }
+        }
+    }
+
+    /// The position of a row in `index`, or nothing while it is not in there.
+    pub(crate) fn position(
+        &self,
+        index: &IndexSpec,
+        key: &[Value],
+        columns: &[Value],
+    ) -> Option<Vec<Value>> {
+        if *self.lookup(key, columns, index.present) == Value::Null {
+            return None;
+        }
+        Some(index.columns.iter().map(|c| self.lookup(key, columns, c).clone()).collect())
+    }
+}
+
+/// Every index that a transition scans. Lists for people have indexes of their own in the stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Index {
+    TaskReady,
+    TaskDue,
+    QueueByLane,
+    QueueDue,
+    AdmissionDue,
+}
+
+impl Index {
+    pub const fn table(self) -> Table {
+        match self {
+            Index::TaskReady | Index::TaskDue => Table::Task,
+            Index::QueueByLane | Index::QueueDue => Table::Queue,
+            Index::AdmissionDue => Table::Admission,
+        }
+    }
+
+    pub fn spec(self) -> &'static IndexSpec {
+        let mut specs = self.table().spec().indexes.iter();
+        specs.find(|spec| spec.index == self).expect("an index is of its own table")
+    }
+}
+
+/// A range of an index: the rows whose first columns equal `prefix`, and whose next column is at
+/// most `until`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    pub index: Index,
+    pub prefix: Vec<Value>,
+    pub until: Option<Value>,
+}
+
+impl Range {
+    /// Whether a position of the same index lies in this range.
+    pub fn contains(&self, position: &[Value]) -> bool {
+        position.starts_with(&self.prefix)
+            && self.until.as_ref().is_none_or(|until| position[self.prefix.len()] <= *until)
+    }
+}
+
+/// A page of a range: the first `limit` rows behind the position `after`, in index order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    pub range: Range,
+    pub after: Option<Vec<Value>>,
+    pub limit: usize,
+}

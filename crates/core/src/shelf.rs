@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use crate::command::{Command, Decided, Outcome, decide};
+use crate::event::{Event, Logged};
+use crate::payload::{Payload, PayloadKey};
+use crate::rejection::Rejection;
+use crate::row::{Index, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
+use crate::time::Timestamp;
+use crate::world::{ChangeSet, Hints, Loaded, LogEntry, PageRow, Wanted, World};
+
+/// What every store must behave like, in ordered maps: the heart of the in-memory store, and the
+/// oracle that the others are compared with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shelf {
+    rows: BTreeMap<RowKey, Row>,
+    positions: BTreeMap<(Index, Vec<Value>), RowKey>,
+    payloads: BTreeMap<PayloadKey, Payload>,
+    events: BTreeMap<u64, Event>,
+    last_seq: u64,
+}
+
+/// A change set met a state other than the one it was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clash;
+
+impl Shelf {
+    pub fn load(&self, wanted: &Wanted) -> Loaded {
+        let stored = |key: &RowKey| self.rows.get(key).map(stored);
+        let entry = |(&seq, event): (&u64, &Event)| LogEntry { seq, at: event.at };
+        Loaded {
+            rows: wanted.rows.iter().filter_map(stored).collect(),
+            pages: wanted.scans.iter().map(|scan| self.page(scan)).collect(),
+            log_head: self.events.iter().take(wanted.log_head).map(entry).collect(),
+        }
+    }
+
+    fn page(&self, scan: &Scan) -> Vec<PageRow> {
+        let range = &scan.range;
+        let start = scan.after.clone().unwrap_or_else(|| range.prefix.clone());
+        let mut page = Vec::new();
+        for ((index, position), key) in self.positions.range((range.index, start)..) {
+            if *index != range.index || !range.contains(position) || page.len() == scan.limit {
+                break;
+            }
+            if scan.after.as_ref() != Some(position) {
+                let StoredRow { version, schema, body, .. } = stored(&self.rows[key]);
+                page.push(PageRow { position: position.clone(), version, schema, body });
+            }
+        }
+        page
+    }
+
+    /// Commits a change set: everything it read and everything it writes over must be as it was.
+    pub fn commit(&mut self, changes: &ChangeSet) -> Result<(), Clash> {
+        let same = |key: &RowKey, version: Version| {
+            self.rows.get(key).is_some_and(|row| row.version == version)
+        };
+        let holds = changes.reads.iter().all(|(key, version)| same(key, *version))
+            && changes.updates.iter().all(|update| same(&update.row.key, update.expected))
+            && changes.deletes.iter().all(|(key, version)| same(key, *version))
+            && changes.inserts.iter().all(|row| !self.rows.contains_key(&row.key));
+        if !holds {
+            return Err(Clash);
+        }
+        for row in changes.inserts.iter().chain(changes.updates.iter().map(|u| &u.row)) {
+            self.insert(row.clone());
+        }
+        for (key, _) in &changes.deletes {
+            self.delete(key);
+        }
+        for (key, payload) in &changes.payloads {
+            self.payloads.insert(key.clone(), payload.clone());
+        }
+        for key in &changes.dropped_payloads {
+            self.payloads.remove(key);
+        }
+        for event in &changes.events {
+            self.last_seq += 1;
+            self.events.insert(self.last_seq, event.clone());
+        }
+        if let Some(through) = changes.trim_through {
+            self.events = self.events.split_off(&(through + 1));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, row: Row) {
+        self.delete(&row.key);
+        let spec = row.key.table.spec();
+        for position in positions(spec, &row) {
+            self.positions.insert(position, row.key.clone());
+        }
+        self.rows.insert(row.key.clone(), row);
+    }
+
+    fn delete(&mut self, key: &RowKey) {
+        if let Some(row) = self.rows.remove(key) {
+            for position in positions(key.table.spec(), &row) {
+                self.positions.remove(&position);
+            }
+        }
+    }
+
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    pub fn row(&self, key: &RowKey) -> Option<&Row> {
+        self.rows.get(key)
+    }
+
+    pub fn payload(&self, key: &PayloadKey) -> Option<&Payload> {
+        self.payloads.get(key)
+    }
+
+    pub fn payloads(&self) -> impl Iterator<Item = (&PayloadKey, &Payload)> {
+        self.payloads.iter()
+    }
+
+    /// The events behind `seq`, oldest first.
+    pub fn events_after(&self, seq: u64) -> impl Iterator<Item = Logged> {
+        let after = self.events.range(seq.saturating_add(1)..);
+        after.map(|(&seq, event)| Logged::new(seq, event))
+    }
+
+    /// Puts a row there as it is, for what another version may have written.
+    pub fn plant(&mut self, row: Row) {
+        self.insert(row);
+    }
+
+    /// Decides and commits one command by itself.
+    pub fn execute(&mut self, now: Timestamp, command: &Command) -> Result<Outcome, Rejection> {
+        let (answer, changes) = self.attempt(now, command);
+        self.commit(&changes).expect("nobody else writes to this shelf");
+        answer
+    }
+
+    /// Decides one command by itself and commits nothing.
+    pub fn attempt(
+        &self,
+        now: Timestamp,
+        command: &Command,
+    ) -> (Result<Outcome, Rejection>, ChangeSet) {
+        let mut world = World::new(now, Hints::default());
+        loop {
+            if let Decided::Ready(answer) = decide(&mut world, command) {
+                return (answer, world.finish().0);
+            }
+            let wanted = world.wanted().expect("a parked command lacks something");
+            let loaded = self.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+    }
+}
+
+fn stored(row: &Row) -> StoredRow {
+    let Row { key, version, schema, body, .. } = row.clone();
+    StoredRow { key, version, schema, body }
+}
+
+fn positions(spec: &TableSpec, row: &Row) -> Vec<(Index, Vec<Value>)> {
+    let position = |index: &crate::row::IndexSpec| {
+        Some((index.index, spec.position(index, &row.key.values, &row.columns)?))
+    };
+    spec.indexes.iter().filter_map(position).collect()
+}

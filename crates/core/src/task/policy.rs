@@ -1,0 +1,261 @@
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digester;
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::task::Task;
+use crate::time::Timestamp;
+
+/// What a task was promised when it was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout_ms: Option<u64>,
+    pub max_reclaims: u32,
+    pub max_replays: u32,
+    pub retention_ms: u64,
+    /// Accept a write under a lease that has run out, as long as nobody else took the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_late: bool,
+}
+
+/// When a failed attempt is followed by another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub max_attempts: u32,
+    pub backoff: Backoff,
+    pub retry_on: Vec<FailureClass>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backoff {
+    Fixed {
+        ms: u64,
+    },
+    /// Doubles from `base_ms` up to `cap_ms`; jitter takes away up to that share of it.
+    Exponential {
+        base_ms: u64,
+        cap_ms: u64,
+        jitter_percent: u8,
+    },
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    Transient,
+    Permanent,
+    Crash,
+    Timeout,
+    Cancelled,
+}
+
+/// What a handler says about the next attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// As the policy says.
+    #[default]
+    Policy,
+    /// After so long, whatever the class, while attempts are left.
+    After { ms: u64 },
+    /// Never.
+    GiveUp,
+}
+
+impl FailureClass {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FailureClass::Transient => "transient",
+            FailureClass::Permanent => "permanent",
+            FailureClass::Crash => "crash",
+            FailureClass::Timeout => "timeout",
+            FailureClass::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            retry: None,
+            attempt_timeout_ms: None,
+            max_reclaims: limits::DEFAULT_MAX_RECLAIMS,
+            max_replays: limits::DEFAULT_MAX_REPLAYS,
+            retention_ms: limits::DEFAULT_RETENTION_MS,
+            accept_late: false,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// `max_attempts` tries, `ms` apart, after anything that may pass by itself.
+    pub fn fixed(max_attempts: u32, ms: u64) -> Self {
+        Self { max_attempts, backoff: Backoff::Fixed { ms }, retry_on: Self::passing() }
+    }
+
+    /// Tries that double their distance from one second up to an hour.
+    pub fn exponential(max_attempts: u32) -> Self {
+        let backoff =
+            Backoff::Exponential { base_ms: 1_000, cap_ms: 3_600_000, jitter_percent: 20 };
+        Self { max_attempts, backoff, retry_on: Self::passing() }
+    }
+
+    fn passing() -> Vec<FailureClass> {
+        vec![FailureClass::Transient, FailureClass::Crash, FailureClass::Timeout]
+    }
+
+    fn check(&self) -> Result<(), Rejection> {
+        limits::ATTEMPTS.check(self.max_attempts)?;
+        match self.backoff {
+            Backoff::Fixed { ms } => limits::BACKOFF_MS.check(ms),
+            Backoff::Exponential { base_ms, cap_ms, jitter_percent } => {
+                limits::BACKOFF_MS.check(base_ms)?;
+                limits::BACKOFF_MS.check(cap_ms)?;
+                limits::JITTER.check(jitter_percent)
+            }
+        }
+    }
+}
+
+impl Policy {
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        if let Some(retry) = &self.retry {
+            retry.check()?;
+        }
+        if let Some(timeout_ms) = self.attempt_timeout_ms {
+            limits::TIMEOUT_MS.check(timeout_ms)?;
+        }
+        limits::RECLAIMS.check(self.max_reclaims)?;
+        limits::REPLAYS.check(self.max_replays)?;
+        limits::RETENTION_MS.check(self.retention_ms)
+    }
+
+    /// How many attempts may begin in one generation. Without a retry policy a reported failure
+    /// is final, but a crash is not: the task is taken again, as often as it may be re-claimed.
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.retry.as_ref().map_or(self.max_reclaims + 1, |retry| retry.max_attempts)
+    }
+
+    fn retries(&self, class: FailureClass) -> bool {
+        match &self.retry {
+            Some(retry) => retry.retry_on.contains(&class),
+            None => class == FailureClass::Crash,
+        }
+    }
+}
+
+impl Task {
+    pub(crate) fn attempts_left(&self) -> bool {
+        self.attempts < self.policy.max_attempts()
+    }
+
+    /// When the next attempt may start after a failure of this class; none when it was the last.
+    pub(crate) fn next_try(
+        &self,
+        class: FailureClass,
+        retry: Retry,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        if !self.attempts_left() {
+            return None;
+        }
+        match retry {
+            Retry::GiveUp => None,
+            Retry::After { ms } => Some(now.plus_ms(ms)),
+            Retry::Policy if !self.policy.retries(class) => None,
+            Retry::Policy => Some(now.plus_ms(self.backoff_ms())),
+        }
+    }
+
+    fn backoff_ms(&self) -> u64 {
+        match self.policy.retry.as_ref().map(|retry| retry.backoff) {
+            None => 0,
+            Some(Backoff::Fixed { ms }) => ms,
+            Some(Backoff::Exponential { base_ms, cap_ms, jitter_percent }) => {
+                let doublings = self.attempts.saturating_sub(1).min(40);
+                let full_ms = base_ms.saturating_mul(1 << doublings).min(cap_ms);
+                let most_off_ms = full_ms.saturating_mul(u64::from(jitter_percent)) / 100;
+                full_ms - self.chance(most_off_ms)
+            }
+        }
+    }
+
+    /// A number from 0 to `most` that differs from task to task and from attempt to attempt.
+    fn chance(&self, most: u64) -> u64 {
+        let digest = Digester::new("jitter")
+            .part(self.id.as_str().as_bytes())
+            .number(i64::from(self.attempts))
+            .finish();
+        digest.spread() % (most + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::task;
+
+    #[test]
+    fn exponential_backoff_doubles_up_to_its_cap() {
+        let mut task = task("t");
+        for (attempts, jitter_percent, shortest, longest) in [
+            (1, 0, 1_000, 1_000),
+            (2, 0, 2_000, 2_000),
+            (3, 0, 4_000, 4_000),
+            (4, 0, 5_000, 5_000),
+            (99, 0, 5_000, 5_000),
+            (3, 50, 2_000, 4_000),
+        ] {
+            let backoff = Backoff::Exponential { base_ms: 1_000, cap_ms: 5_000, jitter_percent };
+            task.policy.retry = Some(RetryPolicy { backoff, ..RetryPolicy::fixed(100, 0) });
+            task.attempts = attempts;
+            let ms = task.backoff_ms();
+            assert!((shortest..=longest).contains(&ms), "attempt {attempts}: {ms} ms");
+        }
+    }
+
+    #[test]
+    fn jitter_spreads() {
+        let mut seen = std::collections::BTreeSet::new();
+        for n in 0..50 {
+            seen.insert(task(&format!("t{n}")).chance(1_000));
+        }
+        assert!(seen.len() > 40, "{seen:?}");
+        assert!(seen.iter().all(|&ms| ms <= 1_000));
+    }
+
+    #[test]
+    fn what_is_tried_again() {
+        use FailureClass::{Cancelled, Crash, Permanent, Timeout, Transient};
+        let now = Timestamp::from_millis(1_000);
+        let fixed = Some(RetryPolicy::fixed(2, 60_000));
+        let later = Some(now.plus_ms(60_000));
+        let soon = Some(now.plus_ms(5));
+        for (policy, attempts, class, retry, expected) in [
+            (fixed.clone(), 1, Transient, Retry::Policy, later),
+            (fixed.clone(), 1, Timeout, Retry::Policy, later),
+            (fixed.clone(), 1, Crash, Retry::Policy, later),
+            (fixed.clone(), 1, Permanent, Retry::Policy, None),
+            (fixed.clone(), 1, Cancelled, Retry::Policy, None),
+            (fixed.clone(), 2, Transient, Retry::Policy, None),
+            (fixed.clone(), 1, Permanent, Retry::After { ms: 5 }, soon),
+            (fixed.clone(), 2, Transient, Retry::After { ms: 5 }, None),
+            (fixed, 1, Transient, Retry::GiveUp, None),
+            (None, 1, Transient, Retry::Policy, None),
+            (None, 1, Crash, Retry::Policy, Some(now)),
+            (None, 1, Transient, Retry::After { ms: 5 }, soon),
+        ] {
+            let mut task = task("t");
+            task.policy.retry = policy.clone();
+            task.attempts = attempts;
+            let found = task.next_try(class, retry, now);
+            assert_eq!(found, expected, "{policy:?} attempt {attempts} {class:?} {retry:?}");
+        }
+    }
+}

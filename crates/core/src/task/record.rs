@@ -1,0 +1,206 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::name::{Kind, LaneName, TaskId, Tenant};
+use crate::payload::{PayloadKey, Slot};
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::task::{Lease, Lifecycle, Policy, Route, Settle};
+use crate::time::Timestamp;
+
+/// A unit of work that can be claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub tenant: Tenant,
+    pub id: TaskId,
+    pub kind: Kind,
+    pub lane: LaneName,
+    #[serde(default)]
+    pub route: Route,
+    #[serde(default)]
+    pub priority: i32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    pub created_at: Timestamp,
+    /// When its present generation started.
+    pub started_at: Timestamp,
+    pub fingerprint: Digest,
+    pub policy: Policy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Counts operator replays.
+    #[serde(default)]
+    pub generation: u32,
+    /// Counts claims; never falls.
+    #[serde(default)]
+    pub epoch: u64,
+    /// Attempts begun in this generation and not given back.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Leases that ran out in this generation.
+    #[serde(default)]
+    pub reclaims: u32,
+    pub lifecycle: Lifecycle,
+    /// When the sweep looks at this task: never later than it needs the engine.
+    pub due_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_settle: Option<Settle>,
+    /// Whether it was created with a payload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_input: bool,
+    /// The generations that left a result behind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<u32>,
+}
+
+/// Names a task of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TaskKey {
+    pub tenant: Tenant,
+    pub id: TaskId,
+}
+
+/// What a holder's write carries: it counts only under the epoch that it was claimed with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fence {
+    pub task: TaskKey,
+    pub epoch: u64,
+}
+
+impl TaskKey {
+    pub fn new(tenant: &Tenant, id: &TaskId) -> Self {
+        Self { tenant: tenant.clone(), id: id.clone() }
+    }
+
+    pub fn row_key(&self) -> RowKey {
+        Task::row_key(vec![(&self.tenant).into(), (&self.id).into()])
+    }
+}
+
+impl Task {
+    pub fn task_key(&self) -> TaskKey {
+        TaskKey::new(&self.tenant, &self.id)
+    }
+
+    pub fn fence(&self) -> Fence {
+        Fence { task: self.task_key(), epoch: self.epoch }
+    }
+
+    /// The order in which a lane hands its tasks out.
+    pub(crate) fn rank(&self) -> i64 {
+        -i64::from(self.priority)
+    }
+
+    pub(crate) fn ready_at(&self) -> Option<Timestamp> {
+        match self.lifecycle {
+            Lifecycle::Waiting { ready_at } => Some(ready_at),
+            _ => None,
+        }
+    }
+
+    /// The earliest moment at which this task needs the engine.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        let own = match &self.lifecycle {
+            Lifecycle::Waiting { .. } => None,
+            Lifecycle::Delayed { until, .. } => Some(*until),
+            Lifecycle::Active(lease) => Some(lease.due_at()),
+            Lifecycle::Completed { at }
+            | Lifecycle::Failed { at, .. }
+            | Lifecycle::Cancelled { at, .. }
+            | Lifecycle::Expired { at } => return Some(at.plus_ms(self.policy.retention_ms)),
+        };
+        own.into_iter().chain(self.deadline).min()
+    }
+
+    /// Un-counts the attempt under way, which was given up before anything came of it.
+    pub(crate) fn give_back_attempt(&mut self) {
+        if let Lifecycle::Active(Lease { run: Some(_), .. }) = &self.lifecycle {
+            self.attempts -= 1;
+        }
+    }
+
+    /// The deadline of a generation that starts at `now`: as far away as the first one was.
+    pub(crate) fn restarted_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let deadline = self.deadline?;
+        Some(now.plus_ms(self.started_at.ms_until(deadline)))
+    }
+
+    /// The key of the payload it was created with.
+    pub fn input_key(&self) -> Option<PayloadKey> {
+        self.has_input.then(|| self.payload_key(0, Slot::Input))
+    }
+
+    /// The key of the result of its present generation.
+    pub fn result_key(&self) -> Option<PayloadKey> {
+        let there = self.results.contains(&self.generation);
+        there.then(|| self.payload_key(self.generation, Slot::Result))
+    }
+
+    pub(crate) fn payload_key(&self, generation: u32, slot: Slot) -> PayloadKey {
+        PayloadKey { tenant: self.tenant.clone(), task: self.id.clone(), generation, slot }
+    }
+
+    /// Every payload that goes when the task goes.
+    pub(crate) fn payload_keys(&self) -> Vec<PayloadKey> {
+        let results = self.results.iter().map(|&g| self.payload_key(g, Slot::Result));
+        self.input_key().into_iter().chain(results).collect()
+    }
+
+    pub(crate) fn ready_in(tenant: &Tenant, lane: &LaneName, route: &Route) -> Range {
+        Range {
+            index: Index::TaskReady,
+            prefix: vec![tenant.into(), lane.into(), route.into()],
+            until: None,
+        }
+    }
+}
+
+impl Record for Task {
+    const SPEC: TableSpec = TableSpec {
+        name: "task",
+        key: &["tenant", "id"],
+        columns: &[
+            "kind",
+            "lane",
+            "route",
+            "state",
+            "rank",
+            "ready_at",
+            "due_at",
+            "created_at",
+            "ended_at",
+        ],
+        indexes: &[
+            IndexSpec {
+                index: Index::TaskReady,
+                columns: &["tenant", "lane", "route", "rank", "ready_at", "id"],
+                present: "ready_at",
+            },
+            IndexSpec {
+                index: Index::TaskDue,
+                columns: &["due_at", "tenant", "id"],
+                present: "due_at",
+            },
+        ],
+    };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into(), (&self.id).into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![
+            (&self.kind).into(),
+            (&self.lane).into(),
+            (&self.route).into(),
+            self.lifecycle.public().as_str().into(),
+            self.rank().into(),
+            self.ready_at().into(),
+            self.due_at.into(),
+            self.created_at.into(),
+            self.lifecycle.ended_at().into(),
+        ]
+    }
+}

@@ -1,0 +1,207 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::rejection::{Problem, Rejection};
+use crate::row::Value;
+
+/// What a task demands of a worker, as one canonical text: its capabilities in order, joined by
+/// commas, then `@` and the tag. A task that demands nothing has the empty route.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Route(Arc<str>);
+
+impl Route {
+    /// Joins what was already checked.
+    pub fn new(capabilities: &BTreeSet<String>, tag: Option<&str>) -> Self {
+        let mut text = String::new();
+        for capability in capabilities {
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(capability);
+        }
+        if let Some(tag) = tag {
+            text.push('@');
+            text.push_str(tag);
+        }
+        Self(Arc::from(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn tag(&self) -> Option<&str> {
+        self.0.split_once('@').map(|(_, tag)| tag)
+    }
+
+    pub fn capabilities(&self) -> impl Iterator<Item = &str> {
+        let capabilities = self.0.split('@').next().unwrap_or_default();
+        capabilities.split(',').filter(|capability| !capability.is_empty())
+    }
+
+    pub(crate) fn check(
+        capabilities: &BTreeSet<String>,
+        tag: Option<&str>,
+    ) -> Result<(), Rejection> {
+        limits::CAPABILITIES.check(capabilities.len())?;
+        limits::CAPABILITIES_BYTES.check(capabilities.iter().map(String::len).sum::<usize>())?;
+        for capability in capabilities {
+            limits::CAPABILITY.check(capability)?;
+            check_token(limits::CAPABILITY.field, capability)?;
+        }
+        if let Some(tag) = tag {
+            limits::TAG.check(tag)?;
+            check_token(limits::TAG.field, tag)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_token(field: &'static str, token: &str) -> Result<(), Rejection> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.:/-+".contains(c);
+    if token.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Rejection::Invalid { field, problem: Problem::NotAToken })
+}
+
+impl From<&Route> for Value {
+    fn from(route: &Route) -> Self {
+        Value::Text(route.0.clone())
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// What a worker offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    pub capabilities: BTreeSet<String>,
+    pub tags: TagFilter,
+}
+
+/// Which tags a worker takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TagFilter {
+    #[default]
+    Untagged,
+    Only(BTreeSet<String>),
+    UntaggedAnd(BTreeSet<String>),
+    Any,
+    None,
+}
+
+impl TagFilter {
+    fn takes(&self, tag: Option<&str>) -> bool {
+        match (self, tag) {
+            (TagFilter::Any, _) => true,
+            (TagFilter::None, _) => false,
+            (TagFilter::Untagged | TagFilter::UntaggedAnd(_), None) => true,
+            (TagFilter::Untagged, Some(_)) | (TagFilter::Only(_), None) => false,
+            (TagFilter::Only(tags) | TagFilter::UntaggedAnd(tags), Some(tag)) => tags.contains(tag),
+        }
+    }
+
+    fn tags(&self) -> impl Iterator<Item = &str> {
+        let tags = match self {
+            TagFilter::Only(tags) | TagFilter::UntaggedAnd(tags) => Some(tags),
+            TagFilter::Untagged | TagFilter::Any | TagFilter::None => None,
+        };
+        tags.into_iter().flatten().map(String::as_str)
+    }
+}
+
+impl Offer {
+    pub fn meets(&self, route: &Route) -> bool {
+        self.tags.takes(route.tag()) && self.missing(route).next().is_none()
+    }
+
+    /// The capabilities that the route demands and this offer lacks.
+    pub fn missing<'r>(&self, route: &'r Route) -> impl Iterator<Item = &'r str> {
+        route.capabilities().filter(|capability| !self.capabilities.contains(*capability))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        Route::check(&self.capabilities, None)?;
+        self.tags.tags().try_for_each(|tag| Route::check(&BTreeSet::new(), Some(tag)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(words: &str) -> BTreeSet<String> {
+        words.split_whitespace().map(String::from).collect()
+    }
+
+    #[test]
+    fn a_route_is_canonical() {
+        for (capabilities, tag, text) in [
+            ("", None, ""),
+            ("gpu cuda", None, "cuda,gpu"),
+            ("", Some("blue"), "@blue"),
+            ("gpu", Some("blue"), "gpu@blue"),
+        ] {
+            let route = Route::new(&set(capabilities), tag);
+            assert_eq!(route.as_str(), text);
+            assert_eq!(route.tag(), tag);
+            let back: BTreeSet<String> = route.capabilities().map(String::from).collect();
+            assert_eq!(back, set(capabilities));
+        }
+    }
+
+    #[test]
+    fn who_takes_what() {
+        let blue = || set("blue");
+        for (capabilities, tags, route, meets) in [
+            ("", TagFilter::Untagged, "", true),
+            ("", TagFilter::Untagged, "@blue", false),
+            ("", TagFilter::Untagged, "gpu", false),
+            ("gpu", TagFilter::Untagged, "gpu", true),
+            ("gpu cuda", TagFilter::Untagged, "gpu", true),
+            ("gpu", TagFilter::Untagged, "cuda,gpu", false),
+            ("", TagFilter::Only(blue()), "", false),
+            ("", TagFilter::Only(blue()), "@blue", true),
+            ("", TagFilter::Only(blue()), "@red", false),
+            ("", TagFilter::UntaggedAnd(blue()), "", true),
+            ("", TagFilter::UntaggedAnd(blue()), "@blue", true),
+            ("", TagFilter::UntaggedAnd(blue()), "@red", false),
+            ("", TagFilter::Any, "@red", true),
+            ("", TagFilter::Any, "", true),
+            ("", TagFilter::None, "", false),
+            ("", TagFilter::None, "@red", false),
+        ] {
+            let offer = Offer { capabilities: set(capabilities), tags };
+            assert_eq!(offer.meets(&Route(Arc::from(route))), meets, "{offer:?} {route}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_plain() {
+        for (token, ok) in [("gpu", true), ("a.b:c/d-e+f_1", true), ("a,b", false), ("a@b", false)]
+        {
+            assert_eq!(Route::check(&set(token), None).is_ok(), ok, "{token}");
+            assert_eq!(Route::check(&BTreeSet::new(), Some(token)).is_ok(), ok, "{token}");
+        }
+        let many: BTreeSet<String> = (0..257).map(|n| n.to_string()).collect();
+        assert!(Route::check(&many, None).is_err());
+        let long: BTreeSet<String> = (0..20).map(|n| format!("{n}{}", "x".repeat(240))).collect();
+        assert!(Route::check(&long, None).is_err());
+    }
+}

@@ -1,0 +1,320 @@
+//! Tables as tests: a state, a command, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use crate::command::{
+    Cancel, Claim, Command, Complete, Create, Fail, LimitLane, NewTask, Outcome, SetLaneState,
+    Start, Sweep,
+};
+use crate::lane::LaneState;
+use crate::name::{LaneName, Tenant};
+use crate::record::{Filed, read_row};
+use crate::rejection::Rejection;
+use crate::row::RowKey;
+use crate::shelf::Shelf;
+use crate::task::{FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey};
+use crate::time::Timestamp;
+
+/// The states that every table about tasks must have a row for.
+pub(crate) const TASK_STATES: &[&str] = &[
+    "absent",
+    "waiting",
+    "delayed",
+    "claimed",
+    "active",
+    "lapsed",
+    "completed",
+    "failed",
+    "cancelled",
+    "expired",
+];
+
+/// The states that every table about lanes must have a row for.
+pub(crate) const LANE_STATES: &[&str] =
+    &["absent", "active", "paused", "draining", "disabled", "limited"];
+
+/// A shelf with a clock.
+pub(crate) struct Stage {
+    pub(crate) shelf: Shelf,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn key(id: &str) -> TaskKey {
+    TaskKey { tenant: Tenant::default(), id: id.into() }
+}
+
+pub(crate) fn fence(epoch: u64) -> Fence {
+    Fence { task: key("t"), epoch }
+}
+
+pub(crate) fn lane() -> LaneName {
+    LaneName::new("l")
+}
+
+/// The task of the tables: two attempts, a minute apart.
+pub(crate) fn new_task(id: &str) -> NewTask {
+    let mut task = NewTask::new(id, "k");
+    task.lane = lane();
+    task.policy.retry = Some(RetryPolicy::fixed(2, 60_000));
+    task
+}
+
+pub(crate) fn claim() -> Claim {
+    Claim { lanes: vec![lane()], ..Claim::new("w") }
+}
+
+/// A waiting task that was just created.
+pub(crate) fn task(id: &str) -> Task {
+    let mut stage = Stage::new();
+    stage.must(Create::one(new_task(id)));
+    stage.task(id).expect("it was just created")
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self { shelf: Shelf::default(), now: Timestamp::from_millis(1_000_000) }
+    }
+
+    pub(crate) fn run(&mut self, command: impl Into<Command>) -> Result<Outcome, Rejection> {
+        self.shelf.execute(self.now, &command.into())
+    }
+
+    pub(crate) fn must(&mut self, command: impl Into<Command>) -> Outcome {
+        self.run(command).expect("a fixture is accepted")
+    }
+
+    pub(crate) fn later(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+    }
+
+    pub(crate) fn record<R: Filed>(&self, key: &RowKey) -> Option<R> {
+        let row = self.shelf.row(key)?;
+        let record = read_row::<R>(row.schema, &row.body).expect("it was written by this version");
+        Some((*record).clone())
+    }
+
+    pub(crate) fn task(&self, id: &str) -> Option<Task> {
+        self.record(&key(id).row_key())
+    }
+
+    pub(crate) fn lane(&self) -> Option<crate::lane::Lane> {
+        self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
+    }
+
+    /// A stage on which task `t` is in the named state, with epoch 1 once it was claimed.
+    pub(crate) fn with_task(state: &str) -> Self {
+        Self::with_new_task(state, new_task("t"))
+    }
+
+    pub(crate) fn with_new_task(state: &str, mut new: NewTask) -> Self {
+        let mut stage = Self::new();
+        match state {
+            "absent" => return stage,
+            "delayed" => new.start = Start::After { ms: 10_000 },
+            "expired" => new.deadline_ms = Some(1_000),
+            _ => {}
+        }
+        stage.must(Create::one(new));
+        match state {
+            "waiting" | "delayed" => {}
+            "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
+            "active" => drop(stage.must(claim())),
+            "lapsed" => {
+                stage.must(claim());
+                stage.later(30_000);
+            }
+            "completed" => {
+                stage.must(claim());
+                stage.must(Complete { fence: fence(1), result: None });
+            }
+            "failed" => {
+                stage.must(claim());
+                stage.must(Fail {
+                    fence: fence(1),
+                    class: FailureClass::Permanent,
+                    reason: "no".into(),
+                    retry: Retry::Policy,
+                });
+            }
+            "cancelled" => {
+                stage.must(claim());
+                stage.must(Cancel { task: key("t"), reason: "stop".into() });
+            }
+            "expired" => {
+                stage.must(claim());
+                stage.later(1_000);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    pub(crate) fn with_lane(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(Create::one(new_task("t")));
+        let mut set = |state| {
+            stage.must(SetLaneState { tenant: Tenant::default(), lane: lane(), state });
+        };
+        match state {
+            "active" => {}
+            "paused" => set(LaneState::Paused),
+            "draining" => set(LaneState::Draining),
+            "disabled" => set(LaneState::Disabled),
+            "limited" => drop(stage.must(LimitLane {
+                tenant: Tenant::default(),
+                lane: lane(),
+                limit: Some(1),
+            })),
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    fn task_after(&self) -> String {
+        match self.task("t") {
+            None => "absent".into(),
+            Some(task) => {
+                let mut state = task.lifecycle.public().as_str();
+                if let Lifecycle::Active(lease) = &task.lifecycle {
+                    state = if lease.run.is_some() { "active" } else { "claimed" };
+                }
+                format!("{state} e{} a{}", task.epoch, task.attempts)
+            }
+        }
+    }
+
+    fn lane_after(&self) -> String {
+        match self.lane() {
+            None => "absent".into(),
+            Some(lane) => {
+                let gate = lane.gate.map(|gate| format!(" {}/{}", gate.running, gate.limit));
+                format!("{}{}", lane.state.as_str(), gate.unwrap_or_default())
+            }
+        }
+    }
+
+    fn events_since(&self, seq: u64) -> String {
+        let names: Vec<_> = self.shelf.events_after(seq).map(|logged| logged.name).collect();
+        names.join(" ")
+    }
+
+    fn answer(&self, answer: &Result<Outcome, Rejection>) -> String {
+        let plus = |at: Timestamp| format!("+{}", self.now.ms_until(at));
+        match answer {
+            Err(rejection) => format!("! {}", rejection.code()),
+            Ok(Outcome::Created(created)) if created[0].duplicate => "duplicate".into(),
+            Ok(Outcome::Created(_)) => "created".into(),
+            Ok(Outcome::Claimed(tasks)) => format!("claimed {}", tasks.len()),
+            Ok(Outcome::Renewed { expires_at }) => format!("until {}", plus(*expires_at)),
+            Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
+            Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
+            Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),
+            Ok(Outcome::Settled(settled)) => format!("{settled:?}").to_lowercase(),
+            Ok(Outcome::Cancelled) => "cancelled".into(),
+            Ok(Outcome::PriorityChanged) => "changed".into(),
+            Ok(Outcome::Replayed { generation }) => format!("generation {generation}"),
+            Ok(Outcome::Reaped) => "reaped".into(),
+            Ok(Outcome::LaneChanged) => "changed".into(),
+            Ok(Outcome::Swept { swept, next_due }) => {
+                format!("swept {swept} next {}", next_due.map_or("none".into(), plus))
+            }
+            Ok(Outcome::Trimmed { trimmed, more }) => format!("trimmed {trimmed} more {more}"),
+        }
+    }
+}
+
+/// The second column of a row: words, and words with a value.
+pub(crate) struct Args(BTreeMap<String, String>);
+
+impl Args {
+    fn parse(text: &str) -> Self {
+        let pair = |word: &str| match word.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => (word.to_owned(), String::new()),
+        };
+        Self(text.split_whitespace().map(pair).collect())
+    }
+
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.0.contains_key(word)
+    }
+
+    pub(crate) fn number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> N {
+        match self.0.get(name) {
+            None => otherwise,
+            Some(text) => match text.parse() {
+                Ok(number) => number,
+                Err(_) => panic!("not a number: {text}"),
+            },
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str, otherwise: &str) -> String {
+        self.0.get(name).cloned().unwrap_or_else(|| otherwise.to_owned())
+    }
+
+    /// The fence a row acts under: epoch 1 unless it says otherwise.
+    pub(crate) fn fence(&self) -> Fence {
+        fence(self.number("epoch", 1))
+    }
+}
+
+/// Rows of `task state | arguments | state after | answer | events`. A `policy=` argument changes
+/// the fixture: `none` for no retry policy, `late` for accepting late writes.
+#[track_caller]
+pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    let stage = |state: &str, args: &Args| {
+        let mut new = new_task("t");
+        match args.text("policy", "").as_str() {
+            "none" => new.policy.retry = None,
+            "late" => new.policy.accept_late = true,
+            _ => {}
+        }
+        Stage::with_new_task(state, new)
+    };
+    check(table, TASK_STATES, stage, command, Stage::task_after);
+}
+
+/// Rows of `lane state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, LANE_STATES, |state, _| Stage::with_lane(state), command, Stage::lane_after);
+}
+
+#[track_caller]
+fn check<C: Into<Command>>(
+    table: &str,
+    states: &[&str],
+    stage: impl Fn(&str, &Args) -> Stage,
+    command: impl Fn(&Args) -> C,
+    after: impl Fn(&Stage) -> String,
+) {
+    let mut wrong = Vec::new();
+    let rows = table.lines().map(str::trim).filter(|line| !line.is_empty());
+    for line in rows.clone() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [state, args, ..] = cells[..] else { panic!("too few columns: {line}") };
+        let args = Args::parse(args);
+        let mut stage = stage(state, &args);
+        let seen = stage.shelf.events_after(0).last().map_or(0, |logged| logged.seq);
+        let before = stage.shelf.clone();
+        let answer = stage.run(command(&args));
+        if answer.is_err() {
+            assert_eq!(before, stage.shelf, "a rejection changed something: {line}");
+        }
+        let found = [after(&stage), stage.answer(&answer), stage.events_since(seen)]
+            .map(|s| s.trim().to_owned());
+        if cells[2..] != found {
+            wrong.push(format!("{line}\n    found: {}", found.join(" | ")));
+        }
+    }
+    assert!(wrong.is_empty(), "rows that differ:\n{}", wrong.join("\n"));
+    for state in states {
+        let named = rows.clone().any(|line| line.split('|').next().map(str::trim) == Some(*state));
+        assert!(named, "no row for the state {state}");
+    }
+}

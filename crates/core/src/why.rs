@@ -1,0 +1,158 @@
+use serde::Serialize;
+
+use crate::lane::{Lane, LaneState};
+use crate::name::{LaneName, WorkerId};
+use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Task};
+use crate::time::Timestamp;
+
+/// Why a task is not further than it is, with the evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Why {
+    /// Nothing stands in its way but those before it: the next free worker takes it.
+    InLine,
+    LaneHandsNothingOut {
+        lane: LaneName,
+        state: LaneState,
+    },
+    LaneFull {
+        lane: LaneName,
+        limit: u32,
+        running: u32,
+    },
+    /// Workers ask this lane for tasks, but none of them offers all of this.
+    NoCapableWorker {
+        missing: Vec<String>,
+        tag: Option<String>,
+    },
+    /// No worker asks this lane for tasks.
+    NoWorker {
+        lane: LaneName,
+    },
+    DelayedUntil {
+        until: Timestamp,
+        after: Option<FailureClass>,
+    },
+    HeldBy {
+        worker: WorkerId,
+        until: Timestamp,
+        attempt: Option<u32>,
+    },
+    Ended {
+        state: PublicState,
+        at: Timestamp,
+    },
+}
+
+/// Explains a task from its record, its lane, and the offers of the workers that ask that lane for
+/// tasks.
+pub fn why(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
+    match &task.lifecycle {
+        Lifecycle::Waiting { .. } => why_waiting(task, lane, offers),
+        Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
+        Lifecycle::Active(lease) => Why::HeldBy {
+            worker: lease.worker.clone(),
+            until: lease.expires_at,
+            attempt: lease.run.as_ref().map(|run| run.attempt),
+        },
+        ended @ (Lifecycle::Completed { at }
+        | Lifecycle::Failed { at, .. }
+        | Lifecycle::Cancelled { at, .. }
+        | Lifecycle::Expired { at }) => Why::Ended { state: ended.public(), at: *at },
+    }
+}
+
+fn why_waiting(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
+    if let Some(lane) = lane {
+        let name = lane.name.clone();
+        if !lane.state.hands_out() {
+            return Why::LaneHandsNothingOut { lane: name, state: lane.state };
+        }
+        if let Some(gate) = lane.gate.filter(|gate| gate.free() == 0) {
+            return Why::LaneFull { lane: name, limit: gate.limit, running: gate.running };
+        }
+    }
+    if offers.iter().any(|offer| offer.meets(&task.route)) {
+        return Why::InLine;
+    }
+    let fewest = offers.iter().map(|offer| offer.missing(&task.route).collect::<Vec<_>>());
+    match fewest.min_by_key(Vec::len) {
+        None => Why::NoWorker { lane: task.lane.clone() },
+        Some(missing) => Why::NoCapableWorker {
+            missing: missing.into_iter().map(String::from).collect(),
+            tag: task.route.tag().map(String::from),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::command::{Create, NewTask};
+    use crate::testing::{Stage, claim, lane, new_task};
+
+    fn offer(capability: &str) -> Offer {
+        Offer { capabilities: BTreeSet::from([capability.to_owned()]), ..Offer::default() }
+    }
+
+    #[test]
+    fn lanes() {
+        let plain = [Offer::default()];
+        for (state, offers, expected) in [
+            ("active", &plain[..], Why::InLine),
+            ("active", &[], Why::NoWorker { lane: lane() }),
+            ("paused", &plain, Why::LaneHandsNothingOut { lane: lane(), state: LaneState::Paused }),
+            (
+                "disabled",
+                &plain,
+                Why::LaneHandsNothingOut { lane: lane(), state: LaneState::Disabled },
+            ),
+            ("draining", &plain, Why::InLine),
+            ("limited", &plain, Why::InLine),
+        ] {
+            let stage = Stage::with_lane(state);
+            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), offers);
+            assert_eq!(found, expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_full_lane() {
+        let mut stage = Stage::with_lane("limited");
+        stage.must(claim());
+        stage.must(Create::one(new_task("u")));
+        let found = why(&stage.task("u").unwrap(), stage.lane().as_ref(), &[Offer::default()]);
+        assert_eq!(found, Why::LaneFull { lane: lane(), limit: 1, running: 1 });
+    }
+
+    #[test]
+    fn nobody_is_able() {
+        let mut stage = Stage::new();
+        let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
+        stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
+        let task = stage.task("t").unwrap();
+        let found = why(&task, stage.lane().as_ref(), &[Offer::default(), offer("cuda")]);
+        let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn states() {
+        for (state, expected) in [
+            ("delayed", "delayed_until"),
+            ("claimed", "held_by"),
+            ("active", "held_by"),
+            ("completed", "ended"),
+            ("failed", "ended"),
+            ("cancelled", "ended"),
+            ("expired", "ended"),
+        ] {
+            let stage = Stage::with_task(state);
+            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), &[]);
+            let json = serde_json::to_value(&found).unwrap();
+            assert_eq!(json["why"], expected, "{state}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+use std::collections::BTreeMap;
+
+use crate::event::Event;
+use crate::name::{LaneName, Tenant};
+use crate::payload::{Payload, PayloadKey};
+use crate::record::encode;
+use crate::row::{Row, RowKey, Value, Version};
+use crate::task::Route;
+use crate::time::Timestamp;
+use crate::world::entry::{Entry, Slot};
+use crate::world::{Hints, World};
+
+/// All effects of one batch: net, checked, and committed together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeSet {
+    pub now: Timestamp,
+    /// Read as absent; a key that is there by the time of the commit is a conflict.
+    pub inserts: Vec<Row>,
+    pub updates: Vec<Update>,
+    pub deletes: Vec<(RowKey, Version)>,
+    /// Read and left alone; the version must still be that one.
+    pub reads: Vec<(RowKey, Version)>,
+    pub events: Vec<Event>,
+    pub payloads: Vec<(PayloadKey, Payload)>,
+    pub dropped_payloads: Vec<PayloadKey>,
+    /// Forget the log up to and including this number.
+    pub trim_through: Option<u64>,
+    /// Hints for claims that wait; sent after the commit.
+    pub wakes: BTreeMap<Wake, u32>,
+    /// The earliest moment at which something written here needs the engine.
+    pub next_due: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The row to write, with its version to be.
+    pub row: Row,
+    /// The version that must still be there.
+    pub expected: Version,
+}
+
+/// A lane where a claim may find something: tasks of one route, or of any.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wake {
+    pub tenant: Tenant,
+    pub lane: LaneName,
+    pub route: Option<Route>,
+}
+
+impl ChangeSet {
+    /// Whether a commit would write nothing.
+    pub fn is_empty(&self) -> bool {
+        self.inserts.is_empty()
+            && self.updates.is_empty()
+            && self.deletes.is_empty()
+            && self.events.is_empty()
+            && self.payloads.is_empty()
+            && self.dropped_payloads.is_empty()
+            && self.trim_through.is_none()
+    }
+
+    fn note_due(&mut self, row: &Row) {
+        let Some(index) = row.key.table.due() else { return };
+        let present = index.spec().present;
+        if let Value::Int(micros) = row.key.table.spec().value(row, present) {
+            let due_at = Timestamp::from_micros(*micros);
+            self.next_due = Some(self.next_due.map_or(due_at, |known| known.min(due_at)));
+        }
+    }
+
+    fn add(&mut self, key: RowKey, entry: Entry) {
+        let Entry { base, extra, slot, read, changed } = entry;
+        match (base, slot, changed) {
+            (None, Slot::Here(record), true) => {
+                let row = encode(&record, None, Version(self.now.micros()));
+                self.note_due(&row);
+                self.inserts.push(row);
+            }
+            (Some(expected), Slot::Here(record), true) => {
+                let row = encode(&record, extra.as_deref(), expected.next());
+                self.note_due(&row);
+                self.updates.push(Update { row, expected });
+            }
+            (Some(version), Slot::Absent, true) => self.deletes.push((key, version)),
+            (Some(version), _, false) if read => self.reads.push((key, version)),
+            (None, _, _) | (Some(_), _, false) => {}
+            (Some(_), Slot::Unreadable, true) => unreachable!("what cannot be read is not changed"),
+        }
+    }
+}
+
+impl World {
+    /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
+    pub fn finish(self) -> (ChangeSet, Hints) {
+        let mut changes = ChangeSet {
+            now: self.now,
+            events: self.events,
+            payloads: self.payloads,
+            dropped_payloads: self.dropped_payloads,
+            trim_through: self.trim_through,
+            ..ChangeSet::default()
+        };
+        for wake in self.wakes {
+            *changes.wakes.entry(wake).or_default() += 1;
+        }
+        for (key, entry) in self.entries {
+            changes.add(key, entry);
+        }
+        (changes, self.hints)
+    }
+}

@@ -1,0 +1,61 @@
+use crate::record::{AnyRecord, Extra};
+use crate::row::{Index, RowKey, Value, Version};
+use crate::world::World;
+
+/// One record in the world.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    /// The version it was loaded with; none when the store has no such record.
+    pub(super) base: Option<Version>,
+    pub(super) extra: Option<Box<Extra>>,
+    pub(super) slot: Slot,
+    /// A finished command read it.
+    pub(super) read: bool,
+    /// A finished command changed it.
+    pub(super) changed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Slot {
+    Absent,
+    Here(AnyRecord),
+    /// It is there, but this version of core cannot read it.
+    Unreadable,
+}
+
+impl World {
+    /// Replaces what a key holds, keeps the positions in step, and notes how to undo it.
+    pub(super) fn replace(&mut self, key: RowKey, slot: Slot) {
+        let entry = self.entries.get_mut(&key).expect("a record is read before it is written");
+        let old = std::mem::replace(&mut entry.slot, slot.clone());
+        let was_changed = std::mem::replace(&mut entry.changed, true);
+        self.unplace(&key, &old);
+        self.place(&key, &slot);
+        self.draft.undo.push((key, old, was_changed));
+    }
+
+    pub(super) fn place(&mut self, key: &RowKey, slot: &Slot) {
+        for position in positions(key, slot) {
+            self.positions.insert(position, key.clone());
+        }
+    }
+
+    pub(super) fn unplace(&mut self, key: &RowKey, slot: &Slot) {
+        for position in positions(key, slot) {
+            self.positions.remove(&position);
+        }
+    }
+}
+
+fn positions(key: &RowKey, slot: &Slot) -> Vec<(Index, Vec<Value>)> {
+    let Slot::Here(record) = slot else { return Vec::new() };
+    let spec = key.table.spec();
+    if spec.indexes.is_empty() {
+        return Vec::new();
+    }
+    let columns = record.columns();
+    let position = |index: &crate::row::IndexSpec| {
+        Some((index.index, spec.position(index, &key.values, &columns)?))
+    };
+    spec.indexes.iter().filter_map(position).collect()
+}

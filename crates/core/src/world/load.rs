@@ -1,0 +1,130 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::record::decode;
+use crate::row::{Range, RowKey, Scan, StoredRow, Value, Version};
+use crate::time::Timestamp;
+use crate::world::World;
+use crate::world::entry::{Entry, Slot};
+use crate::world::scan::Reach;
+
+/// Everything the parked commands of a round lack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub rows: Vec<RowKey>,
+    pub scans: Vec<Scan>,
+    /// How many of the oldest log entries; zero for none.
+    pub log_head: usize,
+}
+
+/// What a store found. A wanted row that is not among `rows` does not exist; `pages` answer
+/// `scans` one by one; a page shorter than its limit is the end of its range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    pub rows: Vec<StoredRow>,
+    pub pages: Vec<Vec<PageRow>>,
+    pub log_head: Vec<LogEntry>,
+}
+
+/// A row found by a scan, with its values of the index columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRow {
+    pub position: Vec<Value>,
+    pub version: Version,
+    pub schema: u16,
+    pub body: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    pub seq: u64,
+    pub at: Timestamp,
+}
+
+/// What is noted during a round. Commands that scan one range add up their limits, so that each
+/// finds rows of its own.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Wants {
+    pub(super) rows: BTreeSet<RowKey>,
+    pub(super) scans: BTreeMap<Range, usize>,
+    pub(super) log_head: usize,
+}
+
+impl World {
+    /// Ends a round: what it lacked, or nothing when every command was decided.
+    pub fn wanted(&mut self) -> Option<Wanted> {
+        self.held.clear();
+        let wants = std::mem::take(&mut self.wanted);
+        if wants.rows.is_empty() && wants.scans.is_empty() && wants.log_head == 0 {
+            return None;
+        }
+        let scan = |(range, limit): (Range, usize)| {
+            let after = match self.reaches.get(&range) {
+                Some(Reach::To(position)) => Some(position.clone()),
+                Some(Reach::End) | None => None,
+            };
+            Scan { range, after, limit }
+        };
+        Some(Wanted {
+            rows: wants.rows.into_iter().collect(),
+            scans: wants.scans.into_iter().map(scan).collect(),
+            log_head: wants.log_head,
+        })
+    }
+
+    /// Takes in what was loaded for `wanted`.
+    pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
+        for row in loaded.rows {
+            self.learn_row(row);
+        }
+        for key in &wanted.rows {
+            self.entries.entry(key.clone()).or_insert(Entry {
+                base: None,
+                extra: None,
+                slot: Slot::Absent,
+                read: false,
+                changed: false,
+            });
+        }
+        for (scan, page) in wanted.scans.iter().zip(loaded.pages) {
+            self.learn_page(scan, page);
+        }
+        if wanted.log_head > 0 {
+            self.log_head = Some(loaded.log_head);
+        }
+    }
+
+    fn learn_page(&mut self, scan: &Scan, page: Vec<PageRow>) {
+        let reach = match page.last() {
+            Some(last) if page.len() >= scan.limit => Reach::To(last.position.clone()),
+            _ => Reach::End,
+        };
+        self.reaches.insert(scan.range.clone(), reach);
+        let table = scan.range.index.table();
+        let spec = table.spec();
+        let columns = scan.range.index.spec().columns;
+        for row in page {
+            let of_key = |name: &&str| {
+                let at = columns.iter().position(|c| c == name);
+                row.position[at.expect("an index ends with the columns of the key")].clone()
+            };
+            let key = RowKey { table, values: spec.key.iter().map(of_key).collect() };
+            let PageRow { version, schema, body, .. } = row;
+            self.learn_row(StoredRow { key, version, schema, body });
+        }
+    }
+
+    /// The first sight of a record counts: if the store has a later one by the time of a second
+    /// look, the commit will find the difference.
+    fn learn_row(&mut self, row: StoredRow) {
+        if self.entries.contains_key(&row.key) {
+            return;
+        }
+        let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {
+            Some((record, extra)) => (Slot::Here(record), extra),
+            None => (Slot::Unreadable, None),
+        };
+        self.place(&row.key, &slot);
+        let entry = Entry { base: Some(row.version), extra, slot, read: false, changed: false };
+        self.entries.insert(row.key, entry);
+    }
+}

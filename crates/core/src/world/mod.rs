@@ -1,0 +1,176 @@
+//! The world of one batch: what was loaded, what the batch made of it, and what is still missing.
+//!
+//! A transition reads through the world. What is not loaded is noted and the transition leaves
+//! with [`Halt::Parked`]; the batcher loads everything that was noted and decides again. What a
+//! parked or rejected transition had changed is undone; what an accepted one changed is seen by
+//! those after it.
+
+mod change;
+mod draft;
+mod entry;
+mod load;
+mod scan;
+
+pub use change::{ChangeSet, Update, Wake};
+pub use load::{Loaded, LogEntry, PageRow, Wanted};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::name::{LaneName, Tenant};
+use crate::payload::{Payload, PayloadKey};
+use crate::record::Filed;
+use crate::rejection::Rejection;
+use crate::row::{Index, Range, RowKey, Value};
+use crate::task::Route;
+use crate::time::Timestamp;
+
+use draft::Draft;
+use entry::{Entry, Slot};
+use scan::Reach;
+
+/// Why a transition stopped before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// Something it needs is not loaded.
+    Parked,
+    Rejected(Rejection),
+}
+
+impl From<Rejection> for Halt {
+    fn from(rejection: Rejection) -> Self {
+        Halt::Rejected(rejection)
+    }
+}
+
+/// Guesses that one batch leaves for the next. They save a round when right and cost nothing
+/// when wrong: no rule depends on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    routes: BTreeMap<(Tenant, LaneName), Vec<Route>>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct World {
+    now: Timestamp,
+    entries: BTreeMap<RowKey, Entry>,
+    positions: BTreeMap<(Index, Vec<Value>), RowKey>,
+    reaches: BTreeMap<Range, Reach>,
+    log_head: Option<Vec<LogEntry>>,
+    wanted: load::Wants,
+    held: BTreeSet<RowKey>,
+    draft: Draft,
+    events: Vec<Event>,
+    payloads: Vec<(PayloadKey, Payload)>,
+    dropped_payloads: Vec<PayloadKey>,
+    wakes: Vec<Wake>,
+    trim_through: Option<u64>,
+    hints: Hints,
+}
+
+impl World {
+    pub fn new(now: Timestamp, hints: Hints) -> Self {
+        Self {
+            now,
+            entries: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            reaches: BTreeMap::new(),
+            log_head: None,
+            wanted: load::Wants::default(),
+            held: BTreeSet::new(),
+            draft: Draft::default(),
+            events: Vec::new(),
+            payloads: Vec::new(),
+            dropped_payloads: Vec::new(),
+            wakes: Vec::new(),
+            trim_through: None,
+            hints,
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Reads a record. It is checked at the commit, whatever comes of the command.
+    pub(crate) fn get<R: Filed>(&mut self, key: &RowKey) -> Result<Option<Arc<R>>, Halt> {
+        let Some(entry) = self.entries.get(key) else {
+            self.wanted.rows.insert(key.clone());
+            return Err(Halt::Parked);
+        };
+        if !entry.read {
+            self.draft.touched.push(key.clone());
+        }
+        match &entry.slot {
+            Slot::Absent => Ok(None),
+            Slot::Here(any) => Ok(Some(R::from_any(any).clone())),
+            Slot::Unreadable => Err(Rejection::Quarantined { table: key.table.spec().name }.into()),
+        }
+    }
+
+    /// Notes a record that will be read, so that several can be asked for at once.
+    pub(crate) fn prefetch(&mut self, key: RowKey) {
+        if !self.entries.contains_key(&key) {
+            self.wanted.rows.insert(key);
+        }
+    }
+
+    /// Puts a record in place of what its key held. The key must have been read.
+    pub(crate) fn put<R: Filed>(&mut self, record: impl Into<Arc<R>>) {
+        let record = record.into();
+        let key = R::row_key(record.key());
+        self.replace(key, Slot::Here(R::into_any(record)));
+    }
+
+    pub(crate) fn remove(&mut self, key: &RowKey) {
+        self.replace(key.clone(), Slot::Absent);
+    }
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub(crate) fn attach(&mut self, key: PayloadKey, payload: Payload) {
+        self.payloads.push((key, payload));
+    }
+
+    pub(crate) fn drop_payloads(&mut self, keys: impl IntoIterator<Item = PayloadKey>) {
+        self.dropped_payloads.extend(keys);
+    }
+
+    /// Says that a claim may find something that it did not find before.
+    pub(crate) fn wake(&mut self, wake: Wake) {
+        self.wakes.push(wake);
+    }
+
+    /// What was woken so far; claims that wait for it can be decided in the same batch.
+    pub fn wakes(&self) -> &[Wake] {
+        &self.wakes
+    }
+
+    pub(crate) fn trim_log(&mut self, through: u64) {
+        self.trim_through = Some(through);
+    }
+
+    /// The oldest `limit` entries of the log.
+    pub(crate) fn log_head(&mut self, limit: usize) -> Result<&[LogEntry], Halt> {
+        if self.log_head.is_none() {
+            self.wanted.log_head = self.wanted.log_head.max(limit);
+            return Err(Halt::Parked);
+        }
+        Ok(self.log_head.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn guess_routes(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Route> {
+        self.hints.routes.get(&(tenant.clone(), lane.clone())).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn remember_routes(&mut self, tenant: &Tenant, lane: &LaneName, routes: Vec<Route>) {
+        const MOST_LANES: usize = 1_024;
+        if self.hints.routes.len() >= MOST_LANES {
+            self.hints.routes.clear();
+        }
+        self.hints.routes.insert((tenant.clone(), lane.clone()), routes);
+    }
+}

@@ -1,0 +1,102 @@
+use std::sync::Arc;
+
+use crate::limits;
+use crate::queue::Queue;
+use crate::record::Filed;
+use crate::row::{Range, RowKey, Value};
+use crate::world::entry::Slot;
+use crate::world::{Halt, World};
+
+/// Twice what a lane may list: lines that wait for removal are still there, and retries are never
+/// turned away.
+const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
+
+/// How far a range is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    To(Vec<Value>),
+    End,
+}
+
+impl Reach {
+    fn covers(&self, position: &[Value]) -> bool {
+        match self {
+            Reach::To(last) => position <= last.as_slice(),
+            Reach::End => true,
+        }
+    }
+}
+
+impl World {
+    /// The first `limit` records of a range as the batch sees it: with what it added, without
+    /// what it took away, and trusted only as far as the store was read.
+    ///
+    /// Rows of a scan are not checked by the commit unless they are read or changed as well.
+    pub(crate) fn scan<R: Filed>(
+        &mut self,
+        range: &Range,
+        limit: usize,
+    ) -> Result<Vec<Arc<R>>, Halt> {
+        let Some(reach) = self.reaches.get(range) else {
+            return Err(self.want_scan(range, limit));
+        };
+        let mut found = Vec::new();
+        let mut held_back = false;
+        for (position, key) in self.positions.range((range.index, range.prefix.clone())..) {
+            let (index, position) = position;
+            let inside = *index == range.index && range.contains(position);
+            if !inside || !reach.covers(position) || found.len() == limit {
+                break;
+            }
+            if self.held.contains(key) {
+                held_back = true;
+                continue;
+            }
+            if let Some(Slot::Here(any)) = self.entries.get(key).map(|entry| &entry.slot) {
+                found.push(R::from_any(any).clone());
+            }
+        }
+        if found.len() == limit {
+            return Ok(found);
+        }
+        if *reach != Reach::End {
+            return Err(self.want_scan(range, limit - found.len()));
+        }
+        // A row held back by a parked command may come free in the next round: not yet an answer.
+        if held_back { Err(Halt::Parked) } else { Ok(found) }
+    }
+
+    /// The directory of a lane, whole: it is capped. Claims share one load of it.
+    pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<Queue>>, Halt> {
+        self.prefetch_directory(range);
+        if !self.reaches.contains_key(range) {
+            return Err(Halt::Parked);
+        }
+        self.scan::<Queue>(range, DIRECTORY_PAGE)
+    }
+
+    pub(crate) fn prefetch_directory(&mut self, range: &Range) {
+        if !self.reaches.contains_key(range) {
+            self.wanted.scans.insert(range.clone(), DIRECTORY_PAGE);
+        }
+    }
+
+    /// Notes a range that will be scanned, so that several can be asked for at once.
+    pub(crate) fn prefetch_scan(&mut self, range: &Range, limit: usize) {
+        if !self.reaches.contains_key(range) {
+            self.want_scan(range, limit);
+        }
+    }
+
+    fn want_scan(&mut self, range: &Range, more: usize) -> Halt {
+        let noted = self.wanted.scans.entry(range.clone()).or_default();
+        *noted = noted.saturating_add(more);
+        Halt::Parked
+    }
+
+    /// Takes a scanned record out of the reach of the other commands of this round, also when
+    /// this one is parked later on.
+    pub(crate) fn pick(&mut self, key: RowKey) {
+        self.draft.picked.push(key);
+    }
+}

@@ -1,0 +1,30 @@
+//! What Windlass asks of a store, and the store that keeps everything in memory.
+//!
+//! A store knows tables, keys, versions, index ranges and bytes. It owns no rule: it never asks
+//! what state a task is in. Start at [`Store`] and [`Tx`]; [`MemoryStore`] is the shortest
+//! implementation of them.
+//!
+//! ```
+//! use windlass_core::{Shelf, Table, Wanted};
+//! use windlass_store::{MemoryStore, Query, Store};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let store = MemoryStore::new();
+//! let lanes = store.query(&Query::all(Table::Lane, 10)).await.unwrap();
+//! assert!(lanes.is_empty());
+//! # }
+//! ```
+
+mod clock;
+mod contract;
+mod error;
+mod failpoint;
+mod memory;
+mod notice;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use contract::{Description, Query, Store, Tx};
+pub use error::{StoreError, Ticket};
+pub use failpoint::{Failpoints, Fault};
+pub use memory::MemoryStore;
+pub use notice::{Notice, Notices};

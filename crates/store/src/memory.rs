@@ -1,0 +1,177 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+use windlass_core::{
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, Row, Shelf, StoredRow, Timestamp, Wanted,
+};
+
+use crate::clock::{Clock, SystemClock};
+use crate::contract::{Description, Query, Store, Tx};
+use crate::error::{StoreError, Ticket};
+use crate::notice::{Notice, Notices};
+
+/// Everything in memory: gone with the process, but otherwise a store like any other. Several
+/// engines can share one through [`MemoryStore::another`], and their commits meet for real.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    handle: u64,
+    commits: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kept: Mutex<Kept>,
+    incarnation: String,
+    handles: AtomicU64,
+    notices: broadcast::Sender<(u64, Notice)>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    shelf: Shelf,
+    last_commit_at: Timestamp,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared {
+            kept: Mutex::default(),
+            incarnation: uuid::Uuid::now_v7().to_string(),
+            handles: AtomicU64::new(1),
+            notices: broadcast::Sender::new(1_024),
+        };
+        Self { shared: Arc::new(shared), clock, handle: 0, commits: Arc::default() }
+    }
+
+    /// Another handle on the same records, for another engine.
+    pub fn another(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            clock: self.clock.clone(),
+            handle: self.shared.handles.fetch_add(1, Ordering::Relaxed),
+            commits: Arc::default(),
+        }
+    }
+
+    /// A copy of everything, to look at.
+    pub fn snapshot(&self) -> Shelf {
+        self.shared.lock().shelf.clone()
+    }
+
+    /// Puts a row there as it is, for what another version may have written.
+    pub fn plant(&self, row: Row) {
+        self.shared.lock().shelf.plant(row);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("nothing panics while it holds the records")
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        let now = self.clock.now().max(self.shared.lock().last_commit_at);
+        let (shared, handle) = (self.shared.clone(), self.handle);
+        Ok(Box::new(MemoryTx { shared, now, handle, commits: self.commits.clone() }))
+    }
+
+    async fn outcome(&self, _: &Ticket) -> Result<bool, StoreError> {
+        unreachable!("a commit in memory always tells its outcome, so no ticket exists")
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        let kept = self.shared.lock();
+        let rows = kept.shelf.rows().filter(|row| matches(row, query));
+        Ok(rows.take(query.limit).map(stored).collect())
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        let kept = self.shared.lock();
+        Ok(keys.iter().map(|key| kept.shelf.payload(key).cloned()).collect())
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        Ok(self.shared.lock().shelf.events_after(after).take(limit).collect())
+    }
+
+    fn notices(&self) -> Notices {
+        Notices::new(self.shared.notices.subscribe(), self.handle)
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        Ok(Description {
+            backend: "memory",
+            durability: "none: gone with the process".into(),
+            incarnation: self.shared.incarnation.clone(),
+            commits: self.commits.load(Ordering::Relaxed),
+        })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+struct MemoryTx {
+    shared: Arc<Shared>,
+    now: Timestamp,
+    handle: u64,
+    commits: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Tx for MemoryTx {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+        Ok(self.shared.lock().shelf.load(&wanted))
+    }
+
+    async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
+        let mut kept = self.shared.lock();
+        kept.shelf.commit(&changes).map_err(|_| StoreError::Conflict)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        kept.last_commit_at = kept.last_commit_at.max(self.now);
+        drop(kept);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        let wakes = changes.wakes.keys().cloned().collect();
+        let notice = Notice::Changed { wakes, next_due: changes.next_due };
+        // Nobody listening is fine: there is no other engine.
+        let _ = self.shared.notices.send((self.handle, notice));
+        Ok(())
+    }
+}
+
+fn matches(row: &Row, query: &Query) -> bool {
+    let spec = query.table.spec();
+    row.key.table == query.table
+        && row.key.values.starts_with(&query.prefix)
+        && query.after.as_ref().is_none_or(|after| row.key.values > *after)
+        && query.filter.iter().all(|(column, value)| spec.value(row, column) == value)
+}
+
+fn stored(row: &Row) -> StoredRow {
+    let Row { key, version, schema, body, .. } = row.clone();
+    StoredRow { key, version, schema, body }
+}
