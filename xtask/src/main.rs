@@ -1,1 +1,83 @@
-fn main() {}
+//! The chores of this repository: `cargo xtask <command>`.
+
+#![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
+
+mod bench;
+mod cargo;
+mod ci;
+mod matrix;
+mod options;
+mod prove;
+mod source;
+mod table;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use options::Options;
+
+const HELP: &str = "\
+The chores of this repository.
+
+usage: cargo xtask <command> [options]
+
+commands:
+  ci       everything a change must pass: tidy, fmt, clippy, tests, doctests, docs
+  tidy     what of the house style can be checked
+  matrix   how many rows the tables of core have, by command and state
+  prove    the long proofs, in release
+             --seeds N      seeds per random test (10000)
+  bench    batched against unbatched, on a SQLite file
+             --seconds N    how long each run lasts (10)
+  help     this text
+";
+
+/// Why a command did not succeed: one message, and whether the asking was at fault.
+pub(crate) enum Failure {
+    Usage(String),
+    Failed(String),
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Failure::Failed(message)
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (message, code) = match run(&args) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => (message, 2),
+        Err(Failure::Failed(message)) => (message, 1),
+    };
+    eprintln!("xtask: {message}");
+    ExitCode::from(code)
+}
+
+fn run(args: &[String]) -> Result<(), Failure> {
+    let asks_for_help = |arg: &String| matches!(arg.as_str(), "-h" | "--help" | "help");
+    let Some((command, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    if args.iter().any(asks_for_help) {
+        print!("{HELP}");
+        return Ok(());
+    }
+    match command.as_str() {
+        "ci" => Options::none(rest).and_then(|()| Ok(ci::run()?)),
+        "tidy" => Options::none(rest).and_then(|()| Ok(tidy::run()?)),
+        "matrix" => Options::none(rest).and_then(|()| Ok(matrix::run()?)),
+        "prove" => {
+            let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 10_000)?;
+            Ok(prove::run(seeds)?)
+        }
+        "bench" => {
+            let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
+            Ok(bench::run(seconds)?)
+        }
+        other => Err(Failure::Usage(format!("no such command: {other} (see cargo xtask --help)"))),
+    }
+}

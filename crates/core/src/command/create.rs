@@ -241,7 +241,7 @@ impl NewTask {
             lifecycle: Lifecycle::resting(start_at, None, now),
             due_at: None,
             last_settle: None,
-            has_input: self.payload.is_some(),
+            input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
             results: Vec::new(),
         }
     }

@@ -47,9 +47,9 @@ pub struct Task {
     pub due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_settle: Option<Settle>,
-    /// Whether it was created with a payload.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_input: bool,
+    /// The size of the payload it was created with, so that a reader knows what it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<u64>,
     /// The generations that left a result behind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<u32>,
@@ -129,7 +129,7 @@ impl Task {
 
     /// The key of the payload it was created with.
     pub fn input_key(&self) -> Option<PayloadKey> {
-        self.has_input.then(|| self.payload_key(0, Slot::Input))
+        self.input_bytes.map(|_| self.payload_key(0, Slot::Input))
     }
 
     /// The key of the result of its present generation.

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use windlass_core::Command;
+use windlass_core::command::{Claim, Complete};
+use windlass_engine::{Engine, Error};
+
+use crate::bench::options::{BenchError, Common};
+use crate::bench::place::fill;
+use crate::bench::process::{Usage, memory_mib};
+use crate::bench::report::{Progress, Report};
+
+/// Burn down a backlog.
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    #[command(flatten)]
+    common: Common,
+    /// How many tasks wait at the start.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    tasks: u64,
+    /// How many workers drain at once.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    workers: u32,
+    /// How many tasks a worker claims at a time.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    claim: u32,
+}
+
+impl Drain {
+    pub(crate) async fn run(self) -> Result<(), BenchError> {
+        let place = self.common.place()?;
+        let (engine, store) = place.start(self.common.config()).await?;
+        fill(&engine, self.tasks, self.common.json, |_, _| {}).await?;
+        let memory_before = memory_mib();
+        let (commits, stats, usage) =
+            (store.describe().await?.commits, engine.stats(), Usage::start());
+        let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
+        let workers: Vec<_> = (0..self.workers)
+            .map(|n| tokio::spawn(work(engine.clone(), n, self.claim, progress.clone())))
+            .collect();
+        let mut drained = 0;
+        for worker in workers {
+            drained += worker.await??;
+        }
+        drop(progress);
+        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
+        let description = store.describe().await?;
+        let mut report = Report::default();
+        report.set("bench", "drain");
+        report.set("tasks", drained);
+        report.set("workers", self.workers);
+        report.number("tasks_per_s", drained as f64 / elapsed);
+        report.number("cycles_per_s", drained as f64 / elapsed);
+        let after = engine.stats();
+        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
+        report.batches(stats, after);
+        report.set("commits", description.commits - commits);
+        report.maybe("cpu_percent", cpu);
+        report.maybe("memory_mib_before", memory_before);
+        report.maybe("memory_mib_after", memory_mib());
+        report.set("durability", description.durability);
+        engine.shutdown().await?;
+        report.print(self.common.json);
+        Ok(())
+    }
+}
+
+async fn work(engine: Engine, n: u32, limit: u32, progress: Arc<Progress>) -> Result<u64, Error> {
+    let claim = Claim { limit, ..Claim::new(format!("worker-{n}")) };
+    let mut drained = 0;
+    loop {
+        let claimed = engine.claim(claim.clone(), Duration::ZERO).await?;
+        if claimed.is_empty() {
+            return Ok(drained);
+        }
+        let complete = |fence| Command::from(Complete { fence, result: None });
+        let commands: Vec<_> = claimed.iter().map(|c| complete(c.task.fence())).collect();
+        for answer in engine.submit_many(commands).await? {
+            answer?;
+        }
+        drained += claimed.len() as u64;
+        progress.add(claimed.len() as u64);
+    }
+}

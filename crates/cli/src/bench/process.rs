@@ -1,0 +1,45 @@
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The processor time of this process over a stretch of time.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    since: Instant,
+    ticks: Option<u64>,
+}
+
+/// Linux counts processor time in hundredths of a second for programs.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl Usage {
+    pub(crate) fn start() -> Self {
+        Self { since: Instant::now(), ticks: ticks() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Percent of one core; none where the system does not tell.
+    pub(crate) fn cpu_percent(&self) -> Option<f64> {
+        let used = ticks()?.saturating_sub(self.ticks?) as f64 / TICKS_PER_SECOND;
+        Some(100.0 * used / self.elapsed().as_secs_f64())
+    }
+}
+
+fn ticks() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Resident memory of this process in MiB; none where the system does not tell.
+pub(crate) fn memory_mib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1_024.0)
+}

@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+use windlass_engine::Stats;
+
+/// What a benchmark found: names and values, for people or for programs.
+#[derive(Debug, Default)]
+pub(crate) struct Report(Map<String, Value>);
+
+impl Report {
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    /// A number with as many digits as mean something.
+    pub(crate) fn number(&mut self, name: &str, value: f64) {
+        let rounded = (value * 1_000.0).round() / 1_000.0;
+        self.set(name, json!(rounded));
+    }
+
+    pub(crate) fn maybe(&mut self, name: &str, value: Option<f64>) {
+        match value {
+            Some(value) => self.number(name, value),
+            None => self.set(name, Value::Null),
+        }
+    }
+
+    /// What the batcher did between two readings.
+    pub(crate) fn batches(&mut self, before: Stats, after: Stats) {
+        let batches = (after.batches - before.batches).max(1) as f64;
+        self.number("mean_batch", (after.commands - before.commands) as f64 / batches);
+        self.number("rounds_per_batch", (after.rounds - before.rounds) as f64 / batches);
+        self.set("conflicts", after.conflicts - before.conflicts);
+    }
+
+    pub(crate) fn latencies(&mut self, latencies: &mut [Duration]) {
+        self.number("p50_ms", percentile(latencies, 50).as_secs_f64() * 1_000.0);
+        self.number("p99_ms", percentile(latencies, 99).as_secs_f64() * 1_000.0);
+    }
+
+    pub(crate) fn print(&self, json: bool) {
+        if json {
+            println!("{}", Value::Object(self.0.clone()));
+            return;
+        }
+        let widest = self.0.keys().map(String::len).max().unwrap_or(0);
+        for (name, value) in &self.0 {
+            match value {
+                Value::String(text) => println!("{name:widest$}  {text}"),
+                other => println!("{name:widest$}  {other}"),
+            }
+        }
+    }
+}
+
+pub(crate) fn percentile(latencies: &mut [Duration], percent: usize) -> Duration {
+    latencies.sort_unstable();
+    let at = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
+    latencies.get(at).copied().unwrap_or_default()
+}
+
+/// A bar on standard error while something takes long; silent for programs.
+#[derive(Debug)]
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    pub(crate) fn new(what: &'static str, total: u64, json: bool) -> Self {
+        let bar = if json { ProgressBar::hidden() } else { ProgressBar::new(total) };
+        let style = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} {per_sec} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    pub(crate) fn add(&self, more: u64) {
+        self.0.inc(more);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles() {
+        let mut latencies: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(percentile(&mut latencies, 50), Duration::from_millis(51));
+        assert_eq!(percentile(&mut latencies, 99), Duration::from_millis(100));
+        assert_eq!(percentile(&mut [], 50), Duration::ZERO);
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs commands as an engine does: rounds of decide, load, learn, and one change set at the end.
+
+use windlass_core::command::{Claim, NewTask};
+use windlass_core::{
+    ChangeSet, Command, Decided, Fence, Hints, LaneName, Outcome, Rejection, Shelf, TagFilter,
+    TaskKey, Tenant, Timestamp, World, decide, probe,
+};
+
+/// A transition that needs more rounds than this would never settle.
+const MOST_ROUNDS: usize = 2_000;
+
+pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// A command is decided only after all those before it.
+    Kept,
+    /// Whatever is loaded is decided; a parked command is overtaken.
+    Free,
+}
+
+pub(crate) struct Batch {
+    pub(crate) answers: Vec<Result<Outcome, Rejection>>,
+    /// The commands in the order in which they were decided.
+    pub(crate) decided: Vec<usize>,
+    pub(crate) rounds: usize,
+    pub(crate) changes: ChangeSet,
+    pub(crate) hints: Hints,
+}
+
+pub(crate) fn run(
+    shelf: &Shelf,
+    now: Timestamp,
+    hints: Hints,
+    commands: &[Command],
+    order: Order,
+) -> Batch {
+    let mut world = World::new(now, hints);
+    let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
+    let mut decided = Vec::new();
+    let mut rounds = 0;
+    while decided.len() < commands.len() {
+        rounds += 1;
+        assert!(rounds <= MOST_ROUNDS, "{commands:?} never settles");
+        let mut waits = false;
+        for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
+            if waits && order == Order::Kept {
+                probe(&mut world, command);
+            } else if let Decided::Ready(answer) = decide(&mut world, command) {
+                answers[at] = Some(answer);
+            } else {
+                waits = true;
+            }
+        }
+        let fresh = |at: &usize| answers[*at].is_some() && !decided.contains(at);
+        decided.extend((0..commands.len()).filter(fresh).collect::<Vec<_>>());
+        if decided.len() < commands.len() {
+            let wanted = world.wanted().expect("a parked command lacks something");
+            let loaded = shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+    }
+    let (changes, hints) = world.finish();
+    let answers = answers.into_iter().flatten().collect();
+    Batch { answers, decided, rounds, changes, hints }
+}
+
+/// Decides a batch in order, commits it, and answers.
+pub(crate) fn commit(
+    shelf: &mut Shelf,
+    now: Timestamp,
+    commands: &[Command],
+) -> Vec<Result<Outcome, Rejection>> {
+    let batch = run(shelf, now, Hints::default(), commands, Order::Kept);
+    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    batch.answers
+}
+
+pub(crate) fn lane() -> LaneName {
+    LaneName::new("l")
+}
+
+pub(crate) fn key(id: &str) -> TaskKey {
+    TaskKey { tenant: Tenant::default(), id: id.into() }
+}
+
+pub(crate) fn fence(id: &str, epoch: u64) -> Fence {
+    Fence { task: key(id), epoch }
+}
+
+pub(crate) fn new_task(id: &str) -> NewTask {
+    NewTask { lane: lane(), ..NewTask::new(id, "k") }
+}
+
+/// A claim that takes any route of the lane.
+pub(crate) fn claim(limit: u32) -> Claim {
+    let mut claim = Claim { lanes: vec![lane()], limit, ..Claim::new("w") };
+    claim.offer.tags = TagFilter::Any;
+    claim
+}
+
+/// The ids that a claim was given.
+pub(crate) fn claimed(answer: &Result<Outcome, Rejection>) -> Vec<String> {
+    match answer {
+        Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.id.to_string()).collect(),
+        other => panic!("not a claim: {other:?}"),
+    }
+}

@@ -1,0 +1,153 @@
+//! All short sequences of commands in small scopes: every invariant after every step.
+
+use windlass_core::LaneState;
+
+use crate::explore::{Act, BACKOFF_MS, LEASE_MS, Scope};
+
+const HOUR_MS: u64 = 3_600_000;
+const MINUTE_MS: u64 = 60_000;
+
+/// Two tasks in one lane, and nearly everything that can be said about them.
+const TWO_TASKS: Scope = Scope {
+    start: &[],
+    alphabet: &[
+        Act::CreatePlain("a"),
+        Act::CreateRetried("b"),
+        Act::Claim,
+        Act::ClaimOnly,
+        Act::Begin,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Fail,
+        Act::Release,
+        Act::Delay,
+        Act::Renew,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Sweep,
+        Act::After(LEASE_MS),
+        Act::Lane(LaneState::Paused),
+        Act::Lane(LaneState::Active),
+        Act::Limit(Some(1)),
+    ],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// One task under leases that end in every way, until its attempts are spent.
+const ATTEMPTS: Scope = Scope {
+    start: &[Act::CreateRetried("a")],
+    alphabet: &[
+        Act::Claim,
+        Act::ClaimOnly,
+        Act::Begin,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::Delay,
+        Act::Renew,
+        Act::Replay("a"),
+        Act::After(BACKOFF_MS),
+        Act::After(LEASE_MS),
+    ],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// A lane with a limit that moves while leases come and go.
+const LIMITS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::CreatePlain("c")],
+    alphabet: &[
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Limit(Some(1)),
+        Act::Limit(Some(2)),
+        Act::Lane(LaneState::Draining),
+        Act::Lane(LaneState::Disabled),
+        Act::After(LEASE_MS),
+    ],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// The directory: routes that fill, empty and are closed in two steps.
+const DIRECTORY: Scope = Scope {
+    start: &[],
+    alphabet: &[
+        Act::CreatePlain("a"),
+        Act::CreateTagged("b"),
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Delay,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::After(HOUR_MS),
+        Act::After(MINUTE_MS),
+    ],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// A limit that is lifted and set again while leases that it counted are alive.
+const LIFTED: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreatePlain("b")],
+    alphabet: &[Act::Claim, Act::Complete, Act::Limit(Some(1)), Act::Limit(None)],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// An id that is forgotten and used again.
+const LIVES: Scope = Scope {
+    start: &[Act::CreatePlain("a")],
+    alphabet: &[
+        Act::CreatePlain("a"),
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Cancel("a"),
+        Act::Reap("a"),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    depth: 7,
+    floor: (1, 1),
+};
+
+#[track_caller]
+fn check(name: &str, scope: &Scope) {
+    let found = scope.check(name);
+    eprintln!("{name}: {} states, {} steps", found.states, found.steps);
+}
+
+#[test]
+fn two_tasks() {
+    check("two_tasks", &TWO_TASKS);
+}
+
+#[test]
+fn attempts() {
+    check("attempts", &ATTEMPTS);
+}
+
+#[test]
+fn limits() {
+    check("limits", &LIMITS);
+}
+
+#[test]
+fn directory() {
+    check("directory", &DIRECTORY);
+}
+
+#[test]
+fn lifted_limits() {
+    check("lifted_limits", &LIFTED);
+}
+
+#[test]
+fn lives_of_an_id() {
+    check("lives_of_an_id", &LIVES);
+}

@@ -1,0 +1,219 @@
+//! Visits every state that a small alphabet of commands can reach, breadth first, so that what is
+//! reported is a shortest sequence.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use windlass_core::command::{
+    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, Reap, Release, Renew, Replay,
+    SetLaneState, Sweep,
+};
+use windlass_core::{
+    Command, FailureClass, Fence, LaneState, Payload, Retry, RetryPolicy, Shelf, Tenant,
+};
+
+use crate::batch::{START, claim, key, lane, new_task};
+use crate::invariants::View;
+use crate::steps::{Ghost, Step};
+
+/// One letter of the alphabet. Those that act under a lease use the fence of the last claim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    /// With a payload, without a retry policy.
+    CreatePlain(&'static str),
+    /// Two attempts, a while apart.
+    CreateRetried(&'static str),
+    /// In a route of its own.
+    CreateTagged(&'static str),
+    Claim,
+    ClaimOnly,
+    Begin,
+    Complete,
+    /// Under the fence of the claim before the last.
+    CompleteEarlier,
+    Fail,
+    Release,
+    Delay,
+    Renew,
+    Cancel(&'static str),
+    Replay(&'static str),
+    Reap(&'static str),
+    Lane(LaneState),
+    Limit(Option<u32>),
+    Sweep,
+    /// Time passes, then a sweep.
+    After(u64),
+}
+
+pub(crate) const LEASE_MS: u64 = 30_000;
+pub(crate) const BACKOFF_MS: u64 = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Scope {
+    /// What has happened before the search starts; checked like the rest.
+    pub(crate) start: &'static [Act],
+    pub(crate) alphabet: &'static [Act],
+    pub(crate) depth: usize,
+    /// The fewest states and steps that a search worth its name visits.
+    pub(crate) floor: (usize, usize),
+}
+
+#[derive(Clone)]
+struct Node {
+    view: View,
+    ghost: Ghost,
+    path: Vec<Act>,
+}
+
+/// What a search found: how much it visited, and a shortest way to each broken invariant.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    pub(crate) steps: usize,
+    broken: BTreeMap<&'static str, String>,
+}
+
+impl Act {
+    /// The command, or nothing while there is no claim that it could be about.
+    fn command(self, node: &Node) -> Option<Command> {
+        let fences = &node.ghost.fences;
+        let last = || fences.last().cloned();
+        let (tenant, lane) = (Tenant::default(), lane());
+        Some(match self {
+            Act::CreatePlain(id) => {
+                let mut new = new_task(id);
+                new.payload = Some(Payload::json(format!("{id:?}")));
+                Create::one(new).into()
+            }
+            Act::CreateRetried(id) => {
+                let mut new = new_task(id);
+                new.policy.retry = Some(RetryPolicy::fixed(2, BACKOFF_MS));
+                Create::one(new).into()
+            }
+            Act::CreateTagged(id) => {
+                let mut new = new_task(id);
+                new.tag = Some(id.to_owned());
+                Create::one(new).into()
+            }
+            Act::Claim => Claim { lease_ms: LEASE_MS, ..claim(1) }.into(),
+            Act::ClaimOnly => Claim { lease_ms: LEASE_MS, begin: false, ..claim(1) }.into(),
+            Act::Begin => Begin { fence: last()? }.into(),
+            Act::Complete => complete(last()?),
+            Act::CompleteEarlier => complete(fences.iter().rev().nth(1).cloned()?),
+            Act::Fail => fail(last()?),
+            Act::Release => Release { fence: last()? }.into(),
+            Act::Delay => Delay { fence: last()?, delay_ms: 5_000 }.into(),
+            Act::Renew => Renew { fence: last()?, lease_ms: 2 * LEASE_MS }.into(),
+            Act::Cancel(id) => Cancel { task: key(id), reason: "stop".into() }.into(),
+            Act::Replay(id) => {
+                let generation = node.view.tasks.get(&id.into()).map_or(0, |task| task.generation);
+                Replay { task: key(id), generation }.into()
+            }
+            Act::Reap(id) => Reap { task: key(id) }.into(),
+            Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
+            Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
+            Act::Sweep | Act::After(_) => Sweep::default().into(),
+        })
+    }
+}
+
+/// The result differs from lease to lease, so that a second one would show.
+fn complete(fence: Fence) -> Command {
+    let result = Some(Payload::json(format!("{}", fence.epoch)));
+    Complete { fence, result }.into()
+}
+
+fn fail(fence: Fence) -> Command {
+    let (class, retry) = (FailureClass::Transient, Retry::Policy);
+    Fail { fence, class, reason: "no".into(), retry }.into()
+}
+
+impl Node {
+    fn first() -> Self {
+        let view = View::new(Shelf::default(), START);
+        Self { view, ghost: Ghost::default(), path: Vec::new() }
+    }
+
+    /// What tells states apart: everything that a later answer could depend on. Versions cannot.
+    fn print(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.view.now.hash(&mut hasher);
+        for row in self.view.shelf.rows() {
+            (&row.key, &row.body).hash(&mut hasher);
+        }
+        for (key, payload) in self.view.shelf.payloads() {
+            (key, &payload.bytes).hash(&mut hasher);
+        }
+        format!("{:?}", self.ghost).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The next state, unless the act does not apply here or breaks an invariant.
+    fn step(&self, act: Act, found: &mut Found) -> Option<Node> {
+        let command = act.command(self)?;
+        let now = match act {
+            Act::After(ms) => self.view.now.plus_ms(ms),
+            _ => self.view.now,
+        };
+        let (answer, changes) = self.view.shelf.attempt(now, &command);
+        let mut shelf = self.view.shelf.clone();
+        // No rule reads the log, so it is not carried along.
+        let kept = windlass_core::ChangeSet { events: Vec::new(), ..changes.clone() };
+        shelf.commit(&kept).expect("nobody else writes to this shelf");
+        let after = View::new(shelf, now);
+        let step = Step {
+            before: &self.view,
+            after: &after,
+            command: &command,
+            answer: &answer,
+            changes: &changes,
+            ghost: &self.ghost,
+        };
+        let broken = [step.broken(), after.broken()].concat();
+        let ghost = step.remember();
+        let path = [self.path.as_slice(), &[act]].concat();
+        found.steps += 1;
+        let whole = broken.is_empty();
+        for (name, words) in broken {
+            found.broken.entry(name).or_insert_with(|| format!("{path:?}\n    {words}"));
+        }
+        whole.then_some(Node { view: after, ghost, path })
+    }
+}
+
+impl Scope {
+    pub(crate) fn search(&self) -> Found {
+        let mut found = Found::default();
+        let mut first = Node::first();
+        for &act in self.start {
+            first = first.step(act, &mut found).expect("the start of a scope breaks nothing");
+        }
+        let mut known = BTreeSet::from([first.print()]);
+        let mut layer = vec![first];
+        for _ in 0..self.depth {
+            let mut next = Vec::new();
+            for (node, &act) in layer.iter().flat_map(|n| self.alphabet.iter().map(move |a| (n, a)))
+            {
+                let reached = node.step(act, &mut found);
+                next.extend(reached.filter(|reached| known.insert(reached.print())));
+            }
+            layer = next;
+        }
+        found.states = known.len();
+        found
+    }
+
+    #[track_caller]
+    pub(crate) fn check(&self, name: &str) -> Found {
+        let found = self.search();
+        let mut report = String::new();
+        for (invariant, way) in &found.broken {
+            let _ = write!(report, "\n  {invariant}:\n    {way}");
+        }
+        assert!(found.broken.is_empty(), "{name}: broken by\n{report}");
+        let (states, steps) = self.floor;
+        assert!(found.states >= states && found.steps >= steps, "{name} is too small: {found:?}");
+        found
+    }
+}

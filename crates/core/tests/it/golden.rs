@@ -1,0 +1,279 @@
+//! Bytes that are in databases. A body that no longer reads, or that is written otherwise, is a
+//! change of format and needs a schema number, not another golden file.
+
+use std::collections::BTreeSet;
+
+use windlass_core::command::{
+    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start,
+};
+use windlass_core::{
+    Admission, Backoff, Change, Command, FailureClass, Fence, Filed, Lane, LaneState, Lifecycle,
+    Log, Logged, Payload, PublicState, Queue, Record, Retry, RetryPolicy, Settled, Shelf, Table,
+    Task, TaskKey, Tenant, Timestamp, read_row,
+};
+
+const TASKS: &str = include_str!("golden/task.jsonl");
+const LANES: &str = include_str!("golden/lane.jsonl");
+const CHANGES: &str = include_str!("golden/change.jsonl");
+
+/// Reads every line, writes it again, and compares the bytes.
+fn same_bytes<R: Filed>(lines: &str) -> usize {
+    assert_eq!(R::SCHEMA, 1, "a higher schema needs golden files of its own");
+    for line in lines.lines() {
+        let record = read_row::<R>(1, line).unwrap_or_else(|| panic!("cannot read {line}"));
+        assert_eq!(serde_json::to_string(&*record).unwrap(), line);
+    }
+    lines.lines().count()
+}
+
+#[test]
+fn every_record_is_written_as_it_was_read() {
+    for table in Table::ALL {
+        let lines = match table {
+            Table::Task => same_bytes::<Task>(TASKS),
+            Table::Lane => same_bytes::<Lane>(LANES),
+            Table::Queue => same_bytes::<Queue>(include_str!("golden/queue.jsonl")),
+            Table::Admission => same_bytes::<Admission>(include_str!("golden/admission.jsonl")),
+            Table::Log => same_bytes::<Log>(include_str!("golden/log.jsonl")),
+        };
+        assert!(lines > 0, "{table:?} has no golden record");
+    }
+}
+
+/// What a store writes is the same again: columns aside, the row of a record is its body.
+#[test]
+fn a_row_holds_the_golden_body() {
+    for line in LANES.lines() {
+        let lane = read_row::<Lane>(1, line).unwrap();
+        let mut shelf = Shelf::default();
+        let tenant = lane.tenant.clone();
+        let (name, state) = (lane.name.clone(), LaneState::Draining);
+        let key = Lane::key_of(&tenant, &name);
+        let mut row = rows_of_a_lane(&tenant, &name);
+        row.body = line.to_owned();
+        shelf.plant(row);
+        let set = windlass_core::command::SetLaneState { tenant, lane: name, state };
+        shelf.execute(Timestamp::from_millis(2), &set.into()).unwrap();
+        let was = format!("\"state\":\"{}\"", lane.state.as_str());
+        let expected = line.replace(&was, "\"state\":\"draining\"");
+        assert_eq!(shelf.row(&key).unwrap().body, expected);
+    }
+}
+
+fn rows_of_a_lane(tenant: &Tenant, name: &windlass_core::LaneName) -> windlass_core::Row {
+    let mut shelf = Shelf::default();
+    let new = NewTask { lane: name.clone(), ..NewTask::new("t", "k") };
+    let create = Create { tenant: tenant.clone(), tasks: vec![new] };
+    shelf.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
+    shelf.row(&Lane::key_of(tenant, name)).expect("a lane comes with its first task").clone()
+}
+
+fn golden_tasks() -> Vec<Task> {
+    TASKS.lines().map(|line| (*read_row::<Task>(1, line).unwrap()).clone()).collect()
+}
+
+/// Exhaustive without a wildcard: a variant that is added must be given a number, and a line.
+fn number_of_settled(settled: &Settled) -> usize {
+    match settled {
+        Settled::Completed => 0,
+        Settled::RetryAt(_) => 1,
+        Settled::Failed => 2,
+        Settled::DelayedUntil(_) => 3,
+        Settled::Released => 4,
+        Settled::Cancelled => 5,
+    }
+}
+
+fn number_of_class(class: FailureClass) -> usize {
+    match class {
+        FailureClass::Transient => 0,
+        FailureClass::Permanent => 1,
+        FailureClass::Crash => 2,
+        FailureClass::Timeout => 3,
+        FailureClass::Cancelled => 4,
+    }
+}
+
+fn number_of_backoff(backoff: Backoff) -> usize {
+    match backoff {
+        Backoff::Fixed { .. } => 0,
+        Backoff::Exponential { .. } => 1,
+    }
+}
+
+fn number_of_change(change: &Change) -> usize {
+    match change {
+        Change::Created => 0,
+        Change::Claimed { .. } => 1,
+        Change::Begun { .. } => 2,
+        Change::Renewed { .. } => 3,
+        Change::Completed { .. } => 4,
+        Change::RetryScheduled { .. } => 5,
+        Change::Failed { .. } => 6,
+        Change::Delayed { .. } => 7,
+        Change::Released { .. } => 8,
+        Change::Cancelled { .. } => 9,
+        Change::Promoted => 10,
+        Change::LeaseExpired { .. } => 11,
+        Change::Expired => 12,
+        Change::PriorityChanged { .. } => 13,
+        Change::Replayed { .. } => 14,
+        Change::Reaped => 15,
+        Change::LaneStateChanged { .. } => 16,
+        Change::LaneLimited { .. } => 17,
+    }
+}
+
+fn number_of_lane_state(state: LaneState) -> usize {
+    match state {
+        LaneState::Active => 0,
+        LaneState::Paused => 1,
+        LaneState::Draining => 2,
+        LaneState::Disabled => 3,
+    }
+}
+
+#[track_caller]
+fn all_seen(numbers: impl Iterator<Item = usize>, count: usize) {
+    assert_eq!(numbers.collect::<BTreeSet<_>>(), (0..count).collect());
+}
+
+#[test]
+fn the_golden_records_leave_out_no_variant() {
+    let tasks = golden_tasks();
+    let states: BTreeSet<PublicState> = tasks.iter().map(|t| t.lifecycle.public()).collect();
+    assert_eq!(states, PublicState::ALL.iter().copied().collect());
+    let leases: BTreeSet<(bool, bool)> = tasks
+        .iter()
+        .filter_map(|task| match &task.lifecycle {
+            Lifecycle::Active(lease) => Some((lease.run.is_some(), lease.gated)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(leases, BTreeSet::from([(false, false), (true, false), (true, true)]));
+    let settles = tasks.iter().filter_map(|task| task.last_settle.as_ref());
+    all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 6);
+    let policies: Vec<_> = tasks.iter().filter_map(|task| task.policy.retry.as_ref()).collect();
+    all_seen(policies.iter().flat_map(|p| &p.retry_on).map(|&class| number_of_class(class)), 5);
+    all_seen(policies.iter().map(|policy| number_of_backoff(policy.backoff)), 2);
+    let lanes = LANES.lines().map(|line| read_row::<Lane>(1, line).unwrap().state);
+    all_seen(lanes.map(number_of_lane_state), 4);
+}
+
+#[test]
+fn every_change_is_written_as_it_was_read() {
+    let mut numbers = Vec::new();
+    for line in CHANGES.lines() {
+        let change: Change = serde_json::from_str(line).unwrap();
+        assert_eq!(change.body(), line);
+        let tag = format!("{{\"change\":\"{}\"", change.name());
+        assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
+        numbers.push(number_of_change(&change));
+    }
+    all_seen(numbers.into_iter(), 18);
+}
+
+#[test]
+fn a_log_entry_is_written_as_it_was_read() {
+    let line = concat!(
+        r#"{"seq":7,"at":1000000,"tenant":"default","lane":"l","task":"t1","kind":"email","#,
+        r#""family":"lease","name":"claimed","#,
+        r#""body":"{\"change\":\"claimed\",\"epoch\":1,\"worker\":\"w1\"}"}"#
+    );
+    let logged: Logged = serde_json::from_str(line).unwrap();
+    assert_eq!(serde_json::to_string(&logged).unwrap(), line);
+    assert_eq!(logged.change(), Some(Change::Claimed { epoch: 1, worker: "w1".into() }));
+}
+
+/// Fields that came with a default may be missing in what an older version wrote.
+#[test]
+fn a_body_without_what_has_a_default_is_read() {
+    let line = concat!(
+        r#"{"tenant":"default","id":"t1","kind":"email","lane":"l","created_at":1,"#,
+        r#""started_at":1,"fingerprint":"00112233445566778899aabbccddeeff","#,
+        r#""policy":{"max_reclaims":1,"max_replays":1,"retention_ms":1},"#,
+        r#""lifecycle":{"state":"waiting","ready_at":1},"due_at":null}"#
+    );
+    let task = read_row::<Task>(1, line).unwrap();
+    assert_eq!((task.priority, task.epoch, task.route.as_str()), (0, 0, ""));
+}
+
+/// The shape of the tables is in migrations that are never edited.
+#[test]
+fn tables_have_the_columns_that_migrations_name() {
+    let rows = [
+        (
+            "task: tenant id | kind lane route state rank ready_at due_at created_at ended_at",
+            "TaskReady(tenant lane route rank ready_at id / ready_at) \
+             TaskDue(due_at tenant id / due_at)",
+        ),
+        ("lane: tenant name | state", ""),
+        (
+            "queue: tenant lane route | closing due_at",
+            "QueueByLane(tenant lane route / route) QueueDue(due_at tenant lane route / due_at)",
+        ),
+        ("admission: tenant scope key | due_at", "AdmissionDue(due_at tenant scope key / due_at)"),
+        ("log: name | floor", ""),
+    ];
+    assert_eq!(rows.len(), Table::ALL.len());
+    for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {
+        let spec = table.spec();
+        let (key, rest) = (spec.key.join(" "), spec.columns.join(" "));
+        assert_eq!(format!("{}: {key} | {rest}", spec.name), columns);
+        let index = |i: &windlass_core::IndexSpec| {
+            format!("{:?}({} / {})", i.index, i.columns.join(" "), i.present)
+        };
+        assert_eq!(spec.indexes.iter().map(index).collect::<Vec<_>>().join(" "), indexes);
+    }
+}
+
+fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
+    let (mut shelf, now) = (Shelf::default(), Timestamp::from_millis(1));
+    shelf.execute(now, &Create::one(NewTask::new("t", "k")).into()).unwrap();
+    shelf.execute(now, &Claim::new("w").into()).unwrap();
+    let key = TaskKey::new(&Tenant::default(), &"t".into());
+    shelf.execute(now, &settle(Fence { task: key.clone(), epoch: 1 })).unwrap();
+    let row = shelf.row(&key.row_key()).unwrap();
+    let task = read_row::<Task>(row.schema, &row.body).unwrap();
+    task.last_settle.as_ref().unwrap().digest.to_string()
+}
+
+/// A repeat may reach a newer node than the first request did, so digests are bytes of the format.
+#[test]
+fn digests_stay_what_they_are() {
+    let result = || Some(Payload::new("text/plain", *b"ok"));
+    let class = FailureClass::Transient;
+    let retry = Retry::After { ms: 5 };
+    let rows: [(&str, String); 6] = [
+        ("COMPLETE", settled_as(|fence| Complete { fence, result: result() }.into())),
+        ("EMPTY", settled_as(|fence| Complete { fence, result: None }.into())),
+        ("FAIL", settled_as(|fence| Fail { fence, class, reason: "no".into(), retry }.into())),
+        ("DELAY", settled_as(|fence| Delay { fence, delay_ms: 5 }.into())),
+        ("RELEASE", settled_as(|fence| Release { fence }.into())),
+        ("CANCEL", settled_as(|fence| CancelHeld { fence, reason: "no".into() }.into())),
+    ];
+    for (expected, found) in rows {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn fingerprints_stay_what_they_are() {
+    let mut full = NewTask::new("t", "email");
+    full.payload = Some(Payload::json("{}"));
+    full.priority = 3;
+    full.start = Start::At { at: Timestamp::from_millis(2) };
+    full.deadline_ms = Some(60_000);
+    full.labels.insert("region".into(), "eu".into());
+    full.capabilities.insert("gpu".into());
+    full.tag = Some("blue".into());
+    full.policy.retry = Some(RetryPolicy::exponential(5));
+    for (new, expected) in [(NewTask::new("t", "k"), "PLAIN"), (full, "FULL")] {
+        let mut shelf = Shelf::default();
+        shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).unwrap();
+        let key = TaskKey::new(&Tenant::default(), &"t".into()).row_key();
+        let row = shelf.row(&key).unwrap();
+        let task = read_row::<Task>(row.schema, &row.body).unwrap();
+        assert_eq!(task.fingerprint.to_string(), expected);
+    }
+}

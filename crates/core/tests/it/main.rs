@@ -1,0 +1,12 @@
+//! What core promises to those outside of it: invariants over all short sequences of commands,
+//! batches that equal their commands one by one, and bytes that stay readable.
+
+mod batch;
+mod exhaustive;
+mod explore;
+mod golden;
+mod invariants;
+mod random;
+mod rounds;
+mod steps;
+mod world;

@@ -1,0 +1,208 @@
+//! Random batches: what a batch comes to is what its commands come to one by one, in the order in
+//! which they were decided.
+
+use std::collections::BTreeSet;
+
+use windlass_core::command::{
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
+    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep,
+};
+use windlass_core::{
+    Command, FailureClass, Fence, Hints, LaneState, Outcome, Payload, Rejection, Retry,
+    RetryPolicy, Shelf, TagFilter, Tenant, Timestamp,
+};
+
+use crate::batch::{self, Order, START, key};
+use crate::invariants::View;
+
+/// splitmix64: small, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.below(from.len() as u64)).expect("it is an index")]
+    }
+
+    fn id(&mut self) -> &'static str {
+        self.pick(&["a", "b", "c", "d", "e", "f"])
+    }
+
+    /// Mostly of a lease that is or was; epochs are small when tasks are few.
+    fn fence(&mut self) -> Fence {
+        Fence { task: key(self.id()), epoch: 1 + self.below(3) }
+    }
+
+    fn lane(&mut self) -> &'static str {
+        self.pick(&["l", "l", "m"])
+    }
+
+    fn payload(&mut self, odds: u64) -> Option<Payload> {
+        let text = self.below(3).to_string();
+        (odds > 0 && self.one_in(odds)).then(|| Payload::json(text))
+    }
+
+    fn new_task(&mut self, payload_odds: u64) -> NewTask {
+        let mut new = NewTask::new(self.id(), "k");
+        new.lane = self.lane().into();
+        new.payload = self.payload(payload_odds);
+        new.priority = self.pick(&[0, 0, 0, 1, 2]);
+        new.tag = self.one_in(3).then(|| self.pick(&["x", "y"]).to_owned());
+        if self.one_in(4) {
+            new.start = Start::After { ms: self.pick(&[1, 5_000, 40_000]) };
+        }
+        if self.one_in(6) {
+            new.deadline_ms = Some(self.pick(&[1_000, 45_000]));
+        }
+        if self.one_in(4) {
+            let (key, window_ms) = (self.pick(&["k1", "k2"]).to_owned(), 20_000);
+            new.idempotency = Some(Idempotency { key, window_ms });
+        }
+        new.policy.retry = self.one_in(2).then(|| RetryPolicy::exponential(2));
+        new.policy.attempt_timeout_ms = self.one_in(6).then_some(10_000);
+        new.policy.retention_ms = self.pick(&[0, 60_000, 604_800_000]);
+        new.policy.accept_late = self.one_in(6);
+        new
+    }
+
+    fn create(&mut self, payload_odds: u64) -> Create {
+        let mut ids = BTreeSet::new();
+        let some = (0..1 + self.below(3)).map(|_| self.new_task(payload_odds)).collect::<Vec<_>>();
+        let tasks = some.into_iter().filter(|new| ids.insert(new.id.clone())).collect();
+        Create { tenant: Tenant::default(), tasks }
+    }
+
+    fn claim(&mut self) -> Claim {
+        let mut claim = Claim::new(self.pick(&["w1", "w2"]));
+        claim.lanes = self
+            .pick(&[&["l"][..], &["m"], &["l", "m"], &["m", "l"]])
+            .iter()
+            .map(|&l| l.into())
+            .collect();
+        claim.limit = self.pick(&[1, 1, 2, 4]);
+        claim.begin = !self.one_in(3);
+        claim.turn = u32::try_from(self.below(3)).expect("it is below 3");
+        let only = TagFilter::Only(BTreeSet::from(["x".to_owned()]));
+        claim.offer.tags = if self.one_in(4) { only } else { TagFilter::Any };
+        claim
+    }
+
+    fn fail(&mut self) -> Fail {
+        let class = self.pick(&[FailureClass::Transient, FailureClass::Permanent]);
+        let retry = self.pick(&[Retry::Policy, Retry::GiveUp, Retry::After { ms: 5_000 }]);
+        Fail { fence: self.fence(), class, reason: "no".into(), retry }
+    }
+
+    fn command(&mut self, payload_odds: u64) -> Command {
+        let tenant = Tenant::default();
+        match self.below(24) {
+            0..=4 => self.create(payload_odds).into(),
+            5..=9 => self.claim().into(),
+            10 => Begin { fence: self.fence() }.into(),
+            11 | 12 => Complete { fence: self.fence(), result: self.payload(payload_odds) }.into(),
+            13 => self.fail().into(),
+            14 => Delay { fence: self.fence(), delay_ms: self.pick(&[0, 5_000]) }.into(),
+            15 => Release { fence: self.fence() }.into(),
+            16 => Renew { fence: self.fence(), lease_ms: self.pick(&[5_000, 60_000]) }.into(),
+            17 => CancelHeld { fence: self.fence(), reason: "held".into() }.into(),
+            18 => Cancel { task: key(self.id()), reason: "stop".into() }.into(),
+            19 => ChangePriority { task: key(self.id()), priority: self.pick(&[0, 3]) }.into(),
+            20 => Replay { task: key(self.id()), generation: self.pick(&[0, 0, 1]) }.into(),
+            21 => Reap { task: key(self.id()) }.into(),
+            22 if self.one_in(2) => {
+                let lane = self.lane().into();
+                let state = self.pick(&[LaneState::Active, LaneState::Paused, LaneState::Draining]);
+                SetLaneState { tenant, lane, state }.into()
+            }
+            22 => {
+                let limit = Some(self.pick(&[1, 2, 3]));
+                LimitLane { tenant, lane: self.lane().into(), limit }.into()
+            }
+            _ => Sweep { page: self.pick(&[1, 3, 256]) }.into(),
+        }
+    }
+}
+
+/// Everything a shelf holds but versions: a batch writes a record once, its commands often.
+fn content(shelf: &Shelf) -> Vec<String> {
+    let rows = shelf.rows().map(|row| format!("{:?} {:?} {}", row.key, row.columns, row.body));
+    let payloads = shelf.payloads().map(|(key, payload)| format!("{key:?} {:?}", payload.bytes));
+    let events = shelf.events_after(0).map(|logged| format!("{logged:?}"));
+    rows.chain(payloads).chain(events).collect()
+}
+
+/// The first line in which two shelves differ.
+fn difference(together: &Shelf, apart: &Shelf) -> Option<String> {
+    let (together, apart) = (content(together), content(apart));
+    let at = (0..together.len().max(apart.len())).find(|&at| together.get(at) != apart.get(at))?;
+    let (together, apart) = (together.get(at), apart.get(at));
+    Some(format!("together: {together:?}\n   apart: {apart:?}"))
+}
+
+type Answers = Vec<Result<Outcome, Rejection>>;
+
+fn one_by_one(shelf: &mut Shelf, now: Timestamp, commands: &[Command], order: &[usize]) -> Answers {
+    let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
+    for &at in order {
+        answers[at] = Some(shelf.execute(now, &commands[at]));
+    }
+    answers.into_iter().flatten().collect()
+}
+
+/// Payloads are given to one in so many; zero for none.
+fn check(seed: u64, order: Order, payload_odds: u64) {
+    let mut dice = Dice(seed);
+    let (mut together, mut apart) = (Shelf::default(), Shelf::default());
+    let (mut now, mut hints) = (START, Hints::default());
+    for _ in 0..8 {
+        now = now.plus_ms(dice.pick(&[1, 1, 1, 5_000, 31_000, 3_600_000, 60_000]));
+        let size = 1 + dice.below(10);
+        let commands: Vec<Command> = (0..size).map(|_| dice.command(payload_odds)).collect();
+        if dice.one_in(3) {
+            hints = Hints::default();
+        }
+        let batch = batch::run(&together, now, hints, &commands, order);
+        hints = batch.hints;
+        let repro = format!("seed={seed} {order:?} payload_odds={payload_odds}: {commands:?}");
+        together.commit(&batch.changes).unwrap_or_else(|clash| panic!("{repro}: {clash:?}"));
+        let in_turn = batch.decided.is_sorted();
+        assert!(order == Order::Free || in_turn, "{repro}: decided as {:?}", batch.decided);
+        let answers = one_by_one(&mut apart, now, &commands, &batch.decided);
+        assert_eq!(batch.answers, answers, "{repro}");
+        if let Some(difference) = difference(&together, &apart) {
+            panic!("{repro}\n{difference}");
+        }
+        let broken = View::new(together.clone(), now).broken();
+        assert!(broken.is_empty(), "{repro}: {broken:#?}");
+    }
+}
+
+#[test]
+fn batches_in_order_equal_their_commands() {
+    (0..300).for_each(|seed| check(seed, Order::Kept, 0));
+}
+
+#[test]
+fn batches_out_of_order_equal_their_commands_as_decided() {
+    (0..300).for_each(|seed| check(seed, Order::Free, 0));
+}
+
+#[test]
+fn batches_with_payloads_equal_their_commands() {
+    (0..300).for_each(|seed| check(seed, Order::Kept, 2));
+}

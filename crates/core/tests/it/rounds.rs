@@ -1,0 +1,184 @@
+//! How many loads a batch needs, and that pages and guesses never change an answer.
+
+use std::collections::BTreeSet;
+
+use windlass_core::command::{Create, LimitLane, NewTask, Start, Sweep};
+use windlass_core::{Command, Hints, Outcome, Shelf, TagFilter, Tenant};
+
+use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_task};
+
+/// `count` waiting tasks, over so many routes; the priority falls and rises with the number.
+fn filled(count: usize, routes: usize) -> Shelf {
+    let mut shelf = Shelf::default();
+    let task = |n: usize| {
+        let tag = (n % routes > 0).then(|| format!("route{}", n % routes));
+        NewTask { tag, priority: priority(n), ..new_task(&format!("{n:04}")) }
+    };
+    let tasks: Vec<NewTask> = (0..count).map(task).collect();
+    for bulk in tasks.chunks(500) {
+        let create = Create { tenant: Tenant::default(), tasks: bulk.to_vec() };
+        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    }
+    shelf
+}
+
+/// Scattered, with many ties.
+fn priority(n: usize) -> i32 {
+    i32::try_from(n * 7_919 % 97).expect("it is below 97")
+}
+
+fn limit(limit: u32) -> Command {
+    LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(limit) }.into()
+}
+
+fn run(shelf: &Shelf, hints: Hints, commands: &[Command], order: Order) -> Batch {
+    batch::run(shelf, START.plus_ms(1), hints, commands, order)
+}
+
+/// The hints that a batch of claims leaves behind.
+fn learned(shelf: &Shelf) -> Hints {
+    run(shelf, Hints::default(), &[claim(1).into()], Order::Kept).hints
+}
+
+/// Rows of (routes, limit of the lane, whether the routes were guessed) -> most rounds.
+#[test]
+fn claims_of_one_batch_do_not_race_for_one_candidate() {
+    let rows = [
+        (1, None, false, 3),
+        (1, None, true, 2),
+        (2, None, false, 3),
+        (2, None, true, 2),
+        (7, None, false, 3),
+        (1, Some(1_000), false, 3),
+        (2, Some(50), false, 3),
+        (2, Some(50), true, 2),
+    ];
+    for (routes, most, guessed, rounds) in rows {
+        for order in [Order::Kept, Order::Free] {
+            let row = format!("{routes} routes, {most:?}, guessed {guessed}, {order:?}");
+            let mut shelf = filled(300, routes);
+            if let Some(most) = most {
+                shelf.execute(START, &limit(most)).expect("the lane is there");
+            }
+            let hints = if guessed { learned(&shelf) } else { Hints::default() };
+            let batch = run(&shelf, hints, &vec![claim(1).into(); 200], order);
+            let ids: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
+            assert_eq!(ids.len(), most.map_or(200, |most| most.min(200)) as usize, "{row}");
+            assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{row}");
+            assert!(batch.rounds <= rounds, "{row}: {} rounds", batch.rounds);
+            shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+        }
+    }
+}
+
+/// A claim that is parked on its second lane keeps what it picked from the first, so that those
+/// behind it go on to the next rows at once.
+#[test]
+fn claims_over_two_lanes_do_not_race_either() {
+    let mut shelf = filled(150, 2);
+    let other = |n: u32| NewTask { lane: "other".into(), ..new_task(&format!("other{n:03}")) };
+    let create = Create { tenant: Tenant::default(), tasks: (0..150).map(other).collect() };
+    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    let mut both = claim(1);
+    both.lanes.push("other".into());
+    for order in [Order::Kept, Order::Free] {
+        let batch = run(&shelf, Hints::default(), &vec![both.clone().into(); 250], order);
+        let ids: BTreeSet<String> = batch.answers.iter().flat_map(claimed).collect();
+        assert_eq!(ids.len(), 250, "{order:?}");
+        assert!(batch.rounds <= 4, "{order:?}: {} rounds", batch.rounds);
+    }
+}
+
+/// The ids of `filled`, with those left out and those added, in the order of a lane.
+fn in_order(count: usize, gone: &BTreeSet<String>, added: &[(String, i32)]) -> Vec<String> {
+    let filled = (0..count).map(|n| (format!("{n:04}"), priority(n), 0));
+    let later = added.iter().map(|(id, priority)| (id.clone(), *priority, 1));
+    let mut all: Vec<_> = filled.chain(later).filter(|(id, ..)| !gone.contains(id)).collect();
+    all.sort_by_key(|(id, priority, ready)| (-priority, *ready, id.clone()));
+    all.into_iter().map(|(id, ..)| id).collect()
+}
+
+#[test]
+fn the_order_is_right_across_pages() {
+    for routes in [1, 3] {
+        let shelf = filled(1_000, routes);
+        let commands: Vec<Command> = vec![claim(50).into(); 10];
+        let batch = run(&shelf, Hints::default(), &commands, Order::Kept);
+        let found: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
+        assert_eq!(found, in_order(1_000, &BTreeSet::new(), &[])[..500], "{routes} routes");
+    }
+}
+
+/// The heads of the line leave before the claims come, and others push in: the first page is not
+/// enough, and what the batch added stands where it belongs, also behind what is loaded.
+#[test]
+fn a_scan_trusts_only_what_was_loaded() {
+    let shelf = filled(1_000, 1);
+    let gone: BTreeSet<String> =
+        in_order(1_000, &BTreeSet::new(), &[]).into_iter().take(90).collect();
+    let added: Vec<(String, i32)> = (0..97).map(|n| (format!("added{n:02}"), n)).collect();
+    let hints = learned(&shelf);
+    let cancels = gone.iter().map(|id| {
+        let cancel = windlass_core::command::Cancel { task: key(id), reason: String::new() };
+        Command::from(cancel)
+    });
+    let creates = added.iter().map(|(id, priority)| {
+        Command::from(Create::one(NewTask { priority: *priority, ..new_task(id) }))
+    });
+    let claims = std::iter::repeat_n(Command::from(claim(7)), 60);
+    let commands: Vec<Command> = cancels.chain(creates).chain(claims).collect();
+    let batch = run(&shelf, hints, &commands, Order::Kept);
+    assert!(batch.rounds > 2, "one page was enough: this shows nothing");
+    let claims = &batch.answers[gone.len() + added.len()..];
+    let found: Vec<String> = claims.iter().flat_map(claimed).collect();
+    assert_eq!(found, in_order(1_000, &gone, &added)[..420]);
+}
+
+/// Guesses of another time, whose routes are gone, and none at all: the answers are the same.
+#[test]
+fn wrong_guesses_change_no_answer() {
+    let (shelf, elsewhere) = (filled(120, 3), filled(120, 7));
+    let mut picky = claim(4);
+    picky.offer.tags = TagFilter::Only(BTreeSet::from(["route1".to_owned()]));
+    let create = Create::one(NewTask { tag: Some("fresh".into()), ..new_task("fresh") });
+    let commands: Vec<Command> =
+        vec![claim(3).into(), create.into(), picky.into(), claim(200).into(), claim(1).into()];
+    for order in [Order::Kept, Order::Free] {
+        let right = run(&shelf, learned(&shelf), &commands, order);
+        for hints in [Hints::default(), learned(&elsewhere), learned(&filled(1, 1))] {
+            let other = run(&shelf, hints.clone(), &commands, order);
+            if order == Order::Kept {
+                assert_eq!(other.answers, right.answers, "{hints:?}");
+                assert_eq!(other.changes, right.changes, "{hints:?}");
+            }
+            let all = |batch: &Batch| -> BTreeSet<String> {
+                let claims = [0, 2, 3, 4].map(|at| claimed(&batch.answers[at]));
+                claims.into_iter().flatten().collect()
+            };
+            assert_eq!(all(&other), all(&right), "{order:?} {hints:?}");
+        }
+    }
+}
+
+/// The number of loads must not grow with the number of tasks whose time has come.
+#[test]
+fn a_sweep_needs_a_few_rounds_for_a_full_page() {
+    for due in [0, 1, 10, 256, 300] {
+        let mut shelf = Shelf::default();
+        let delayed = |n: u64| {
+            let start = Start::After { ms: 1_000 + n % 3 };
+            NewTask { start, ..new_task(&format!("{n}")) }
+        };
+        if due > 0 {
+            let tasks = (0..due).map(delayed).collect();
+            let create = Create { tenant: Tenant::default(), tasks };
+            shelf.execute(START, &create.into()).expect("a fixture is accepted");
+        }
+        let sweep = [Sweep::default().into()];
+        let now = START.plus_ms(2_000);
+        let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
+        let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
+        assert_eq!(swept as u64, due.min(256));
+        assert!(batch.rounds <= 4, "{due} due: {} rounds", batch.rounds);
+    }
+}

@@ -1,0 +1,293 @@
+//! What holds of every step from one state to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::{
+    ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Outcome, PublicState, Rejection,
+    Settled, Task, Timestamp, Wake,
+};
+
+use crate::invariants::{Held, View, ensure};
+
+pub(crate) struct Step<'a> {
+    pub(crate) before: &'a View,
+    pub(crate) after: &'a View,
+    pub(crate) command: &'a Command,
+    pub(crate) answer: &'a Result<Outcome, Rejection>,
+    pub(crate) changes: &'a ChangeSet,
+    pub(crate) ghost: &'a Ghost,
+}
+
+/// What an observer remembers of the way here, although no record does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ghost {
+    /// Every fence that a claim has handed out, the latest last.
+    pub(crate) fences: Vec<Fence>,
+    /// What each lease was settled as.
+    pub(crate) settles: BTreeMap<Fence, Settled>,
+}
+
+pub(crate) type StepInvariant = (&'static str, fn(&Step<'_>) -> Held);
+
+pub(crate) const EVERY_STEP: &[StepInvariant] = &[
+    ("a rejection changes nothing", a_rejection_changes_nothing),
+    ("epochs only rise, by a claim", epochs_only_rise),
+    ("a fence is handed out once", a_fence_is_handed_out_once),
+    ("what has ended is frozen", what_has_ended_is_frozen),
+    ("attempts are counted when they begin", attempts_are_counted_when_they_begin),
+    ("a lease is settled once", a_lease_is_settled_once),
+    ("a stale fence opens nothing", a_stale_fence_opens_nothing),
+    ("a limit holds unless it was lowered", a_limit_holds_unless_it_was_lowered),
+    ("events tell of every change", events_tell_of_every_change),
+    ("versions rise", versions_rise),
+    ("what can be claimed is woken for", what_can_be_claimed_is_woken_for),
+    ("a sweep leaves nothing due", a_sweep_leaves_nothing_due),
+    ("a result never changes", a_result_never_changes),
+];
+
+impl Step<'_> {
+    pub(crate) fn broken(&self) -> Vec<(&'static str, String)> {
+        let failed = |(name, check): &StepInvariant| Some((*name, check(self).err()?));
+        EVERY_STEP.iter().filter_map(failed).collect()
+    }
+
+    /// The tasks that were there before and are there after.
+    fn pairs(&self) -> impl Iterator<Item = (&Task, &Task)> {
+        let after = &self.after.tasks;
+        self.before.tasks.iter().filter_map(|(id, task)| Some((task, after.get(id)?)))
+    }
+
+    fn claimed(&self) -> Vec<Fence> {
+        match self.answer {
+            Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.fence()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the observer remembers after this step.
+    pub(crate) fn remember(&self) -> Ghost {
+        let mut ghost = self.ghost.clone();
+        ghost.fences.extend(self.claimed());
+        if let (Some(fence), Ok(Outcome::Settled(settled))) = (settles(self.command), self.answer) {
+            ghost.settles.insert(fence.clone(), settled.clone());
+        }
+        ghost
+    }
+}
+
+/// The fence of a command that ends a lease.
+fn settles(command: &Command) -> Option<&Fence> {
+    match command {
+        Command::Complete(c) => Some(&c.fence),
+        Command::Fail(c) => Some(&c.fence),
+        Command::Delay(c) => Some(&c.fence),
+        Command::Release(c) => Some(&c.fence),
+        Command::CancelHeld(c) => Some(&c.fence),
+        _ => None,
+    }
+}
+
+/// The fence of a command that acts under a lease and does not end it.
+fn keeps(command: &Command) -> Option<&Fence> {
+    match command {
+        Command::Begin(c) => Some(&c.fence),
+        Command::Renew(c) => Some(&c.fence),
+        _ => None,
+    }
+}
+
+fn lease(task: &Task) -> Option<&Lease> {
+    match &task.lifecycle {
+        Lifecycle::Active(lease) => Some(lease),
+        _ => None,
+    }
+}
+
+/// Whether this fence is that of a lease alive at `now`.
+fn is_held(view: &View, fence: &Fence, now: Timestamp) -> bool {
+    view.tasks.get(&fence.task.id).is_some_and(|task| {
+        let alive = |lease: &Lease| now < lease.expires_at || task.policy.accept_late;
+        task.epoch == fence.epoch && lease(task).is_some_and(alive)
+    })
+}
+
+fn a_rejection_changes_nothing(step: &Step<'_>) -> Held {
+    let quiet = step.changes.is_empty() && step.changes.wakes.is_empty();
+    ensure(step.answer.is_ok() || quiet, || format!("{:?}", step.changes))
+}
+
+fn epochs_only_rise(step: &Step<'_>) -> Held {
+    let claimed: BTreeSet<Fence> = step.claimed().into_iter().collect();
+    step.pairs().try_for_each(|(was, is)| {
+        let rise = u64::from(claimed.contains(&is.fence()));
+        ensure(is.epoch == was.epoch + rise, || {
+            format!("{} from {} to {}", is.id, was.epoch, is.epoch)
+        })
+    })
+}
+
+fn a_fence_is_handed_out_once(step: &Step<'_>) -> Held {
+    step.claimed().iter().try_for_each(|fence| {
+        ensure(!step.ghost.fences.contains(fence), || format!("{fence:?} was handed out before"))
+    })
+}
+
+fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
+    for (id, was) in step.before.tasks.iter().filter(|(_, was)| was.lifecycle.ended_at().is_some())
+    {
+        let fits = match (step.command, step.after.tasks.get(id)) {
+            (_, Some(is)) if is == was => true,
+            (Command::Replay(_), Some(is)) => {
+                is.generation == was.generation + 1
+                    && is.lifecycle.public() == PublicState::Waiting
+                    && is.results == was.results
+            }
+            (Command::Reap(reap), None) => reap.task.id == *id,
+            (Command::Sweep(_), None) => was.due_at.is_some_and(|due_at| due_at <= step.after.now),
+            _ => false,
+        };
+        ensure(fits, || format!("{was:?} became {:?}", step.after.tasks.get(id)))?;
+    }
+    step.before.tasks.iter().try_for_each(|(id, was)| {
+        let kept = step.after.tasks.contains_key(id) || was.lifecycle.ended_at().is_some();
+        ensure(kept, || format!("{was:?} vanished before its end"))
+    })
+}
+
+fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
+    step.pairs().try_for_each(|(was, is)| {
+        let ran = lease(was).and_then(|lease| lease.run.as_ref());
+        let runs = lease(is).and_then(|lease| lease.run.as_ref());
+        let began = runs.is_some() && (ran.is_none() || is.epoch != was.epoch);
+        let gave_back = runs.is_none()
+            && ran.is_some()
+            && matches!(step.command, Command::Release(_) | Command::Delay(_));
+        let expected = match (is.generation == was.generation, began, gave_back) {
+            (false, _, _) => 0,
+            (true, true, _) => was.attempts + 1,
+            (true, false, true) => was.attempts - 1,
+            (true, false, false) => was.attempts,
+        };
+        let numbered = runs.is_none_or(|run| run.attempt == is.attempts);
+        ensure(is.attempts == expected && numbered, || format!("{was:?} became {is:?}"))
+    })
+}
+
+fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
+    let (Some(fence), Ok(Outcome::Settled(answer))) = (settles(step.command), step.answer) else {
+        return Ok(());
+    };
+    match step.ghost.settles.get(fence) {
+        Some(first) => ensure(first == answer && step.changes.is_empty(), || {
+            format!("{fence:?} was settled as {first:?}, and again as {answer:?}")
+        }),
+        None => ensure(!step.changes.is_empty(), || format!("{fence:?}: nothing was settled")),
+    }
+}
+
+/// A write under a fence counts only while its lease lives. The one exception writes nothing: a
+/// settle that is repeated gets its answer again.
+fn a_stale_fence_opens_nothing(step: &Step<'_>) -> Held {
+    let (settle, keep) = (settles(step.command), keeps(step.command));
+    let Some(fence) = settle.or(keep).filter(|_| step.answer.is_ok()) else { return Ok(()) };
+    let repeated = settle.is_some() && step.ghost.settles.contains_key(fence);
+    let latest = step.ghost.fences.iter().rfind(|known| known.task == fence.task);
+    let held = is_held(step.before, fence, step.after.now) && latest == Some(fence);
+    ensure(repeated || held, || format!("{:?} was accepted", step.command))
+}
+
+fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
+    step.after.lanes.iter().try_for_each(|(name, lane)| {
+        let Some(gate) = lane.gate else { return Ok(()) };
+        let was = step.before.lanes.get(name).and_then(|lane| lane.gate);
+        let most = gate.limit.max(was.map_or(0, |gate| gate.running));
+        ensure(gate.running <= most, || format!("{was:?} became {gate:?}"))
+    })
+}
+
+/// A task as people see it: without the sweep's own appointment.
+fn seen(task: Option<&Task>) -> Option<Task> {
+    task.map(|task| Task { due_at: None, ..task.clone() })
+}
+
+/// A lane as people see it: what its counters count has events of its own.
+fn seen_lane(lane: Option<&Lane>) -> Option<(windlass_core::LaneState, Option<u32>)> {
+    lane.map(|lane| (lane.state, lane.gate.map(|gate| gate.limit)))
+}
+
+fn events_tell_of_every_change(step: &Step<'_>) -> Held {
+    let (before, after, events) = (step.before, step.after, &step.changes.events);
+    for id in before.tasks.keys().chain(after.tasks.keys()) {
+        let changed = seen(before.tasks.get(id)) != seen(after.tasks.get(id));
+        let told = events.iter().any(|event| event.task.as_ref().is_some_and(|(of, _)| of == id));
+        ensure(told || !changed, || format!("nothing tells of {id}"))?;
+    }
+    for (name, lane) in &after.lanes {
+        let was = before.lanes.get(name);
+        let changed = was.is_some() && seen_lane(was) != seen_lane(Some(lane));
+        let told = events.iter().any(|event| event.lane == *name && event.task.is_none());
+        ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
+    }
+    events.iter().try_for_each(|event| {
+        let at = event.at == after.now;
+        ensure(at && is_written(step, event), || format!("{event:?} tells of nothing"))
+    })
+}
+
+fn is_written(step: &Step<'_>, event: &Event) -> bool {
+    let Some((id, _)) = &event.task else { return true };
+    let version = |view: &View| {
+        let key = windlass_core::TaskKey::new(&event.tenant, id).row_key();
+        view.shelf.row(&key).map(|row| row.version)
+    };
+    version(step.before) != version(step.after)
+}
+
+fn versions_rise(step: &Step<'_>) -> Held {
+    step.after.shelf.rows().try_for_each(|row| {
+        let Some(was) = step.before.shelf.row(&row.key) else { return Ok(()) };
+        let written = step.changes.updates.iter().any(|update| update.row.key == row.key);
+        let fits = if written { row.version > was.version } else { row == was };
+        ensure(fits, || format!("{was:?} became {row:?}"))
+    })
+}
+
+fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
+    step.after.tasks.values().filter(|task| step.after.is_claimable(task)).try_for_each(|task| {
+        let was = step.before.tasks.get(&task.id);
+        if was.is_some_and(|was| was.epoch == task.epoch && step.before.is_claimable(was)) {
+            return Ok(());
+        }
+        let woken = |wake: &Wake| {
+            wake.lane == task.lane && wake.route.as_ref().is_none_or(|route| *route == task.route)
+        };
+        ensure(step.changes.wakes.keys().any(woken), || format!("nobody is woken for {task:?}"))
+    })
+}
+
+fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
+    let (Command::Sweep(_), Ok(Outcome::Swept { next_due, .. })) = (step.command, step.answer)
+    else {
+        return Ok(());
+    };
+    let appointment = |row: &windlass_core::Row| {
+        let table = row.key.table;
+        match table.spec().value(row, table.due()?.spec().present) {
+            windlass_core::Value::Int(micros) => Some(Timestamp::from_micros(*micros)),
+            _ => None,
+        }
+    };
+    let first = step.after.shelf.rows().filter_map(appointment).min();
+    let later = first.is_none_or(|first| first > step.after.now);
+    ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
+}
+
+fn a_result_never_changes(step: &Step<'_>) -> Held {
+    step.before.shelf.payloads().try_for_each(|(key, was)| {
+        let kept = match step.after.shelf.payload(key) {
+            Some(is) => is == was,
+            None => !step.after.tasks.contains_key(&key.task),
+        };
+        ensure(kept, || format!("{key:?} changed"))
+    })
+}

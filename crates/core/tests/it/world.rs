@@ -1,0 +1,334 @@
+//! The effects of a batch: what a command that came to nothing leaves behind, and what several
+//! commands on one record come to together.
+
+use windlass_core::command::{
+    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask, Reap, Release, Renew, Replay, Sweep,
+    TrimLog,
+};
+use windlass_core::{
+    ChangeSet, Command, Decided, FailureClass, Hints, Lane, Outcome, Payload, PublicState, Queue,
+    Retry, Row, RowKey, Shelf, Table, Task, TaskId, Tenant, Version, World, decide, probe,
+    read_row,
+};
+
+use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
+
+/// Task `held` is leased under epoch 2, `done` has ended, `w1` and `w2` wait; all in one lane.
+fn shelf() -> Shelf {
+    let mut shelf = Shelf::default();
+    let create = |id: &str| Command::from(Create::one(new_task(id)));
+    let script = [
+        create("done"),
+        claim(1).into(),
+        Complete { fence: fence("done", 1), result: None }.into(),
+        create("held"),
+        claim(1).into(),
+        Release { fence: fence("held", 1) }.into(),
+        claim(1).into(),
+        create("w1"),
+        create("w2"),
+    ];
+    for command in script {
+        shelf.execute(START, &command).expect("a fixture is accepted");
+    }
+    shelf
+}
+
+fn create(id: &str) -> Command {
+    Create::one(NewTask { payload: Some(Payload::json("1")), ..new_task(id) }).into()
+}
+
+fn cancel(id: &str) -> Command {
+    Cancel { task: key(id), reason: "stop".into() }.into()
+}
+
+fn fail(id: &str, epoch: u64, reason: &str) -> Command {
+    let (class, retry) = (FailureClass::Transient, Retry::Policy);
+    Fail { fence: fence(id, epoch), class, reason: reason.into(), retry }.into()
+}
+
+fn bulk(tasks: Vec<NewTask>) -> Command {
+    Create { tenant: Tenant::default(), tasks }.into()
+}
+
+fn task_row(id: &str) -> RowKey {
+    key(id).row_key()
+}
+
+fn run(shelf: &Shelf, commands: &[Command]) -> batch::Batch {
+    batch::run(shelf, START, Hints::default(), commands, Order::Kept)
+}
+
+/// Splits what is checked from what is done.
+fn parted(changes: ChangeSet) -> (Vec<(RowKey, Version)>, ChangeSet) {
+    let reads = changes.reads.clone();
+    (reads, ChangeSet { reads: Vec::new(), ..changes })
+}
+
+/// Rows of a command that is refused, and the record that its refusal rests on.
+#[test]
+fn a_rejected_command_leaves_only_its_reads() {
+    let dear = NewTask { priority: 9, ..new_task("held") };
+    let tenant = Tenant::default();
+    let nowhere = LimitLane { tenant, lane: "nowhere".into(), limit: Some(1) };
+    let late = Complete { fence: fence("held", 1), result: Some(Payload::json("2")) };
+    let rows: [(&str, Command, Option<RowKey>); 11] = [
+        ("settled_otherwise", late.into(), Some(task_row("held"))),
+        ("stale", fail("held", 7, "no"), Some(task_row("held"))),
+        ("ended", cancel("done"), Some(task_row("done"))),
+        ("not_ended", Replay { task: key("held"), generation: 0 }.into(), Some(task_row("held"))),
+        ("not_ended", Reap { task: key("held") }.into(), Some(task_row("held"))),
+        ("conflict", Create::one(dear.clone()).into(), Some(task_row("held"))),
+        ("conflict", bulk(vec![new_task("x"), dear]), Some(task_row("held"))),
+        ("settled_otherwise", fail("done", 1, "no"), Some(task_row("done"))),
+        ("lane_not_found", nowhere.into(), None),
+        ("invalid", fail("held", 2, "\0"), None),
+        ("invalid", Claim { limit: 0, ..claim(1) }.into(), None),
+    ];
+    let shelf = shelf();
+    let (reads, without) = parted(run(&shelf, &[create("a"), claim(1).into()]).changes);
+    for (code, rejected, read) in rows {
+        let batch = run(&shelf, &[create("a"), rejected.clone(), claim(1).into()]);
+        let answer = batch.answers[1].as_ref().map_err(|rejection| rejection.code());
+        assert_eq!(answer, Err(code), "{rejected:?}");
+        let (all_reads, with) = parted(batch.changes);
+        assert_eq!(with, without, "{rejected:?}");
+        let expected = reads.iter().map(|(key, _)| key).chain(&read);
+        let missing = |key: &&RowKey| !all_reads.iter().any(|(known, _)| known == *key);
+        assert_eq!(expected.filter(missing).collect::<Vec<_>>(), Vec::<&RowKey>::new());
+    }
+}
+
+#[test]
+fn an_accepted_command_that_only_read_is_checked_too() {
+    let again = Release { fence: fence("held", 1) };
+    let rows: [Command; 2] = [Create::one(new_task("held")).into(), again.into()];
+    for command in rows {
+        let batch = run(&shelf(), std::slice::from_ref(&command));
+        assert!(batch.answers[0].is_ok(), "{command:?}: {:?}", batch.answers);
+        assert!(batch.changes.is_empty(), "{command:?}");
+        assert!(batch.changes.reads.iter().any(|(key, _)| *key == task_row("held")));
+    }
+}
+
+/// Rows that other commands need are loaded; what only the command in the middle needs is not.
+fn loaded_for(shelf: &Shelf, commands: &[Command]) -> World {
+    let mut world = World::new(START, Hints::default());
+    for _ in 0..4 {
+        commands.iter().for_each(|command| probe(&mut world, command));
+        let Some(wanted) = world.wanted() else { break };
+        let loaded = shelf.load(&wanted);
+        world.learn(&wanted, loaded);
+    }
+    world
+}
+
+fn accept(world: &mut World, command: &Command) {
+    assert!(matches!(decide(world, command), Decided::Ready(Ok(_))), "{command:?}");
+}
+
+fn middles() -> [Command; 4] {
+    let elsewhere = Claim { lanes: vec![lane(), "other".into()], limit: 9, ..claim(9) };
+    [
+        elsewhere.into(),
+        bulk(vec![new_task("b"), new_task("c")]),
+        Sweep::default().into(),
+        cancel("never-seen"),
+    ]
+}
+
+/// The claim over two lanes leases from the first before it lacks the second; the bulk creates
+/// its first task before it lacks the second.
+#[test]
+fn a_parked_command_leaves_nothing() {
+    let shelf = shelf();
+    let (first, last) = (create("a"), Command::from(claim(1)));
+    let about = [first.clone(), last.clone(), create("b")];
+    let mut plain = loaded_for(&shelf, &about);
+    accept(&mut plain, &first);
+    accept(&mut plain, &last);
+    let expected = plain.finish().0;
+    for middle in middles() {
+        let mut world = loaded_for(&shelf, &about);
+        accept(&mut world, &first);
+        assert_eq!(decide(&mut world, &middle), Decided::Parked, "{middle:?}");
+        world.wanted().expect("it lacks something");
+        accept(&mut world, &last);
+        assert_eq!(world.finish().0, expected, "{middle:?}");
+    }
+}
+
+#[test]
+fn a_probe_changes_nothing() {
+    let shelf = shelf();
+    let (first, last) = (create("a"), Command::from(claim(1)));
+    let renew = Renew { fence: fence("held", 2), lease_ms: 60_000 };
+    let done = Complete { fence: fence("held", 2), result: Some(Payload::json("2")) };
+    let probed: [Command; 6] = [
+        create("b"),
+        claim(5).into(),
+        renew.into(),
+        done.into(),
+        Reap { task: key("done") }.into(),
+        cancel("a"),
+    ];
+    let about: Vec<Command> = probed.iter().chain([&first, &last]).cloned().collect();
+    let mut plain = loaded_for(&shelf, &about);
+    accept(&mut plain, &first);
+    accept(&mut plain, &last);
+    let expected = plain.finish().0;
+    for command in probed.iter().chain(&middles()) {
+        let mut world = loaded_for(&shelf, &about);
+        probe(&mut world, command);
+        accept(&mut world, &first);
+        probe(&mut world, command);
+        accept(&mut world, &last);
+        probe(&mut world, command);
+        assert_eq!(world.finish().0, expected, "{command:?}");
+    }
+}
+
+/// Half of an accepted command must never stand: an abandon that finds none under way, as after
+/// a panic between two commands, takes nothing back.
+#[test]
+fn an_abandon_takes_nothing_from_an_accepted_command() {
+    let shelf = shelf();
+    let first = create("a");
+    let mut plain = loaded_for(&shelf, std::slice::from_ref(&first));
+    accept(&mut plain, &first);
+    let mut abandoned = loaded_for(&shelf, std::slice::from_ref(&first));
+    accept(&mut abandoned, &first);
+    abandoned.abandon();
+    assert_eq!(abandoned.finish().0, plain.finish().0);
+}
+
+#[test]
+fn a_task_is_created_and_claimed_in_one_commit() {
+    for order in [Order::Kept, Order::Free] {
+        let commands = [create("a"), claim(1).into()];
+        let batch = batch::run(&Shelf::default(), START, Hints::default(), &commands, order);
+        assert_eq!(claimed(&batch.answers[1]), ["a"], "{order:?}");
+        assert!(batch.rounds <= 3, "{order:?}: {} rounds", batch.rounds);
+        let written = batch.changes.inserts.iter().find(|row| row.key == task_row("a"));
+        let task = written.and_then(|row| read_row::<Task>(row.schema, &row.body));
+        assert_eq!(task.map(|task| task.epoch), Some(1));
+        assert!(batch.changes.updates.is_empty());
+    }
+}
+
+#[test]
+fn what_comes_and_goes_in_one_batch_leaves_nothing() {
+    let mut shelf = Shelf::default();
+    let commands = [create("a"), cancel("a"), Reap { task: key("a") }.into()];
+    let batch = run(&shelf, &commands);
+    assert!(batch.answers.iter().all(Result::is_ok), "{:?}", batch.answers);
+    let tables: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
+    assert_eq!(tables, [Table::Lane, Table::Queue]);
+    assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
+    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    assert_eq!(shelf.payloads().count(), 0);
+    let names: Vec<String> = shelf.events_after(0).map(|logged| logged.name).collect();
+    assert_eq!(names, ["created", "cancelled", "reaped"]);
+}
+
+/// The payload of the task that lives must not go with the one that was reaped.
+#[test]
+fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
+    for before in [vec![], vec![create("a"), cancel("a")]] {
+        let mut shelf = Shelf::default();
+        batch::commit(&mut shelf, START, &before);
+        let reap = Command::from(Reap { task: key("a") });
+        let both = [create("a"), cancel("a"), reap, create("a")];
+        let commands = if before.is_empty() { &both[..] } else { &both[2..] };
+        let answers = batch::commit(&mut shelf, START.plus_ms(1), commands);
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!(shelf.payloads().count(), 1, "after {before:?}");
+    }
+}
+
+#[test]
+fn commands_of_one_batch_see_each_other() {
+    let mut shelf = Shelf::default();
+    let complete = |epoch| Command::from(Complete { fence: fence("a", epoch), result: None });
+    let commands = [
+        create("a"),
+        claim(1).into(),
+        claim(1).into(),
+        complete(1),
+        complete(1),
+        fail("a", 1, "no"),
+        Replay { task: key("a"), generation: 0 }.into(),
+        claim(1).into(),
+        complete(1),
+        complete(2),
+    ];
+    let answers = batch::commit(&mut shelf, START, &commands);
+    assert_eq!(claimed(&answers[1]), ["a"]);
+    assert!(claimed(&answers[2]).is_empty());
+    assert_eq!(answers[3], answers[4]);
+    assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("settled_otherwise"));
+    assert_eq!(answers[6], Ok(Outcome::Replayed { generation: 1 }));
+    assert_eq!(claimed(&answers[7]), ["a"]);
+    assert_eq!(answers[8], answers[3], "the lease of epoch 1 was settled, and says so");
+    assert!(answers[9].is_ok());
+    let row = shelf.row(&task_row("a")).expect("it was created");
+    let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
+    assert_eq!((task.epoch, task.lifecycle.public()), (2, PublicState::Completed));
+}
+
+/// Trims in one batch come to what they come to one by one.
+#[test]
+fn two_trims_in_one_batch_do_not_undo_each_other() {
+    let mut start = Shelf::default();
+    for n in 0..6 {
+        let at = START.plus_ms(n * 1_000);
+        start.execute(at, &Create::one(new_task(&n.to_string())).into()).expect("it is new");
+    }
+    let now = START.plus_ms(10_000);
+    let trim = |retention_ms, page| Command::from(TrimLog { retention_ms, page });
+    for commands in
+        [[trim(6_000, 100), trim(8_000, 100)], [trim(0, 2), trim(0, 2)], [trim(0, 100), trim(0, 2)]]
+    {
+        let (mut one_by_one, mut together) = (start.clone(), start.clone());
+        let expected: Vec<_> =
+            commands.iter().map(|command| one_by_one.execute(now, command)).collect();
+        let answers = batch::commit(&mut together, now, &commands);
+        let left = |shelf: &Shelf| shelf.events_after(0).map(|l| l.seq).collect::<Vec<_>>();
+        assert_eq!(left(&together), left(&one_by_one), "{commands:?}");
+        assert_eq!(answers, expected, "{commands:?}");
+    }
+}
+
+/// A record that cannot be read is set aside; everything else goes on.
+#[test]
+fn what_cannot_be_read_does_not_stop_the_sweep() {
+    let unreadable = |shelf: &mut Shelf, key: &RowKey| {
+        let row = shelf.row(key).expect("it is there").clone();
+        shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
+    };
+    let (tenant, bad) = (Tenant::default(), "bad".into());
+    let keys = [TaskId::from("in-bad")];
+    let route = new_task("any").route();
+    for broken in [
+        key(keys[0].as_str()).row_key(),
+        Lane::key_of(&tenant, &bad),
+        Queue::key_of(&tenant, &bad, &route),
+    ] {
+        let mut shelf = Shelf::default();
+        let mut in_bad = new_task(keys[0].as_str());
+        in_bad.lane = bad.clone();
+        for new in [in_bad, new_task("in-good")] {
+            shelf.execute(START, &Create::one(new).into()).expect("a fixture is accepted");
+        }
+        let limit = LimitLane { tenant: tenant.clone(), lane: bad.clone(), limit: Some(1) };
+        shelf.execute(START, &limit.into()).expect("a fixture is accepted");
+        let everything = Claim { lanes: vec![bad.clone(), lane()], ..claim(9) };
+        shelf.execute(START, &everything.into()).expect("a fixture is accepted");
+        unreadable(&mut shelf, &broken);
+        let answer = shelf.execute(START.plus_ms(30_000), &Sweep::default().into());
+        assert!(answer.is_ok(), "{broken:?}: {answer:?}");
+        let row = shelf.row(&task_row("in-good")).expect("it was created");
+        let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
+        assert_eq!(task.lifecycle.public(), PublicState::Waiting, "{broken:?}");
+    }
+}

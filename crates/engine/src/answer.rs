@@ -1,0 +1,163 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use windlass_core::command::Release;
+use windlass_core::{Command, Outcome, Payload, PayloadKey, Task};
+use windlass_store::Store;
+
+use crate::error::Error;
+use crate::inbox::{Inbox, Job};
+
+/// A task under a lease, as its worker gets it.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub task: Arc<Task>,
+    pub input: Input,
+}
+
+/// The payload of a claimed task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// It was created without one.
+    None,
+    Here(Payload),
+    /// It is too large to come along; [`crate::Engine::payload`] gets it.
+    Elsewhere(PayloadKey),
+}
+
+pub(crate) type Answer = Result<Outcome, Error>;
+
+/// Whom to answer, and in which form.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Every command of the job, in order.
+    Plain(oneshot::Sender<Vec<Answer>>),
+    /// The one claim of the job, with payloads. A claim that `waits` is not answered with nothing.
+    Claim {
+        sender: oneshot::Sender<Result<Vec<Claimed>, Error>>,
+        waits: bool,
+    },
+    Nobody,
+}
+
+impl Reply {
+    /// Whether nobody will ever look at the answer.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Reply::Plain(sender) => sender.is_closed(),
+            Reply::Claim { sender, .. } => sender.is_closed(),
+            Reply::Nobody => false,
+        }
+    }
+}
+
+/// Gives the answers of a committed batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Answerer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) claim_bytes: u64,
+}
+
+type ClaimReply = (oneshot::Sender<Result<Vec<Claimed>, Error>>, Vec<Arc<Task>>);
+
+impl Answerer {
+    /// Answers what needs no payload at once, and the claims as soon as their payloads are read,
+    /// while the next batch is under way.
+    pub(crate) fn answer(&self, answered: Vec<(Reply, Vec<Answer>)>) {
+        let mut claims: Vec<ClaimReply> = Vec::new();
+        for (reply, answers) in answered {
+            match reply {
+                Reply::Nobody => {}
+                Reply::Plain(sender) => {
+                    if let Err(answers) = sender.send(answers) {
+                        answers.into_iter().for_each(|answer| self.give_back(answer));
+                    }
+                }
+                Reply::Claim { sender, .. } => match answers.into_iter().next() {
+                    Some(Ok(Outcome::Claimed(tasks))) => claims.push((sender, tasks)),
+                    Some(Err(error)) => drop(sender.send(Err(error))),
+                    Some(Ok(_)) | None => unreachable!("a claim is answered as a claim"),
+                },
+            }
+        }
+        if claims.iter().any(|(_, tasks)| tasks.iter().any(|task| task.input_bytes.is_some())) {
+            let answerer = self.clone();
+            tokio::spawn(async move { answerer.answer_with_payloads(claims).await });
+        } else {
+            for (sender, tasks) in claims {
+                let bare = |task| Claimed { task, input: Input::None };
+                self.hand_over(sender, tasks.into_iter().map(bare).collect());
+            }
+        }
+    }
+
+    async fn answer_with_payloads(&self, claims: Vec<ClaimReply>) {
+        let mut keys = Vec::new();
+        let mut plans = Vec::new();
+        for (sender, tasks) in claims {
+            let mut left = self.claim_bytes;
+            let mut plan = Vec::with_capacity(tasks.len());
+            for (nth, task) in tasks.into_iter().enumerate() {
+                let bytes = task.input_bytes.unwrap_or(0);
+                let fits = bytes <= left || nth == 0;
+                left = left.saturating_sub(bytes);
+                let key = task.input_key();
+                if fits {
+                    keys.extend(key.clone());
+                }
+                plan.push((task, key, fits));
+            }
+            plans.push((sender, plan));
+        }
+        let mut found: VecDeque<Option<Payload>> = match self.store.payloads(&keys).await {
+            Ok(payloads) => payloads.into(),
+            Err(error) => {
+                tracing::warn!(%error, "payloads could not be read; workers will fetch them");
+                keys.iter().map(|_| None).collect()
+            }
+        };
+        for (sender, plan) in plans {
+            let claimed = plan.into_iter().map(|(task, key, fits)| {
+                let input = match key {
+                    None => Input::None,
+                    Some(key) if fits => match found.pop_front().flatten() {
+                        Some(payload) => Input::Here(payload),
+                        None => Input::Elsewhere(key),
+                    },
+                    Some(key) => Input::Elsewhere(key),
+                };
+                Claimed { task, input }
+            });
+            let claimed = claimed.collect();
+            self.hand_over(sender, claimed);
+        }
+    }
+
+    fn hand_over(
+        &self,
+        sender: oneshot::Sender<Result<Vec<Claimed>, Error>>,
+        claimed: Vec<Claimed>,
+    ) {
+        if let Err(Ok(claimed)) = sender.send(Ok(claimed)) {
+            self.release(claimed.into_iter().map(|claimed| claimed.task));
+        }
+    }
+
+    fn give_back(&self, answer: Answer) {
+        if let Ok(Outcome::Claimed(tasks)) = answer {
+            self.release(tasks.into_iter());
+        }
+    }
+
+    /// A caller that went away holds nothing: what it would have got goes back unbilled. If even
+    /// that is too much at the moment, the leases run out by themselves.
+    fn release(&self, tasks: impl Iterator<Item = Arc<Task>>) {
+        let release = |task: Arc<Task>| Command::from(Release { fence: task.fence() });
+        let commands: Vec<Command> = tasks.map(release).collect();
+        if !commands.is_empty() {
+            self.inbox.push_own(Job { commands, reply: Reply::Nobody });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use windlass_core::{ChangeSet, Command, Decided, Hints, Outcome, Wake, World, decide, probe};
+use windlass_store::{Store, StoreError};
+
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::inbox::Job;
+use crate::waiters::{Waiters, concerns};
+
+/// More rounds than any transition needs: one that is still parked then never settles.
+const MOST_ROUNDS: u64 = 32;
+
+/// A batch that was decided and committed.
+pub(crate) struct Committed {
+    /// For each job, for each of its commands.
+    pub(crate) answers: Vec<Vec<Answer>>,
+    pub(crate) changes: Arc<ChangeSet>,
+    pub(crate) hints: Hints,
+    pub(crate) rounds: u64,
+}
+
+/// What became of one try at a batch.
+pub(crate) enum Tried {
+    Committed(Committed),
+    /// It may have been committed: these are the answers if it was.
+    Unknown(Committed, windlass_store::Ticket),
+    Failed(StoreError),
+}
+
+/// Decides all jobs in one transaction and commits it. Claims that wait for what these jobs make
+/// ready join the batch, so that a task can be created and handed over in one commit.
+pub(crate) async fn attempt(
+    store: &dyn Store,
+    jobs: &mut Vec<Job>,
+    waiters: &mut Waiters,
+    hints: Hints,
+) -> Tried {
+    let mut tx = match store.begin().await {
+        Ok(tx) => tx,
+        Err(error) => return Tried::Failed(error),
+    };
+    let mut world = World::new(tx.now(), hints);
+    let mut deck = Deck::default();
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        deck.round(&mut world, jobs);
+        if deck.is_done() {
+            let fresh = &world.wakes()[deck.wakes_seen..];
+            if fresh.is_empty() {
+                break;
+            }
+            deck.reopen(jobs, fresh);
+            jobs.extend(waiters.take(fresh.iter()));
+            deck.wakes_seen = world.wakes().len();
+            continue;
+        }
+        let Some(wanted) = world.wanted().filter(|_| rounds < MOST_ROUNDS) else {
+            deck.give_up(jobs);
+            break;
+        };
+        let wanted = Arc::new(wanted);
+        match tx.load(wanted.clone()).await {
+            Ok(loaded) => world.learn(&wanted, loaded),
+            Err(error) => return Tried::Failed(error),
+        }
+    }
+    let (changes, hints) = world.finish();
+    let changes = Arc::new(changes);
+    let committed = tx.commit(changes.clone()).await;
+    let batch = Committed { answers: deck.into_answers(), changes, hints, rounds };
+    match committed {
+        Ok(()) => Tried::Committed(batch),
+        Err(StoreError::OutcomeUnknown(ticket)) => Tried::Unknown(batch, ticket),
+        Err(error) => Tried::Failed(error),
+    }
+}
+
+/// Who has been answered so far.
+#[derive(Default)]
+struct Deck {
+    answers: Vec<Vec<Option<Answer>>>,
+    wakes_seen: usize,
+}
+
+impl Deck {
+    /// Decides every command that has no answer yet. A command behind a parked one of its own job
+    /// is only run to see what it needs.
+    fn round(&mut self, world: &mut World, jobs: &[Job]) {
+        for job in &jobs[self.answers.len()..] {
+            self.answers.push(job.commands.iter().map(|_| None).collect());
+        }
+        for (job, answers) in jobs.iter().zip(&mut self.answers) {
+            let mut parked = false;
+            for (command, answer) in job.commands.iter().zip(answers) {
+                if answer.is_some() {
+                    continue;
+                }
+                if parked {
+                    // A panic here comes again when the command's turn has come.
+                    if catch_unwind(AssertUnwindSafe(|| probe(world, command))).is_err() {
+                        world.abandon();
+                    }
+                } else {
+                    *answer = decide_safely(world, command);
+                    parked = answer.is_none();
+                }
+            }
+        }
+    }
+
+    /// A claim of this batch that found nothing is decided again when a command after it made
+    /// something ready: it would otherwise go to wait for what is already there.
+    fn reopen(&mut self, jobs: &[Job], wakes: &[Wake]) {
+        for (job, answers) in jobs.iter().zip(&mut self.answers) {
+            let nothing = matches!(&answers[..], [Some(answer)] if found_nothing(answer));
+            if nothing && job.waits() && wakes.iter().any(|wake| concerns(wake, job)) {
+                answers[0] = None;
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.answers.iter().flatten().all(Option::is_some)
+    }
+
+    fn give_up(&mut self, jobs: &[Job]) {
+        for (job, answers) in jobs.iter().zip(&mut self.answers) {
+            for (command, answer) in job.commands.iter().zip(answers) {
+                if answer.is_none() {
+                    tracing::error!(?command, "a command does not settle");
+                    *answer = Some(Err(Error::Bug { command: command.name() }));
+                }
+            }
+        }
+    }
+
+    fn into_answers(self) -> Vec<Vec<Answer>> {
+        let given = |answer: Option<Answer>| answer.expect("the last round left none open");
+        self.answers.into_iter().map(|job| job.into_iter().map(given).collect()).collect()
+    }
+}
+
+/// Whether an answer says that there was nothing to claim.
+pub(crate) fn found_nothing(answer: &Answer) -> bool {
+    matches!(answer, Ok(Outcome::Claimed(tasks)) if tasks.is_empty())
+}
+
+/// A panic is an answer to the command that caused it, and to no other.
+fn decide_safely(world: &mut World, command: &Command) -> Option<Answer> {
+    match catch_unwind(AssertUnwindSafe(|| decide(world, command))) {
+        Ok(Decided::Ready(answer)) => Some(answer.map_err(Error::Rejected)),
+        Ok(Decided::Parked) => None,
+        Err(_) => {
+            world.abandon();
+            tracing::error!(?command, "deciding a command panicked");
+            Some(Err(Error::Bug { command: command.name() }))
+        }
+    }
+}

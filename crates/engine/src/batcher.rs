@@ -1,0 +1,184 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::Hints;
+use windlass_store::{Notice, Store, StoreError, Ticket};
+
+use crate::answer::{Answerer, Reply};
+use crate::batch::{Committed, Tried, attempt, found_nothing};
+use crate::error::Error;
+use crate::inbox::{Inbox, Intake, Job};
+use crate::stats::{Counters, add};
+use crate::subscription::Commits;
+use crate::timer::Timer;
+use crate::waiters::Waiters;
+
+/// After so many conflicts in a row a batch is halved: fewer records, fewer rivals.
+const CONFLICTS_BEFORE_SPLIT: u32 = 8;
+/// A single job that loses so often is told so.
+const MOST_CONFLICTS: u32 = 200;
+const MOST_LOOKUPS: u32 = 6;
+
+/// Takes what is queued, decides it, commits it, answers it: one batch at a time.
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) answerer: Answerer,
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) commits: Arc<Commits>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) waiters: Waiters,
+    pub(crate) hints: Hints,
+}
+
+/// What is left to do about a batch that could not be committed as it was.
+enum Verdict {
+    Done,
+    /// Try its halves apart.
+    Split(Vec<Job>),
+    /// Tell everybody.
+    Answer(Vec<Job>, Error),
+}
+
+impl Batcher {
+    pub(crate) async fn run(mut self) {
+        while let Some(intake) = self.inbox.next().await {
+            let jobs = self.gather(intake);
+            if !jobs.is_empty() {
+                self.settle(jobs).await;
+            }
+        }
+        for job in self.waiters.take_all() {
+            answer_all(job, &Error::ShuttingDown);
+        }
+    }
+
+    /// The jobs of the next batch: what was queued, without claims that nobody waits for any
+    /// more, and with claims that others' changes may have something for.
+    fn gather(&mut self, intake: Intake) -> Vec<Job> {
+        let mut jobs = intake.jobs;
+        jobs.retain(|job| !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed()));
+        for notice in intake.notices {
+            self.commits.notify();
+            match notice {
+                Notice::Changed { wakes, next_due } => {
+                    jobs.extend(self.waiters.take(wakes.iter()));
+                    self.timer.lower(next_due);
+                }
+                Notice::Anything => {
+                    jobs.extend(self.waiters.take_all());
+                    self.timer.now();
+                }
+            }
+        }
+        jobs
+    }
+
+    /// Brings every job to an answer.
+    async fn settle(&mut self, jobs: Vec<Job>) {
+        let mut open = vec![jobs];
+        while let Some(jobs) = open.pop() {
+            match self.try_batch(jobs).await {
+                Verdict::Done => {}
+                Verdict::Answer(jobs, error) => {
+                    jobs.into_iter().for_each(|job| answer_all(job, &error));
+                }
+                Verdict::Split(mut jobs) => {
+                    add(&self.counters.splits, 1);
+                    let second = jobs.split_off(jobs.len() / 2);
+                    open.push(second);
+                    open.push(jobs);
+                }
+            }
+        }
+    }
+
+    async fn try_batch(&mut self, mut jobs: Vec<Job>) -> Verdict {
+        let mut conflicts = 0;
+        loop {
+            let hints = std::mem::take(&mut self.hints);
+            let tried = attempt(&*self.store, &mut jobs, &mut self.waiters, hints).await;
+            let error = match tried {
+                Tried::Committed(batch) => {
+                    self.finish(jobs, batch);
+                    return Verdict::Done;
+                }
+                Tried::Unknown(batch, ticket) => match self.look_up(&ticket).await {
+                    Some(true) => {
+                        self.finish(jobs, batch);
+                        return Verdict::Done;
+                    }
+                    Some(false) => StoreError::Conflict,
+                    None => return Verdict::Answer(jobs, Error::OutcomeUnknown),
+                },
+                Tried::Failed(error) => error,
+            };
+            match error {
+                StoreError::Conflict => {
+                    add(&self.counters.conflicts, 1);
+                    conflicts += 1;
+                    if conflicts >= CONFLICTS_BEFORE_SPLIT && jobs.len() > 1 {
+                        return Verdict::Split(jobs);
+                    }
+                    if conflicts >= MOST_CONFLICTS {
+                        return Verdict::Answer(jobs, error.into());
+                    }
+                    tokio::task::yield_now().await;
+                }
+                StoreError::Refused(_) if jobs.len() > 1 => return Verdict::Split(jobs),
+                other => {
+                    tracing::warn!(error = %other, jobs = jobs.len(), "a batch failed");
+                    return Verdict::Answer(jobs, other.into());
+                }
+            }
+        }
+    }
+
+    /// Whether a commit whose answer was lost took effect; none when it cannot be learned.
+    async fn look_up(&self, ticket: &Ticket) -> Option<bool> {
+        let mut pause = Duration::from_millis(50);
+        for _ in 0..MOST_LOOKUPS {
+            match self.store.outcome(ticket).await {
+                Ok(committed) => return Some(committed),
+                Err(error) => tracing::warn!(%error, "the outcome of a commit is not known yet"),
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        None
+    }
+
+    fn finish(&mut self, jobs: Vec<Job>, batch: Committed) {
+        let Committed { answers, changes, hints, rounds } = batch;
+        self.hints = hints;
+        add(&self.counters.batches, 1);
+        add(&self.counters.commands, answers.iter().map(|job| job.len() as u64).sum());
+        add(&self.counters.rounds, rounds);
+        self.timer.lower(changes.next_due);
+        if !changes.events.is_empty() {
+            self.commits.notify();
+        }
+        let mut answered = Vec::with_capacity(jobs.len());
+        for (job, answers) in jobs.into_iter().zip(answers) {
+            if job.waits() && answers.iter().all(found_nothing) {
+                self.waiters.add(job);
+            } else {
+                answered.push((job.reply, answers));
+            }
+        }
+        self.answerer.answer(answered);
+    }
+}
+
+fn answer_all(job: Job, error: &Error) {
+    match job.reply {
+        Reply::Plain(sender) => {
+            let answers = job.commands.iter().map(|_| Err(error.clone())).collect();
+            // A caller that went away wants no answer.
+            let _ = sender.send(answers);
+        }
+        Reply::Claim { sender, .. } => drop(sender.send(Err(error.clone()))),
+        Reply::Nobody => {}
+    }
+}

@@ -1,0 +1,45 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_store::{Clock, SystemClock};
+
+/// How an engine behaves. Durability is not among it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The most commands decided in one transaction; 1 switches batching off.
+    pub batch_commands: usize,
+    /// The most payload bytes taken into one transaction, beyond its first command.
+    pub batch_bytes: usize,
+    /// What may wait to be decided before callers are told that it is too much.
+    pub queue_commands: usize,
+    pub queue_rows: usize,
+    pub queue_bytes: usize,
+    /// The most payload bytes that come with one claim; what is beyond is fetched one by one.
+    pub claim_bytes: u64,
+    /// How many due records of each kind one sweep looks at.
+    pub sweep_page: u32,
+    /// How long log entries are kept.
+    pub event_retention: Duration,
+    /// Do by itself what happens by itself. Without it, [`crate::Engine::sweep`] and
+    /// [`crate::Engine::trim_log`] wait to be called.
+    pub background: bool,
+    /// What the timers of this engine go by. The time of a batch comes from its store.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            batch_commands: 1_024,
+            batch_bytes: 8 * 1_024 * 1_024,
+            queue_commands: 20_000,
+            queue_rows: 200_000,
+            queue_bytes: 256 * 1_024 * 1_024,
+            claim_bytes: 4 * 1_024 * 1_024,
+            sweep_page: 256,
+            event_retention: Duration::from_secs(7 * 24 * 3_600),
+            background: true,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}

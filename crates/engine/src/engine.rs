@@ -1,0 +1,269 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use windlass_core::command::{Claim, Sweep, TrimLog};
+use windlass_core::{Command, Cursor, Hints, Outcome, TaskId, Timestamp};
+use windlass_store::Store;
+
+use crate::answer::{Answer, Answerer, Claimed, Reply};
+use crate::batcher::Batcher;
+use crate::config::Config;
+use crate::error::Error;
+use crate::inbox::{Inbox, Job};
+use crate::offers::Offers;
+use crate::stats::{Counters, Stats, add};
+use crate::subscription::{Commits, Subscription};
+use crate::timer::Timer;
+use crate::waiters::Waiters;
+
+/// How long to wait after a sweep failed.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+const TRIM_PAGE: u32 = 1_000;
+
+/// A running engine. Clones share it; it ends with [`Engine::shutdown`] or with its last clone.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn Store>,
+    config: Config,
+    inbox: Arc<Inbox>,
+    timer: Arc<Timer>,
+    commits: Arc<Commits>,
+    counters: Arc<Counters>,
+    offers: Offers,
+    turn: AtomicU32,
+    batcher: Mutex<Option<JoinHandle<()>>>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.inbox.close();
+        for task in self.background.lock().expect("nothing panics while it holds them").drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl Engine {
+    pub async fn start(store: impl Store, config: Config) -> Result<Self, Error> {
+        Self::start_shared(Arc::new(store), config).await
+    }
+
+    pub async fn start_shared(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        let inbox = Arc::new(Inbox::new(&config));
+        let timer = Arc::new(Timer::new(config.clock.clone()));
+        let commits = Arc::new(Commits::new());
+        let counters = Arc::new(Counters::default());
+        let answerer = Answerer {
+            store: store.clone(),
+            inbox: inbox.clone(),
+            claim_bytes: config.claim_bytes,
+        };
+        let batcher = Batcher {
+            store: store.clone(),
+            inbox: inbox.clone(),
+            answerer,
+            timer: timer.clone(),
+            commits: commits.clone(),
+            counters: counters.clone(),
+            waiters: Waiters::default(),
+            hints: Hints::default(),
+        };
+        let engine = Self(Arc::new(Inner {
+            store,
+            config,
+            inbox,
+            timer,
+            commits,
+            counters,
+            offers: Offers::default(),
+            turn: AtomicU32::new(0),
+            batcher: Mutex::new(Some(tokio::spawn(batcher.run()))),
+            background: Mutex::default(),
+        }));
+        engine.listen();
+        if engine.0.config.background {
+            engine.sweep_when_due();
+            engine.trim_by_and_by();
+        }
+        Ok(engine)
+    }
+
+    /// A fresh task id: time-ordered, so that rows that are made together lie together.
+    pub fn new_id() -> TaskId {
+        uuid::Uuid::now_v7().to_string().into()
+    }
+
+    /// Decides one command. The answer means that its commit is durable.
+    pub async fn submit(&self, command: impl Into<Command>) -> Result<Outcome, Error> {
+        let mut answers = self.submit_many(vec![command.into()]).await?;
+        answers.pop().expect("one command, one answer")
+    }
+
+    /// Decides commands in their order, in one transaction, each with an answer of its own.
+    pub async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Answer>, Error> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.0.inbox.push(Job { commands, reply: Reply::Plain(sender) })?;
+        receiver.await.map_err(|_| Error::ShuttingDown)
+    }
+
+    /// Leases tasks, with their payloads; waits up to `wait` while there is none.
+    ///
+    /// A caller that drops this future gets nothing, and nothing stays leased to it.
+    pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
+        claim.turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
+        self.0.offers.note(&claim);
+        let (sender, receiver) = oneshot::channel();
+        let waits = !wait.is_zero();
+        let reply = Reply::Claim { sender, waits };
+        self.0.inbox.push(Job { commands: vec![claim.into()], reply })?;
+        if !waits {
+            return receiver.await.map_err(|_| Error::ShuttingDown)?;
+        }
+        match tokio::time::timeout(wait, receiver).await {
+            Ok(answer) => answer.map_err(|_| Error::ShuttingDown)?,
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Looks at a page of what is due; says how much it was and when the next is due.
+    pub async fn sweep(&self) -> Result<(usize, Option<Timestamp>), Error> {
+        let sweep = Sweep { page: self.0.config.sweep_page };
+        match self.submit_own(sweep.into()).await? {
+            Outcome::Swept { swept, next_due } => {
+                add(&self.0.counters.sweeps, 1);
+                Ok((swept, next_due))
+            }
+            other => unreachable!("a sweep is answered as a sweep, not {other:?}"),
+        }
+    }
+
+    /// Forgets log entries that are older than the retention, page by page; says how many.
+    pub async fn trim_log(&self) -> Result<usize, Error> {
+        let retention_ms =
+            u64::try_from(self.0.config.event_retention.as_millis()).unwrap_or(u64::MAX);
+        let mut total = 0;
+        loop {
+            let trim = TrimLog { retention_ms, page: TRIM_PAGE };
+            match self.submit_own(trim.into()).await? {
+                Outcome::Trimmed { trimmed, more } => {
+                    total += trimmed;
+                    if !more {
+                        return Ok(total);
+                    }
+                }
+                other => unreachable!("a trim is answered as a trim, not {other:?}"),
+            }
+        }
+    }
+
+    /// Reads the log from `cursor` on; from the oldest entry there is without one.
+    pub async fn subscribe(&self, cursor: Option<Cursor>) -> Result<Subscription, Error> {
+        let listener = self.0.commits.listen();
+        let start = match cursor {
+            Some(cursor) => cursor,
+            None => {
+                let incarnation = self.store().describe().await?.incarnation;
+                let oldest = self.store().events(0, 1).await?;
+                let seq = oldest.first().map_or(0, |first| first.seq - 1);
+                let seq = seq.max(crate::subscription::floor(&*self.0.store).await?);
+                Cursor { incarnation, seq }
+            }
+        };
+        Ok(Subscription::new(self.0.store.clone(), listener, start, 500))
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+
+    /// Takes nothing more, decides what is queued, answers everybody, and closes the store.
+    /// Claims that wait are told that the engine shuts down.
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        self.0.inbox.close();
+        let background = {
+            let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
+            std::mem::take(&mut *tasks)
+        };
+        background.iter().for_each(JoinHandle::abort);
+        let batcher = self.0.batcher.lock().expect("nothing panics while it holds it").take();
+        if let Some(batcher) = batcher {
+            batcher.await.map_err(|_| Error::Bug { command: "batcher" })?;
+        }
+        Ok(self.0.store.close().await?)
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    pub(crate) fn offers(&self) -> &Offers {
+        &self.0.offers
+    }
+
+    async fn submit_own(&self, command: Command) -> Result<Outcome, Error> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.inbox.push_own(Job { commands: vec![command], reply: Reply::Plain(sender) });
+        let mut answers = receiver.await.map_err(|_| Error::ShuttingDown)?;
+        answers.pop().expect("one command, one answer")
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
+        tasks.push(tokio::spawn(task));
+    }
+
+    /// Passes on what others tell of their changes.
+    fn listen(&self) {
+        let mut notices = self.0.store.notices();
+        let inbox = self.0.inbox.clone();
+        self.spawn(async move {
+            while let Some(notice) = notices.next().await {
+                inbox.push_notice(notice);
+            }
+        });
+    }
+
+    fn sweep_when_due(&self) {
+        let engine = Arc::downgrade(&self.0);
+        let timer = self.0.timer.clone();
+        self.spawn(async move {
+            loop {
+                timer.due().await;
+                let Some(engine) = engine.upgrade().map(Engine) else { return };
+                match engine.sweep().await {
+                    Ok((_, next_due)) => timer.lower(next_due),
+                    Err(Error::ShuttingDown) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "a sweep failed");
+                        timer.in_a_while(SWEEP_AGAIN);
+                    }
+                }
+            }
+        });
+    }
+
+    fn trim_by_and_by(&self) {
+        let engine = Arc::downgrade(&self.0);
+        let retention = self.0.config.event_retention;
+        let pause = (retention / 100).clamp(Duration::from_secs(1), Duration::from_secs(3_600));
+        self.spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(engine) = engine.upgrade().map(Engine) else { return };
+                if let Err(error) = engine.trim_log().await {
+                    tracing::warn!(%error, "trimming the log failed");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,50 @@
+use std::sync::Arc;
+
+use thiserror::Error;
+use windlass_core::{CursorExpired, Rejection};
+use windlass_store::StoreError;
+
+/// Why a call has no answer, or a refusal for one.
+#[derive(Clone, Debug, Error)]
+pub enum Error {
+    /// The rules say no. Nothing was changed.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// Too much is waiting already. Nothing was changed: try again a little later.
+    #[error("the engine has more to do than it may queue: try again a little later")]
+    Overloaded,
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+    /// It may or may not have taken effect, and the store cannot tell. Asking again is safe:
+    /// a command that did take effect answers as it did the first time.
+    #[error("the outcome of the commit could not be learned; asking again is safe")]
+    OutcomeUnknown,
+    #[error(transparent)]
+    CursorExpired(#[from] CursorExpired),
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+    /// A transition panicked or never settled. Nothing was changed.
+    #[error("deciding {command} failed: this is a bug, please report it")]
+    Bug { command: &'static str },
+}
+
+impl Error {
+    /// The stable name of this error, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Rejected(rejection) => rejection.code(),
+            Error::Overloaded => "overloaded",
+            Error::ShuttingDown => "shutting_down",
+            Error::OutcomeUnknown => "outcome_unknown",
+            Error::CursorExpired(_) => "cursor_expired",
+            Error::Store(_) => "store",
+            Error::Bug { .. } => "bug",
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Error::Store(Arc::new(error))
+    }
+}

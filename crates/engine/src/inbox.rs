@@ -1,0 +1,184 @@
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use windlass_core::Command;
+use windlass_store::Notice;
+
+use crate::answer::Reply;
+use crate::config::Config;
+use crate::error::Error;
+
+/// Commands of one caller, decided in their order within one batch.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) reply: Reply,
+}
+
+impl Job {
+    /// Whether it is a claim that rather waits than finds nothing.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.reply, Reply::Claim { waits: true, .. })
+    }
+}
+
+/// What the batcher takes next.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) notices: Vec<Notice>,
+}
+
+/// The bounded queue before the batcher. What ends or keeps a lease goes first; what the engine
+/// does by itself goes between the batches of callers.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    queues: Mutex<Queues>,
+    arrived: Notify,
+    limit: Load,
+    batch_commands: usize,
+    batch_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    urgent: VecDeque<Job>,
+    normal: VecDeque<Job>,
+    own: VecDeque<Job>,
+    notices: Vec<Notice>,
+    load: Load,
+    closed: bool,
+}
+
+/// How much work there is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    commands: usize,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn of(job: &Job) -> Self {
+        Self {
+            commands: job.commands.len(),
+            rows: job.commands.iter().map(Command::rows).sum(),
+            bytes: job.commands.iter().map(Command::bytes).sum(),
+        }
+    }
+
+    fn plus(self, other: Load) -> Self {
+        Self {
+            commands: self.commands + other.commands,
+            rows: self.rows + other.rows,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    fn minus(self, other: Load) -> Self {
+        Self {
+            commands: self.commands - other.commands,
+            rows: self.rows - other.rows,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+
+    fn fits(self, limit: Load) -> bool {
+        self.commands <= limit.commands && self.rows <= limit.rows && self.bytes <= limit.bytes
+    }
+}
+
+impl Inbox {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            queues: Mutex::default(),
+            arrived: Notify::new(),
+            limit: Load {
+                commands: config.queue_commands,
+                rows: config.queue_rows,
+                bytes: config.queue_bytes,
+            },
+            batch_commands: config.batch_commands.max(1),
+            batch_bytes: config.batch_bytes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().expect("nothing panics while it holds the queues")
+    }
+
+    /// Queues a caller's job, or says at once that it cannot.
+    pub(crate) fn push(&self, job: Job) -> Result<(), Error> {
+        let load = Load::of(&job);
+        let mut queues = self.lock();
+        if queues.closed {
+            return Err(Error::ShuttingDown);
+        }
+        let total = queues.load.plus(load);
+        if !total.fits(self.limit) {
+            return Err(Error::Overloaded);
+        }
+        queues.load = total;
+        if job.commands.iter().all(Command::is_urgent) {
+            queues.urgent.push_back(job);
+        } else {
+            queues.normal.push_back(job);
+        }
+        drop(queues);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Queues what the engine asks of itself. It is little and is never refused.
+    pub(crate) fn push_own(&self, job: Job) {
+        let mut queues = self.lock();
+        queues.load = queues.load.plus(Load::of(&job));
+        queues.own.push_back(job);
+        drop(queues);
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn push_notice(&self, notice: Notice) {
+        self.lock().notices.push(notice);
+        self.arrived.notify_one();
+    }
+
+    /// Lets nothing more in; what is queued is still decided.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The next batch's worth of work: whatever is queued, never waiting for more. None once it
+    /// is closed and empty.
+    pub(crate) async fn next(&self) -> Option<Intake> {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let mut queues = self.lock();
+                let intake = self.take(&mut queues);
+                if !intake.jobs.is_empty() || !intake.notices.is_empty() {
+                    return Some(intake);
+                }
+                if queues.closed {
+                    return None;
+                }
+            }
+            arrived.await;
+        }
+    }
+
+    fn take(&self, queues: &mut Queues) -> Intake {
+        let mut intake = Intake { notices: std::mem::take(&mut queues.notices), jobs: Vec::new() };
+        let mut taken = Load::default();
+        while taken.commands < self.batch_commands && taken.bytes <= self.batch_bytes {
+            let next = queues.urgent.pop_front().or_else(|| queues.normal.pop_front());
+            let Some(job) = next.or_else(|| queues.own.pop_front()) else { break };
+            taken = taken.plus(Load::of(&job));
+            intake.jobs.push(job);
+        }
+        queues.load = queues.load.minus(taken);
+        intake
+    }
+}

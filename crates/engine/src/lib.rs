@@ -1,0 +1,42 @@
+//! The shell around the core, written once for all stores.
+//!
+//! The engine takes commands from any number of callers, decides them in batches against one
+//! store transaction each, and answers when the commit is durable. It also does what happens by
+//! itself: waking claims that wait, sweeping what is due, forgetting what is old. It owns no
+//! rule: those are in `windlass-core`. Start at [`Engine`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass_core::command::{Claim, Complete, Create, NewTask};
+//! use windlass_engine::{Config, Engine};
+//! use windlass_store::MemoryStore;
+//!
+//! # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
+//! let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+//! engine.submit(Create::one(NewTask::new("task-1", "email"))).await?;
+//! let claimed = engine.claim(Claim::new("worker-1"), Duration::ZERO).await?;
+//! engine.submit(Complete { fence: claimed[0].task.fence(), result: None }).await?;
+//! engine.shutdown().await
+//! # }
+//! ```
+
+mod answer;
+mod batch;
+mod batcher;
+mod config;
+mod engine;
+mod error;
+mod inbox;
+mod offers;
+mod read;
+mod stats;
+mod subscription;
+mod timer;
+mod waiters;
+
+pub use answer::{Claimed, Input};
+pub use config::Config;
+pub use engine::Engine;
+pub use error::Error;
+pub use stats::Stats;
+pub use subscription::Subscription;

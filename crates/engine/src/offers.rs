@@ -1,0 +1,46 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use windlass_core::command::Claim;
+use windlass_core::{LaneName, Offer, Tenant, WorkerId};
+
+const REMEMBERED: Duration = Duration::from_secs(60);
+const REFRESHED: Duration = Duration::from_secs(10);
+const MOST: usize = 4_096;
+
+/// Who has asked which lane for tasks of late, to explain why a task waits.
+#[derive(Debug, Default)]
+pub(crate) struct Offers(Mutex<BTreeMap<Asker, (Offer, Instant)>>);
+
+type Asker = (Tenant, LaneName, WorkerId);
+
+impl Offers {
+    pub(crate) fn note(&self, claim: &Claim) {
+        let now = Instant::now();
+        let mut offers = self.0.lock().expect("nothing panics while it holds the offers");
+        for lane in &claim.lanes {
+            let key = (claim.tenant.clone(), lane.clone(), claim.worker.clone());
+            let fresh =
+                |known: &(Offer, Instant)| known.0 == claim.offer && now - known.1 < REFRESHED;
+            if offers.get(&key).is_some_and(fresh) {
+                continue;
+            }
+            if offers.len() >= MOST {
+                offers.retain(|_, (_, at)| now - *at < REMEMBERED);
+            }
+            if offers.len() < MOST || offers.contains_key(&key) {
+                offers.insert(key, (claim.offer.clone(), now));
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Offer> {
+        let now = Instant::now();
+        let offers = self.0.lock().expect("nothing panics while it holds the offers");
+        let recent = offers.iter().filter(|((of, at_lane, _), (_, at))| {
+            of == tenant && at_lane == lane && now - *at < REMEMBERED
+        });
+        recent.map(|(_, (offer, _))| offer.clone()).collect()
+    }
+}

@@ -1,0 +1,44 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of what an engine has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Batches that were committed or found nothing to commit.
+    pub batches: u64,
+    pub commands: u64,
+    /// Rounds of deciding, over all batches.
+    pub rounds: u64,
+    /// Batches decided again because somebody else was faster.
+    pub conflicts: u64,
+    /// Batches split around a command that the store refused.
+    pub splits: u64,
+    pub sweeps: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) rounds: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) splits: AtomicU64,
+    pub(crate) sweeps: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            batches: read(&self.batches),
+            commands: read(&self.commands),
+            rounds: read(&self.rounds),
+            conflicts: read(&self.conflicts),
+            splits: read(&self.splits),
+            sweeps: read(&self.sweeps),
+        }
+    }
+}

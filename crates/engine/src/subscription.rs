@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_core::{Cursor, Log, Logged, read_row};
+use windlass_store::{Query, Store};
+
+use crate::error::Error;
+
+/// Tells readers of the log that there may be more of it.
+#[derive(Debug)]
+pub(crate) struct Commits(watch::Sender<u64>);
+
+impl Commits {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(0))
+    }
+
+    pub(crate) fn notify(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn listen(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// A reader of the log: every event, in the order of the commits, without gaps.
+#[derive(Debug)]
+pub struct Subscription {
+    store: Arc<dyn Store>,
+    commits: watch::Receiver<u64>,
+    cursor: Cursor,
+    page: usize,
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        commits: watch::Receiver<u64>,
+        cursor: Cursor,
+        page: usize,
+    ) -> Self {
+        Self { store, commits, cursor, page: page.clamp(1, 10_000) }
+    }
+
+    /// Where the next page starts. Keep it, and a later subscription goes on from there.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// The next events; waits while there are none. [`Error::CursorExpired`] when some that were
+    /// not read yet are gone, [`Error::ShuttingDown`] when the engine has ended.
+    pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
+        loop {
+            self.commits.borrow_and_update();
+            let events = self.read().await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            if self.commits.changed().await.is_err() {
+                return Err(Error::ShuttingDown);
+            }
+        }
+    }
+
+    /// The next events that are there already.
+    pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
+        let events = self.store.events(self.cursor.seq, self.page).await?;
+        // The floor is read after the events: what was forgotten before they were read is below it.
+        let floor = floor(&*self.store).await?;
+        let incarnation = self.store.describe().await?.incarnation;
+        self.cursor.check(&incarnation, floor)?;
+        if let Some(last) = events.last() {
+            self.cursor.seq = last.seq;
+        }
+        Ok(events)
+    }
+}
+
+/// The last number that the log has forgotten.
+pub(crate) async fn floor(store: &dyn Store) -> Result<u64, Error> {
+    let rows = store.query(&Query::one(Log::key_of())).await?;
+    let log = rows.first().and_then(|row| read_row::<Log>(row.schema, &row.body));
+    Ok(log.map_or(0, |log| log.floor))
+}

@@ -1,0 +1,53 @@
+use windlass_core::{Command, Wake};
+
+use crate::inbox::Job;
+
+/// Claims that found nothing and wait for something to become ready, the longest waiting first.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    claims: Vec<Job>,
+    /// At this length those whose caller has left are cleared away.
+    crowded: usize,
+}
+
+impl Waiters {
+    pub(crate) fn add(&mut self, job: Job) {
+        self.claims.push(job);
+        if self.claims.len() > self.crowded {
+            self.claims.retain(|job| !job.reply.is_closed());
+            self.crowded = 2 * self.claims.len() + 16;
+        }
+    }
+
+    /// Takes out the claims that these wakes concern: for each task that became ready the first
+    /// claim that can serve it, and everybody where a whole lane may have opened.
+    pub(crate) fn take<'w>(&mut self, wakes: impl Iterator<Item = &'w Wake>) -> Vec<Job> {
+        let mut woken = Vec::new();
+        if self.claims.is_empty() {
+            return woken;
+        }
+        self.claims.retain(|job| !job.reply.is_closed());
+        for wake in wakes {
+            match wake.route {
+                Some(_) => {
+                    let first = self.claims.iter().position(|job| concerns(wake, job));
+                    woken.extend(first.map(|at| self.claims.remove(at)));
+                }
+                None => woken.extend(self.claims.extract_if(.., |job| concerns(wake, job))),
+            }
+        }
+        woken
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.claims)
+    }
+}
+
+/// Whether a claim that waits may find something where this wake comes from.
+pub(crate) fn concerns(wake: &Wake, job: &Job) -> bool {
+    let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
+    wake.tenant == claim.tenant
+        && claim.lanes.contains(&wake.lane)
+        && wake.route.as_ref().is_none_or(|route| claim.offer.meets(route))
+}

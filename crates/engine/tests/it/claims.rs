@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Create, LimitLane, NewTask, SetLaneState};
+use windlass_core::{Command, LaneName, LaneState, Payload, Tenant};
+use windlass_engine::{Config, Input};
+use windlass_store::Store;
+
+use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, until};
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A claim that waits, once it has looked and found nothing.
+async fn waiting(
+    stage: &Stage,
+    claim: Claim,
+) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
+    let batches = stage.engine.stats().batches;
+    let engine = stage.engine.clone();
+    let handle = tokio::spawn(async move { engine.claim(claim, LONG).await.unwrap() });
+    until(|| stage.engine.stats().batches > batches).await;
+    handle
+}
+
+#[tokio::test]
+async fn a_task_is_created_and_handed_over_in_one_commit() {
+    let stage = Stage::new().await;
+    let claimer = waiting(&stage, claim()).await;
+    stage.engine.submit(create("t")).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["t"]);
+    assert_eq!(stage.engine.describe().await.unwrap().commits, 1);
+}
+
+#[tokio::test]
+async fn one_task_wakes_one_claim_that_can_serve_it() {
+    let stage = Stage::new().await;
+    let gpu = ["gpu".to_owned()];
+    let offer = windlass_core::Offer { capabilities: gpu.clone().into(), ..Default::default() };
+    let plain = waiting(&stage, claim()).await;
+    let able = waiting(&stage, Claim { offer, ..claim() }).await;
+    let elsewhere = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
+    let new = NewTask { capabilities: gpu.into(), ..NewTask::new("t", "k") };
+    stage.engine.submit(Create::one(new)).await.unwrap();
+    assert_eq!(ids(&able.await.unwrap()), ["t"]);
+    assert!(!plain.is_finished() && !elsewhere.is_finished());
+    stage.engine.submit(create("u")).await.unwrap();
+    assert_eq!(ids(&plain.await.unwrap()), ["u"]);
+    elsewhere.abort();
+}
+
+#[tokio::test]
+async fn what_opens_a_lane_wakes_those_who_wait_for_it() {
+    let stage = Stage::new().await;
+    let (tenant, lane) = (Tenant::default(), LaneName::default());
+    stage.engine.submit(create("a")).await.unwrap();
+    let state = |state| SetLaneState { tenant: tenant.clone(), lane: lane.clone(), state };
+    stage.engine.submit(state(LaneState::Paused)).await.unwrap();
+    let claimer = waiting(&stage, claim()).await;
+    stage.engine.submit(state(LaneState::Active)).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["a"]);
+
+    let limit = LimitLane { tenant: tenant.clone(), lane: lane.clone(), limit: Some(1) };
+    stage.engine.submit(limit).await.unwrap();
+    stage.engine.submit(create("b")).await.unwrap();
+    stage.engine.submit(create("c")).await.unwrap();
+    assert_eq!(ids(&claim_now(&stage.engine).await), ["b"]);
+    let claimer = waiting(&stage, claim()).await;
+    stage.engine.submit(complete("b", 1)).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["c"]);
+}
+
+#[tokio::test]
+async fn another_engine_on_the_store_wakes_this_one() {
+    let stage = Stage::new().await;
+    let other = stage.second(|store| store).await;
+    let claimer = waiting(&stage, claim()).await;
+    other.submit(create("t")).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["t"]);
+}
+
+#[tokio::test]
+async fn a_claimer_that_went_away_holds_nothing() {
+    let stage = Stage::new().await;
+    let claimer = waiting(&stage, claim()).await;
+    claimer.abort();
+    let _ = claimer.await;
+    stage.engine.submit(create("t")).await.unwrap();
+    assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().epoch, 0);
+
+    // It goes away between being decided and being answered: the lease is taken and given back.
+    let engine = stage.engine.clone();
+    let mut claiming = Box::pin(engine.claim(claim(), Duration::ZERO));
+    let pushed =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
+    assert!(pushed.await);
+    let batches = engine.stats().batches;
+    let gone = stage.engine.clone();
+    let job =
+        tokio::spawn(
+            async move { gone.submit_many(vec![Command::from(claim())]).await.map(|_| ()) },
+        );
+    drop(claiming);
+    until(|| engine.stats().batches > batches).await;
+    job.await.unwrap().unwrap();
+    let task = engine.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!((task.epoch, task.attempts), (1, 1), "only the caller that stayed holds it");
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_will_see_is_given_back_unbilled() {
+    let stage = Stage::new().await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let engine = stage.engine.clone();
+    let mut job = Box::pin(engine.submit_many(vec![Command::from(claim())]));
+    let poll = |cx: &mut std::task::Context<'_>| job.as_mut().poll(cx).is_pending();
+    let mut poll = poll;
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(poll(cx))).await);
+    drop(job);
+    until(|| engine.stats().batches >= 3).await;
+    let task = engine.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!((task.epoch, task.attempts), (1, 0));
+    assert_eq!(claim_now(&engine).await[0].task.epoch, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_with_nothing_when_nothing_comes() {
+    let stage = Stage::new().await;
+    let nothing = stage.engine.claim(claim(), Duration::from_secs(5)).await.unwrap();
+    assert!(nothing.is_empty());
+}
+
+#[tokio::test]
+async fn payloads_beyond_the_cap_are_fetched_one_by_one() {
+    let stage = Stage::with(Config { claim_bytes: 10, ..quiet() }).await;
+    let payload = |n: u8| Payload::new("a/b", vec![n; 8]);
+    for n in 0..3 {
+        let new = NewTask { payload: Some(payload(n)), ..NewTask::new(format!("t{n}"), "k") };
+        stage.engine.submit(Create::one(new)).await.unwrap();
+    }
+    let claim = Claim { limit: 3, ..claim() };
+    let claimed = stage.engine.claim(claim, Duration::ZERO).await.unwrap();
+    assert_eq!(claimed[0].input, Input::Here(payload(0)));
+    for (n, claimed) in claimed.iter().enumerate().skip(1) {
+        let Input::Elsewhere(key) = &claimed.input else { panic!("{:?}", claimed.input) };
+        let found = stage.engine.payload(key).await.unwrap();
+        assert_eq!(found, Some(payload(n as u8)));
+    }
+}
+
+/// No wake is lost, however creating and waiting fall together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_claim_finds_its_task() {
+    let stage = Stage::new().await;
+    let others = stage.second(|store| store).await;
+    let mut claimers = Vec::new();
+    for n in 0..400 {
+        let engine = if n % 2 == 0 { &stage.engine } else { &others }.clone();
+        claimers.push(tokio::spawn(async move {
+            engine.claim(claim(), Duration::from_secs(60)).await.unwrap()
+        }));
+        let creator = if n % 3 == 0 { &stage.engine } else { &others }.clone();
+        tokio::spawn(async move { creator.submit(create(&format!("t{n}"))).await.unwrap() });
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for claimer in claimers {
+        for id in ids(&claimer.await.unwrap()) {
+            assert!(seen.insert(id));
+        }
+    }
+    assert_eq!(seen.len(), 400);
+    assert!(stage.memory.describe().await.is_ok());
+}

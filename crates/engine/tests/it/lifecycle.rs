@@ -1,0 +1,146 @@
+use std::time::Duration;
+
+use windlass_core::command::{Cancel, Create, Fail, NewTask, Release, Replay, Start};
+use windlass_core::{
+    Command, FailureClass, Offer, Outcome, Payload, PublicState, Rejection, Retry, Settled, Why,
+};
+use windlass_engine::{Error, Input};
+
+use crate::stage::{Stage, claim, claim_now, complete, create, created, fence, ids, key};
+
+#[tokio::test]
+async fn a_task_from_its_creation_to_its_result() {
+    let stage = Stage::new().await;
+    let engine = &stage.engine;
+    let payload = Payload::json("{\"n\":1}");
+    let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
+    assert!(created(engine.submit(Create::one(new)).await.unwrap()));
+    let claimed = claim_now(engine).await;
+    assert_eq!(claimed[0].input, Input::Here(payload));
+    let result = Some(Payload::json("2"));
+    let done = windlass_core::command::Complete { fence: fence("t", 1), result: result.clone() };
+    let settled = engine.submit(done).await.unwrap();
+    assert_eq!(settled, Outcome::Settled(Settled::Completed));
+    assert_eq!(engine.result(&key("t")).await.unwrap(), result);
+    let task = engine.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!(task.lifecycle.public(), PublicState::Completed);
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer() {
+    let stage = Stage::new().await;
+    let engine = &stage.engine;
+    let refused = engine.submit(complete("t", 1)).await.unwrap_err();
+    assert_eq!(refused.code(), "task_not_found");
+    engine.submit(create("t")).await.unwrap();
+    claim_now(engine).await;
+    let stale = engine.submit(complete("t", 7)).await.unwrap_err();
+    assert!(matches!(stale, Error::Rejected(Rejection::Stale { current: 1 })));
+    engine.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
+    let late = engine.submit(complete("t", 1)).await.unwrap_err();
+    assert_eq!(late.code(), "ended");
+}
+
+#[tokio::test]
+async fn many_commands_keep_their_order_and_have_an_answer_each() {
+    let stage = Stage::new().await;
+    let commands: Vec<Command> = vec![
+        create("t").into(),
+        claim().into(),
+        complete("t", 1).into(),
+        complete("t", 2).into(),
+        Replay { task: key("t"), generation: 0 }.into(),
+        claim().into(),
+        Release { fence: fence("t", 2) }.into(),
+    ];
+    let answers = stage.engine.submit_many(commands).await.unwrap();
+    let codes: Vec<_> = answers.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
+    assert_eq!(codes, [None, None, None, Some("stale"), None, None, None]);
+    let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!((task.epoch, task.generation, task.attempts), (2, 1, 0));
+    assert!(stage.engine.submit_many(vec![]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_sweep_does_what_is_due() {
+    let stage = Stage::new().await;
+    let new = NewTask { start: Start::After { ms: 1_500 }, ..NewTask::new("t", "k") };
+    stage.engine.submit(Create::one(new)).await.unwrap();
+    assert!(claim_now(&stage.engine).await.is_empty());
+    stage.clock.advance_ms(1_500);
+    let (swept, _) = stage.engine.sweep().await.unwrap();
+    assert_eq!(swept, 1);
+    assert_eq!(ids(&claim_now(&stage.engine).await), ["t"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_task_becomes_ready_without_anybody_asking() {
+    let config = windlass_engine::Config::default();
+    let store = windlass_store::MemoryStore::new();
+    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    let new = NewTask { start: Start::After { ms: 30 }, ..NewTask::new("t", "k") };
+    engine.submit(Create::one(new)).await.unwrap();
+    let claimed = engine.claim(claim(), Duration::from_secs(3_600)).await.unwrap();
+    assert_eq!(ids(&claimed), ["t"]);
+}
+
+#[tokio::test]
+async fn a_waiting_task_says_why() {
+    let stage = Stage::new().await;
+    let engine = &stage.engine;
+    let capabilities = ["gpu".to_owned()].into();
+    let new = NewTask { capabilities, ..NewTask::new("t", "k") };
+    engine.submit(Create::one(new)).await.unwrap();
+    let lane = windlass_core::LaneName::default();
+    let nobody = Some(Why::NoWorker { lane });
+    assert_eq!(engine.why(&key("t")).await.unwrap(), nobody);
+    assert!(claim_now(engine).await.is_empty());
+    let unable = Some(Why::NoCapableWorker { missing: vec!["gpu".into()], tag: None });
+    assert_eq!(engine.why(&key("t")).await.unwrap(), unable);
+    let offer = Offer { capabilities: ["gpu".to_owned()].into(), ..Offer::default() };
+    let able = windlass_core::command::Claim { offer, ..claim() };
+    engine.claim(able, Duration::ZERO).await.unwrap();
+    let why = engine.why(&key("t")).await.unwrap();
+    assert!(matches!(why, Some(Why::HeldBy { attempt: Some(1), .. })), "{why:?}");
+    assert_eq!(engine.why(&key("none")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_failed_task_is_tried_again_in_its_time() {
+    let stage = Stage::new().await;
+    let mut new = NewTask::new("t", "k");
+    new.policy.retry = Some(windlass_core::RetryPolicy::fixed(2, 60_000));
+    stage.engine.submit(Create::one(new)).await.unwrap();
+    claim_now(&stage.engine).await;
+    let fail = Fail {
+        fence: fence("t", 1),
+        class: FailureClass::Transient,
+        reason: "busy".into(),
+        retry: Retry::Policy,
+    };
+    stage.engine.submit(fail).await.unwrap();
+    let why = stage.engine.why(&key("t")).await.unwrap().unwrap();
+    assert!(matches!(why, Why::DelayedUntil { after: Some(FailureClass::Transient), .. }));
+    stage.clock.advance_ms(60_000);
+    stage.engine.sweep().await.unwrap();
+    assert_eq!(claim_now(&stage.engine).await[0].task.attempts, 2);
+}
+
+#[tokio::test]
+async fn shutting_down_answers_everybody() {
+    let stage = Stage::new().await;
+    let engine = stage.engine.clone();
+    let waiting = tokio::spawn(async move { engine.claim(claim(), Duration::from_secs(60)).await });
+    crate::stage::until(|| stage.engine.stats().batches == 1).await;
+    let last = {
+        let engine = stage.engine.clone();
+        tokio::spawn(async move { engine.submit(create("late")).await })
+    };
+    tokio::task::yield_now().await;
+    stage.engine.shutdown().await.unwrap();
+    assert!(created(last.await.unwrap().unwrap()), "what was queued is decided");
+    assert_eq!(ids(&waiting.await.unwrap().unwrap_or_default()), ["late"]);
+    let refused = stage.engine.submit(create("later")).await.unwrap_err();
+    assert_eq!(refused.code(), "shutting_down");
+    stage.engine.shutdown().await.unwrap();
+}

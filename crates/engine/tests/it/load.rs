@@ -1,0 +1,90 @@
+use windlass_core::command::{Create, NewTask, Renew};
+use windlass_core::{Command, Payload, Tenant};
+use windlass_engine::{Config, Error};
+
+use crate::stage::{Stage, claim, claim_now, complete, create, fence, quiet};
+
+fn codes(answers: &[Result<(), Error>]) -> (usize, usize) {
+    let refused = answers.iter().filter(|a| a.as_ref().is_err_and(|e| e.code() == "overloaded"));
+    (answers.len() - refused.clone().count(), refused.count())
+}
+
+async fn all_at_once(stage: &Stage, commands: Vec<Command>) -> Vec<Result<(), Error>> {
+    let calls: Vec<_> = commands
+        .into_iter()
+        .map(|command| {
+            let engine = stage.engine.clone();
+            tokio::spawn(async move { engine.submit(command).await.map(|_| ()) })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    answers
+}
+
+#[tokio::test]
+async fn too_many_commands_are_answered_and_lose_nothing() {
+    let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
+    let commands = (0..30).map(|n| create(&format!("{n:02}")).into()).collect();
+    let answers = all_at_once(&stage, commands).await;
+    assert_eq!(codes(&answers), (10, 20));
+    let kept = stage.engine.tasks(&Tenant::default(), None, 100).await.unwrap();
+    assert_eq!(kept.len(), 10);
+    assert!(stage.engine.submit(create("30")).await.is_ok(), "it recovers by itself");
+}
+
+#[tokio::test]
+async fn rows_and_bytes_are_bounded_too() {
+    let bulk = |n: usize| {
+        let tasks = (0..100).map(|m| NewTask::new(format!("{n}-{m}"), "k")).collect();
+        Command::from(Create { tenant: Tenant::default(), tasks })
+    };
+    let stage = Stage::with(Config { queue_rows: 250, ..quiet() }).await;
+    let answers = all_at_once(&stage, (0..5).map(bulk).collect()).await;
+    assert_eq!(codes(&answers), (2, 3));
+
+    let heavy = |n: usize| {
+        let payload = Some(Payload::new("a/b", vec![0; 1_000]));
+        Command::from(Create::one(NewTask { payload, ..NewTask::new(n.to_string(), "k") }))
+    };
+    let stage = Stage::with(Config { queue_bytes: 2_500, ..quiet() }).await;
+    let answers = all_at_once(&stage, (0..5).map(heavy).collect()).await;
+    assert_eq!(codes(&answers), (2, 3));
+}
+
+#[tokio::test]
+async fn what_keeps_a_lease_goes_before_what_starts_something() {
+    let stage = Stage::with(Config { batch_commands: 1, ..quiet() }).await;
+    stage.engine.submit(create("held")).await.unwrap();
+    claim_now(&stage.engine).await;
+    let mut commands: Vec<Command> = (0..5).map(|n| create(&n.to_string()).into()).collect();
+    commands.push(Renew { fence: fence("held", 1), lease_ms: 60_000 }.into());
+    commands.push(complete("held", 1).into());
+    for answer in all_at_once(&stage, commands).await {
+        answer.unwrap();
+    }
+    let events = stage.memory.snapshot();
+    let order: Vec<_> = events.events_after(0).map(|logged| logged.name).collect();
+    let at = |name: &str| order.iter().position(|n| n == name).unwrap();
+    assert!(at("renewed") < at("completed"));
+    let last_created = order.iter().rposition(|name| name == "created").unwrap();
+    assert!(at("completed") < last_created - 3, "{order:?}");
+}
+
+#[tokio::test]
+async fn callers_side_by_side_share_a_commit() {
+    let stage = Stage::new().await;
+    let commands = (0..200).map(|n| create(&format!("{n}")).into()).collect();
+    all_at_once(&stage, commands).await.into_iter().for_each(|answer| answer.unwrap());
+    let claims = (0..200).map(|_| claim().into()).collect();
+    let before = stage.engine.stats();
+    all_at_once(&stage, claims).await.into_iter().for_each(|answer| answer.unwrap());
+    let after = stage.engine.stats();
+    assert_eq!(after.batches - before.batches, 1);
+    assert!(after.rounds - before.rounds <= 3, "{} rounds", after.rounds - before.rounds);
+    assert_eq!(stage.engine.describe().await.unwrap().commits, 2);
+    let tasks = stage.engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
+    assert!(tasks.iter().all(|task| task.epoch == 1), "each was claimed once");
+}

@@ -1,0 +1,273 @@
+//! The rules of the commit, each with a test that fails without it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Create, NewTask, Reap, SetLaneState};
+use windlass_core::{
+    Command, LaneName, LaneState, Outcome, Record, Row, Settled, Task, Tenant, Timestamp, Version,
+};
+use windlass_engine::{Engine, Error};
+use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
+
+use crate::stage::{
+    Stage, claim, claim_now, complete, create, created, fence, ids, key, quiet,
+};
+
+/// An engine whose store fails on demand, on the records of `stage`.
+async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
+    let store = FaultStore::new(Arc::new(stage.memory.another()));
+    let engine = Engine::start_shared(Arc::new(store.clone()), quiet()).await.unwrap();
+    (engine, store)
+}
+
+#[tokio::test]
+async fn a_claim_that_read_the_lane_unpaused_does_not_commit_after_the_pause() {
+    let stage = Stage::new().await;
+    let (slow, store) = faulty(&stage).await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let mut held = store.pause_commit(1);
+    let claimer = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.claim(claim(), Duration::ZERO).await.unwrap() }
+    });
+    held.reached().await;
+    let (tenant, lane) = (Tenant::default(), LaneName::default());
+    let pause = SetLaneState { tenant, lane, state: LaneState::Paused };
+    stage.engine.submit(pause).await.unwrap();
+    held.release();
+    assert!(claimer.await.unwrap().is_empty());
+    assert_eq!(slow.stats().conflicts, 1);
+}
+
+#[tokio::test]
+async fn a_rejection_counts_only_if_what_it_was_read_from_still_holds() {
+    let stage = Stage::new().await;
+    let (slow, store) = faulty(&stage).await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let mut held = store.pause_commit(1);
+    let reaping = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.submit(Reap { task: key("t") }).await }
+    });
+    held.reached().await;
+    claim_now(&stage.engine).await;
+    stage.engine.submit(complete("t", 1)).await.unwrap();
+    held.release();
+    assert_eq!(reaping.await.unwrap().unwrap(), Outcome::Reaped, "it had ended by then");
+}
+
+#[tokio::test]
+async fn an_old_writer_resurrects_nothing() {
+    for again in [false, true] {
+        let stage = Stage::new().await;
+        let (slow, store) = faulty(&stage).await;
+        let mut new = NewTask::new("t", "k");
+        new.policy.retention_ms = 0;
+        stage.engine.submit(Create::one(new)).await.unwrap();
+        claim_now(&stage.engine).await;
+        let mut held = store.pause_commit(1);
+        let completing = tokio::spawn({
+            let slow = slow.clone();
+            async move { slow.submit(complete("t", 1)).await }
+        });
+        held.reached().await;
+        stage.engine.submit(complete("t", 1)).await.unwrap();
+        stage.engine.sweep().await.unwrap();
+        assert_eq!(stage.engine.task(&key("t")).await.unwrap(), None, "retention took it");
+        if again {
+            stage.engine.submit(create("t")).await.unwrap();
+        }
+        held.release();
+        let refused = completing.await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), if again { "stale" } else { "task_not_found" });
+        let left = stage.engine.task(&key("t")).await.unwrap();
+        assert_eq!(left.map(|task| task.epoch), again.then_some(0));
+    }
+}
+
+#[tokio::test]
+async fn two_creates_of_one_id_are_one_insert() {
+    let stage = Stage::new().await;
+    let (slow, store) = faulty(&stage).await;
+    let mut held = store.pause_commit(1);
+    let creating = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.submit(create("t")).await }
+    });
+    held.reached().await;
+    assert!(created(stage.engine.submit(create("t")).await.unwrap()));
+    held.release();
+    assert!(!created(creating.await.unwrap().unwrap()), "the second one is a duplicate");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_looked_up() {
+    let point = |p| match p {
+        0 => CrashPoint::BeforeCommit,
+        1 => CrashPoint::InCommit,
+        _ => CrashPoint::AfterCommit,
+    };
+    for n in 0..3 {
+        for lookups_failing in [0, 3] {
+            let stage = Stage::new().await;
+            let (engine, store) = faulty(&stage).await;
+            engine.submit(create("t")).await.unwrap();
+            claim_now(&engine).await;
+            store.crash(1, point(n));
+            store.fail_times(Call::Outcome, lookups_failing, Failure::Unavailable);
+            let answer = engine.submit(complete("t", 1)).await;
+            match point(n) {
+                CrashPoint::BeforeCommit => assert_eq!(answer.unwrap_err().code(), "store"),
+                _ => assert_eq!(answer.unwrap(), Outcome::Settled(Settled::Completed)),
+            }
+            let again = engine.submit(complete("t", 1)).await.unwrap();
+            assert_eq!(again, Outcome::Settled(Settled::Completed));
+            let snapshot = stage.memory.snapshot();
+            let completed = snapshot.events_after(0).filter(|logged| logged.name == "completed");
+            assert_eq!(completed.count(), 1, "it took effect once");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_learned_is_said_and_asking_again_is_safe() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    store.crash(1, CrashPoint::AfterCommit);
+    store.fail_times(Call::Outcome, 100, Failure::Unavailable);
+    let answer = engine.submit(create("t")).await;
+    assert!(matches!(answer, Err(Error::OutcomeUnknown)), "{answer:?}");
+    assert!(!created(engine.submit(create("t")).await.unwrap()), "it had been created");
+}
+
+/// A row of a task that this version can read, but whose next claim is one too many to count.
+fn counted_out(stage: &Stage) -> Row {
+    let shelf = stage.memory.snapshot();
+    let row = shelf.row(&key("bad").row_key()).unwrap().clone();
+    let task = windlass_core::read_row::<Task>(row.schema, &row.body).unwrap();
+    let task = Task { epoch: u64::MAX, priority: 9, ..(*task).clone() };
+    let body = serde_json::to_string(&task).unwrap();
+    Row { version: Version(1), columns: task.columns(), body, ..row }
+}
+
+#[tokio::test]
+async fn a_panic_is_the_answer_of_one_command_alone() {
+    let stage = Stage::new().await;
+    let bad = NewTask { lane: "bad".into(), ..NewTask::new("bad", "k") };
+    stage.engine.submit(Create::one(bad)).await.unwrap();
+    stage.memory.plant(counted_out(&stage));
+    let mut calls = Vec::new();
+    for n in 0..100 {
+        let command: Command = match n {
+            50 => Claim { lanes: vec!["bad".into()], ..claim() }.into(),
+            _ => create(&n.to_string()).into(),
+        };
+        let engine = stage.engine.clone();
+        calls.push(tokio::spawn(async move { engine.submit(command).await }));
+    }
+    for (n, call) in calls.into_iter().enumerate() {
+        match call.await.unwrap() {
+            Ok(outcome) => assert!(created(outcome) && n != 50),
+            Err(error) => assert_eq!((n, error.code()), (50, "bug")),
+        }
+    }
+    assert_eq!(stage.engine.stats().batches, 2, "the good ones shared one commit");
+}
+
+#[tokio::test]
+async fn a_change_that_the_store_refuses_is_the_answer_of_one_command_alone() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    store.refuse_if(|changes| {
+        changes.inserts.iter().any(|row| row.key == key("bad").row_key())
+    });
+    let mut calls = Vec::new();
+    for n in 0..100 {
+        let id = if n == 61 { "bad".to_owned() } else { n.to_string() };
+        let engine = engine.clone();
+        calls.push(tokio::spawn(async move { engine.submit(create(&id)).await }));
+    }
+    for (n, call) in calls.into_iter().enumerate() {
+        match call.await.unwrap() {
+            Ok(outcome) => assert!(created(outcome) && n != 61),
+            Err(error) => assert_eq!((n, error.code()), (61, "store")),
+        }
+    }
+    let commits = store.commits();
+    assert!((2..=8).contains(&commits), "the good ones were kept together: {commits} commits");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_everybodys_answer_and_nothing_is_lost() {
+    for failure in [Failure::Unavailable, Failure::Full] {
+        for call in [Call::Begin, Call::Load, Call::Commit] {
+            let stage = Stage::new().await;
+            let (engine, store) = faulty(&stage).await;
+            engine.submit(create("before")).await.unwrap();
+            store.fail(call, 1, failure);
+            let commands = vec![create("a").into(), create("b").into()];
+            let answers = engine.submit_many(commands).await.unwrap();
+            assert!(answers.iter().all(|a| a.as_ref().is_err_and(|e| e.code() == "store")));
+            assert_eq!(engine.tasks(&Tenant::default(), None, 10).await.unwrap().len(), 1);
+            assert!(created(engine.submit(create("a")).await.unwrap()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn conflicts_are_decided_again_until_they_are_gone() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    store.conflict(5);
+    assert!(created(engine.submit(create("t")).await.unwrap()));
+    assert_eq!(engine.stats().conflicts, 5);
+    store.conflict(100_000);
+    let lost = engine.submit(create("u")).await.unwrap_err();
+    assert_eq!(lost.code(), "store", "an end even to that");
+}
+
+#[tokio::test]
+async fn a_new_task_of_higher_priority_goes_first_in_its_own_batch() {
+    let stage = Stage::new().await;
+    for n in 0..20 {
+        stage.engine.submit(create(&format!("{n:02}"))).await.unwrap();
+    }
+    let urgent = NewTask { priority: 5, ..NewTask::new("urgent", "k") };
+    let commands: Vec<Command> = vec![
+        claim().into(),
+        Create::one(urgent).into(),
+        Claim { limit: 2, ..claim() }.into(),
+    ];
+    let answers = stage.engine.submit_many(commands).await.unwrap();
+    let Ok(Outcome::Claimed(tasks)) = &answers[2] else { panic!("{answers:?}") };
+    let order: Vec<_> = tasks.iter().map(|task| task.id.as_str()).collect();
+    assert_eq!(order, ["urgent", "01"]);
+}
+
+#[tokio::test]
+async fn time_never_falls() {
+    let stage = Stage::new().await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let at = stage.engine.task(&key("t")).await.unwrap().unwrap().created_at;
+    stage.clock.set(Timestamp::from_millis(1));
+    stage.engine.submit(create("u")).await.unwrap();
+    assert_eq!(stage.engine.task(&key("u")).await.unwrap().unwrap().created_at, at);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_stands_in_nobodys_way_but_its_own() {
+    let stage = Stage::new().await;
+    stage.engine.submit(create("odd")).await.unwrap();
+    let shelf = stage.memory.snapshot();
+    let row = shelf.row(&key("odd").row_key()).unwrap().clone();
+    stage.memory.plant(Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row });
+    stage.engine.submit(create("plain")).await.unwrap();
+    assert_eq!(ids(&claim_now(&stage.engine).await), ["plain"]);
+    let refused = stage.engine.submit(Reap { task: key("odd") }).await.unwrap_err();
+    assert_eq!(refused.code(), "quarantined");
+    let refused = stage.engine.submit(complete("odd", 1)).await.unwrap_err();
+    assert_eq!(refused.code(), "quarantined");
+    assert!(stage.memory.snapshot().row(&key("odd").row_key()).is_some(), "it is kept");
+    assert_eq!(fence("odd", 1).epoch, 1);
+}

@@ -1,0 +1,33 @@
+//! The Windlass store in one SQLite file.
+//!
+//! One thread owns the connection that writes and runs one batch at a time as one transaction;
+//! readers have connections of their own. An answer means that the commit is on disk. The tables
+//! are in `migrations/`; the Rust code knows only [`windlass_core::TableSpec`], and owns no rule.
+//! Start at [`SqliteStore`].
+//!
+//! ```
+//! use windlass_core::Table;
+//! use windlass_store::{Query, Store};
+//! use windlass_store_sqlite::SqliteStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let folder = tempfile::tempdir().unwrap();
+//! let store = SqliteStore::open(folder.path().join("windlass.db")).unwrap();
+//! assert!(store.query(&Query::all(Table::Lane, 10)).await.unwrap().is_empty());
+//! assert_eq!(store.describe().await.unwrap().durability, "wal, synchronous=FULL");
+//! store.close().await.unwrap();
+//! # }
+//! ```
+
+mod doubt;
+mod error;
+mod load;
+mod open;
+mod read;
+mod save;
+mod sql;
+mod store;
+mod writer;
+
+pub use open::Options;
+pub use store::SqliteStore;

@@ -1,0 +1,225 @@
+//! From a path to a connection that can be trusted: format, durability, tables.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use uuid::Uuid;
+use windlass_core::Table;
+use windlass_store::{Clock, Failpoints, StoreError, SystemClock};
+
+use crate::error::{self, Damage};
+use crate::sql;
+
+/// What this program writes and reads. A database of a higher format is fine as long as that
+/// format says that this one may open it.
+const FORMAT: i64 = MIGRATIONS.len() as i64;
+
+/// Each one raises the format by one.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_tables.sql")];
+
+const DURABLE: &str = "wal, synchronous=FULL";
+
+/// Larger than the usual 4 KiB: a body stays in its page, and the trees stay flat.
+const PAGE_BYTES: u32 = 8_192;
+const WRITER_CACHE_KIB: i64 = 32 * 1_024;
+const READER_CACHE_KIB: i64 = 4 * 1_024;
+/// How long the write-ahead log grows before it is copied into the file.
+const CHECKPOINT_PAGES: u32 = 4_000;
+const LOG_BYTES: u32 = 64 * 1_024 * 1_024;
+
+/// How a file is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub clock: Arc<dyn Clock>,
+    pub failpoints: Failpoints,
+    /// The most pages the file may have; it is full beyond that.
+    pub max_pages: Option<u32>,
+    /// How long to wait for another process that writes.
+    pub busy_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            failpoints: Failpoints::default(),
+            max_pages: None,
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a file was not opened.
+enum Refusal {
+    Sqlite(rusqlite::Error),
+    Store(StoreError),
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(error: rusqlite::Error) -> Self {
+        Refusal::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Refusal::Store(error)
+    }
+}
+
+impl Refusal {
+    fn into_error(self, path: &Path) -> StoreError {
+        match self {
+            Refusal::Sqlite(error) => error::of_opening(error, path),
+            Refusal::Store(error) => error,
+        }
+    }
+}
+
+/// Opens the connection that writes, and makes the file first if need be.
+pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    let give_up_at = Instant::now() + options.busy_timeout;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    loop {
+        match writer(path, options, flags) {
+            // SQLite does not wait by itself while another process makes the same file.
+            Err(Refusal::Sqlite(error))
+                if error::is(&error, ErrorCode::DatabaseBusy) && Instant::now() < give_up_at =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            found => return found.map_err(|refusal| refusal.into_error(path)),
+        }
+    }
+}
+
+/// Opens the connection that writes to a file that must be there.
+pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    let found = writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE);
+    found.map_err(|refusal| refusal.into_error(path))
+}
+
+pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> rusqlite::Result<Connection> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, busy_timeout)?;
+    conn.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(conn)
+}
+
+fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Connection> {
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(busy)?;
+    // Otherwise a column that is not there would be read as a text.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+    conn.set_prepared_statement_cache_capacity(256);
+    Ok(conn)
+}
+
+fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Refusal> {
+    let mut conn = connect(path, flags, options.busy_timeout)?;
+    // Before anything is written: a file that is not ours stays as it is.
+    let format = format(&conn, path)?;
+    if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
+        return Err(error::corrupt(path, Damage::Empty).into());
+    }
+    tune(&conn, options)?;
+    let found = durability(&conn)?;
+    if found != DURABLE {
+        return Err(StoreError::NotDurable { found, wanted: DURABLE }.into());
+    }
+    if format.is_none_or(|format| format < FORMAT) {
+        migrate(&mut conn, path)?;
+    }
+    check_tables(&conn)?;
+    Ok(conn)
+}
+
+/// The format of the database; none when there is nothing in it yet.
+fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Refusal> {
+    let names = "SELECT count(*), count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema";
+    let (any, meta): (i64, i64) = conn.query_row(names, [], |row| row.try_into())?;
+    if any == 0 {
+        return Ok(None);
+    }
+    if meta == 0 {
+        return Err(error::corrupt(path, Damage::Foreign).into());
+    }
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (format, lowest) = conn.query_row(sql::META, [], read)?;
+    supported(format, lowest)?;
+    Ok(Some(format))
+}
+
+/// Whether this program may work with such a database.
+pub(crate) fn supported(format: i64, lowest: i64) -> Result<(), StoreError> {
+    if lowest > FORMAT {
+        return Err(StoreError::Incompatible { found: format, supported: FORMAT });
+    }
+    Ok(())
+}
+
+fn tune(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "page_size", PAGE_BYTES)?;
+    conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    // Where a plain sync leaves data in the cache of the disk, as on macOS.
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "temp_store", "memory")?;
+    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    conn.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))?;
+    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    if let Some(pages) = options.max_pages {
+        conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// How durable a commit of this connection is, as SQLite says itself.
+pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
+    let journal: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    let synchronous = match synchronous {
+        0 => "OFF",
+        1 => "NORMAL",
+        2 => "FULL",
+        _ => "EXTRA",
+    };
+    Ok(format!("{journal}, synchronous={synchronous}"))
+}
+
+/// Brings the tables up to [`FORMAT`]. Whoever comes second finds the work done.
+fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Refusal> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let applied = format(&tx, path)?.unwrap_or(0);
+    for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
+        tx.execute_batch(migration)?;
+    }
+    if applied == 0 {
+        let made = "INSERT INTO meta (id, format, lowest, incarnation, clock) \
+            VALUES (1, ?, ?, ?, 0)";
+        tx.execute(made, (FORMAT, FORMAT, Uuid::now_v7().to_string()))?;
+    }
+    tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;
+    tx.commit()?;
+    Ok(())
+}
+
+/// Prepares a statement over every table: a missing one shows at once, not at the first write.
+fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
+    for table in Table::ALL {
+        let sql::TableSql { select, check, insert, update, delete } = sql::of(*table);
+        for text in [select, check, insert, update, delete] {
+            conn.prepare_cached(text)?;
+        }
+    }
+    for text in [sql::META, sql::KEEP_BATCH, sql::EVENTS, sql::APPEND_MANY.as_str()] {
+        conn.prepare_cached(text)?;
+    }
+    conn.prepare_cached(sql::PUT_PAYLOAD).map(drop)
+}
+
+pub(crate) fn incarnation(conn: &Connection) -> rusqlite::Result<String> {
+    conn.query_row("SELECT incarnation FROM meta WHERE id = 1", [], |row| row.get(0))
+}

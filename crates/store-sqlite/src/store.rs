@@ -1,0 +1,182 @@
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex as BlockingMutex};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
+use windlass_core::{
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted,
+};
+use windlass_store::{Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
+
+use crate::error;
+use crate::open::{self, Options};
+use crate::read::{self, Readers};
+use crate::writer::{Job, Reply, Writer};
+
+/// This handle, among the origins of notices.
+const OWN: u64 = 0;
+
+/// Everything in one SQLite file. Several handles, in one process or in many on one machine, may
+/// have the same file open.
+#[derive(Debug)]
+pub struct SqliteStore {
+    jobs: Sender<Job>,
+    /// Held by the transaction that is under way.
+    turn: Arc<Mutex<()>>,
+    readers: Arc<Readers>,
+    /// Never read from: a source of receivers that ends with the writer.
+    notices: broadcast::Receiver<(u64, Notice)>,
+    durability: String,
+    incarnation: String,
+    commits: Arc<AtomicU64>,
+    thread: BlockingMutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Opens a file, or makes it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, Options::default())
+    }
+
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path = PathBuf::from(path.as_ref());
+        let conn = open::create(&path, &options)?;
+        let failed = |found| error::of_opening(found, &path);
+        let durability = open::durability(&conn).map_err(failed)?;
+        let incarnation = open::incarnation(&conn).map_err(failed)?;
+        let readers = Arc::new(Readers::new(path.clone(), options.busy_timeout));
+        let commits = Arc::new(AtomicU64::new(0));
+        let (sender, notices) = broadcast::channel(16);
+        let (jobs, queue) = mpsc::channel();
+        let writer = Writer::new(path.clone(), options, conn, sender, commits.clone());
+        let writer = writer.map_err(failed)?;
+        let thread = std::thread::Builder::new().name("windlass-sqlite".into());
+        let thread = thread.spawn(move || writer.run(&queue));
+        let thread = thread.map_err(|found| StoreError::Unavailable(Box::new(found)))?;
+        Ok(Self {
+            jobs,
+            turn: Arc::default(),
+            readers,
+            notices,
+            durability,
+            incarnation,
+            commits,
+            thread: BlockingMutex::new(Some(thread)),
+        })
+    }
+}
+
+/// Asks the writer, and waits for its answer. A writer that is gone was closed.
+async fn ask<T>(jobs: &Sender<Job>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
+    let (reply, answer) = oneshot::channel();
+    jobs.send(job(reply)).map_err(|_| StoreError::Closed)?;
+    answer.await.map_err(|_| StoreError::Closed)?
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        let turn = self.turn.clone().lock_owned().await;
+        // Made before the transaction begins: whenever this future is dropped, it rolls back.
+        let now = Timestamp::default();
+        let mut tx = SqliteTx { now, jobs: self.jobs.clone(), open: true, _turn: turn };
+        tx.now = ask(&tx.jobs, Job::Begin).await?;
+        Ok(Box::new(tx))
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+        ask(&self.jobs, |reply| Job::Outcome(ticket.clone(), reply)).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        let query = query.clone();
+        self.readers.read(move |conn| read::list(conn, &query)).await
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        let keys = keys.to_vec();
+        self.readers.read(move |conn| read::payloads(conn, &keys)).await
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        self.readers.read(move |conn| read::events(conn, after, limit)).await
+    }
+
+    fn notices(&self) -> Notices {
+        Notices::new(self.notices.resubscribe(), OWN)
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        if self.readers.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        Ok(Description {
+            backend: "sqlite",
+            durability: self.durability.clone(),
+            incarnation: self.incarnation.clone(),
+            commits: self.commits.load(Ordering::Relaxed),
+        })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        // Readers go first, so that the log can be copied into the file to its end.
+        self.readers.close().await;
+        match ask(&self.jobs, Job::Close).await {
+            Err(StoreError::Closed) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Leaves a transaction that is under way to its owner: the thread ends after it.
+    fn drop(&mut self) {
+        let Ok(_turn) = self.turn.try_lock() else { return };
+        let (reply, _) = oneshot::channel();
+        let _ = self.jobs.send(Job::Close(reply));
+        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
+        if let Some(thread) = thread {
+            // It reports what goes wrong by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct SqliteTx {
+    now: Timestamp,
+    jobs: Sender<Job>,
+    open: bool,
+    _turn: OwnedMutexGuard<()>,
+}
+
+#[async_trait]
+impl Tx for SqliteTx {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+        ask(&self.jobs, |reply| Job::Load(wanted, reply)).await
+    }
+
+    async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
+        self.open = false;
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
+        // A writer that ends in the middle of a commit takes the answer with it.
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket(u64::MAX))))
+    }
+}
+
+impl Drop for SqliteTx {
+    fn drop(&mut self) {
+        if self.open {
+            // Without a writer there is nothing to roll back.
+            let _ = self.jobs.send(Job::Rollback);
+        }
+    }
+}

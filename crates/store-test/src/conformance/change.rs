@@ -1,0 +1,195 @@
+use std::sync::Arc;
+
+use windlass_core::{
+    Change, ChangeSet, Event, LaneName, Payload, Row, RowKey, Slot, Tenant, Update, Version, Wanted,
+};
+
+use super::case::Verdict;
+use super::ground::{Ground, ensure, same};
+use crate::fixture::{START, inserts, lane_key, lane_row, payload_key};
+use crate::snapshot::Snapshot;
+
+fn update(row: Row, expected: i64) -> ChangeSet {
+    let updates = vec![Update { row, expected: Version(expected) }];
+    ChangeSet { updates, ..ChangeSet::default() }
+}
+
+fn delete(name: &str, version: i64) -> ChangeSet {
+    ChangeSet { deletes: vec![(lane_key(name), Version(version))], ..ChangeSet::default() }
+}
+
+fn read(name: &str, version: i64) -> ChangeSet {
+    ChangeSet { reads: vec![(lane_key(name), Version(version))], ..ChangeSet::default() }
+}
+
+pub(super) async fn an_insert_is_an_insert(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 1)])).await?;
+    ground.conflicts("a key that is there", inserts([lane_row("a", 2)])).await?;
+    ground.commit(delete("a", 1)).await?;
+    ground.commit(inserts([lane_row("a", 3)])).await?;
+    let row = ground.row(&lane_key("a")).await?;
+    same("the version", &row.map(|row| row.version), &Some(Version(3)))
+}
+
+pub(super) async fn an_update_checks_its_version(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 5)])).await?;
+    ground.conflicts("an earlier version", update(lane_row("a", 5), 4)).await?;
+    ground.conflicts("a later version", update(lane_row("a", 7), 6)).await?;
+    ground.conflicts("no such row", update(lane_row("b", 6), 5)).await?;
+    let mut row = lane_row("a", 6);
+    row.body = r#"{"changed":true}"#.into();
+    row.schema = 3;
+    ground.commit(update(row.clone(), 5)).await?;
+    ground.conflicts("the version it had", update(lane_row("a", 6), 5)).await?;
+    let found = ground.row(&lane_key("a")).await?;
+    let found = found.map(|row| (row.version, row.schema, row.body));
+    same("the row", &found, &Some((row.version, row.schema, row.body)))
+}
+
+pub(super) async fn a_delete_checks_its_version(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 5), lane_row("b", 5)])).await?;
+    ground.conflicts("an earlier version", delete("a", 4)).await?;
+    ground.conflicts("no such row", delete("c", 5)).await?;
+    ground.commit(delete("a", 5)).await?;
+    ground.conflicts("a row that is gone", delete("a", 5)).await?;
+    same("the deleted row", &ground.row(&lane_key("a")).await?, &None)?;
+    ensure(ground.row(&lane_key("b")).await?.is_some(), || "its neighbour went too".into())
+}
+
+pub(super) async fn a_read_checks_its_version(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 5)])).await?;
+    let writing = |read: ChangeSet| ChangeSet { inserts: vec![lane_row("b", 1)], ..read };
+    ground.conflicts("an earlier version", writing(read("a", 4))).await?;
+    ground.conflicts("a later version", writing(read("a", 6))).await?;
+    ground.conflicts("no such row", writing(read("c", 5))).await?;
+    ground.commit(writing(read("a", 5))).await?;
+    let row = ground.row(&lane_key("a")).await?;
+    same("the row that was read", &row.map(|row| row.version), &Some(Version(5)))
+}
+
+pub(super) async fn reads_alone_write_nothing(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 5)])).await?;
+    let before = Snapshot::of(&*ground.store).await?;
+    let commits = ground.store.describe().await?.commits;
+    ground.commit(read("a", 5)).await?;
+    ground.commit(ChangeSet::default()).await?;
+    ground.conflicts("a stale read alone", read("a", 4)).await?;
+    ground.conflicts("a read of nothing", read("b", 4)).await?;
+    same("commits", &ground.store.describe().await?.commits, &commits)?;
+    same("the snapshot", &Snapshot::of(&*ground.store).await?, &before)
+}
+
+/// A change set that does a bit of everything, on the records of [`with_everything`].
+fn everything() -> ChangeSet {
+    let row = Row { body: r#"{"changed":true}"#.into(), ..lane_row("updated", 2) };
+    ChangeSet {
+        inserts: vec![lane_row("inserted", 1)],
+        updates: vec![Update { row, expected: Version(1) }],
+        deletes: vec![(lane_key("deleted"), Version(1))],
+        reads: vec![(lane_key("read"), Version(1))],
+        events: vec![event()],
+        payloads: vec![(payload_key("t", 1, Slot::Result), Payload::json("[2]"))],
+        dropped_payloads: vec![payload_key("t", 0, Slot::Input)],
+        trim_through: Some(1),
+        ..ChangeSet::default()
+    }
+}
+
+fn event() -> Event {
+    let (tenant, lane) = (Tenant::default(), LaneName::default());
+    Event { at: START, tenant, lane, task: None, change: Change::Created }
+}
+
+async fn with_everything(ground: &Ground<'_>) -> Verdict {
+    let rows = ["updated", "deleted", "read"].map(|name| lane_row(name, 1));
+    let payloads = vec![(payload_key("t", 0, Slot::Input), Payload::json("[1]"))];
+    ground.commit(ChangeSet { events: vec![event()], payloads, ..inserts(rows) }).await?;
+    Ok(())
+}
+
+pub(super) async fn a_change_set_is_all_or_nothing(ground: &Ground<'_>) -> Verdict {
+    with_everything(ground).await?;
+    let bad_update = Update { row: lane_row("read", 8), expected: Version(7) };
+    type Spoil = Box<dyn Fn(&mut ChangeSet) + Send + Sync>;
+    let spoils: Vec<(&str, Spoil)> = vec![
+        ("an insert", Box::new(|set| set.inserts.push(lane_row("read", 1)))),
+        ("an update", Box::new(move |set| set.updates.push(bad_update.clone()))),
+        ("a delete", Box::new(|set| set.deletes.push((lane_key("read"), Version(7))))),
+        ("a read", Box::new(|set| set.reads.push((lane_key("nobody"), Version(1))))),
+    ];
+    for (what, spoil) in spoils {
+        let mut changes = everything();
+        // A row that is written is not among those only read.
+        changes.reads.clear();
+        spoil(&mut changes);
+        ground.conflicts(what, changes).await?;
+    }
+    ground.commit(everything()).await?;
+    let keys = [payload_key("t", 0, Slot::Input), payload_key("t", 1, Slot::Result)];
+    let payloads = ground.store.payloads(&keys).await?;
+    same("payloads", &payloads, &vec![None, Some(Payload::json("[2]"))])?;
+    let events = ground.store.events(0, 10).await?;
+    same("events", &events.iter().map(|event| event.seq).collect(), &vec![2])?;
+    let there = |row: Option<_>| row.is_some();
+    same("inserted", &there(ground.row(&lane_key("inserted")).await?), &true)?;
+    same("deleted", &there(ground.row(&lane_key("deleted")).await?), &false)
+}
+
+const MANY: usize = 3_000;
+
+fn many() -> impl Iterator<Item = String> {
+    (0..MANY).map(|n| format!("lane-{n:05}"))
+}
+
+pub(super) async fn one_bad_row_among_many_spoils_all(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("lane-00000", 1)])).await?;
+    let first = inserts(many().map(|name| lane_row(&name, 1)));
+    let last = ChangeSet { inserts: first.inserts.iter().rev().cloned().collect(), ..first.clone() };
+    ground.conflicts("the first of many", first).await?;
+    ground.conflicts("the last of many", last).await
+}
+
+pub(super) async fn a_wide_change_set_is_stored(ground: &Ground<'_>) -> Verdict {
+    let keys = |version| many().map(move |name| (lane_key(&name), Version(version)));
+    ground.commit(inserts(many().map(|name| lane_row(&name, 1)))).await?;
+    ground.commit(ChangeSet { reads: keys(1).collect(), ..ChangeSet::default() }).await?;
+    let updates = many().map(|name| Update { row: lane_row(&name, 2), expected: Version(1) });
+    ground.commit(ChangeSet { updates: updates.collect(), ..ChangeSet::default() }).await?;
+    let rows = Snapshot::of(&*ground.store).await?.rows;
+    same("rows", &rows.len(), &MANY)?;
+    ensure(rows.iter().all(|row| row.version == Version(2)), || "a row was left out".into())?;
+    ground.commit(ChangeSet { deletes: keys(2).collect(), ..ChangeSet::default() }).await?;
+    same("rows", &Snapshot::of(&*ground.store).await?.rows, &Vec::new())
+}
+
+pub(super) async fn commits_that_write_are_counted(ground: &Ground<'_>) -> Verdict {
+    same("at the start", &ground.store.describe().await?.commits, &0)?;
+    let sets = [
+        ("an insert", inserts([lane_row("a", 1)]), 1),
+        ("an update", update(lane_row("a", 2), 1), 2),
+        ("nothing", ChangeSet::default(), 2),
+        ("an event", ChangeSet { events: vec![event()], ..ChangeSet::default() }, 3),
+        ("a delete", delete("a", 2), 4),
+    ];
+    for (what, changes, expected) in sets {
+        ground.commit(changes).await?;
+        same(what, &ground.store.describe().await?.commits, &expected)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_dropped_transaction_leaves_no_trace(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([lane_row("a", 1)])).await?;
+    let before = Snapshot::of(&*ground.store).await?;
+    let rows: Vec<RowKey> = vec![lane_key("a"), lane_key("b")];
+    let wanted = Arc::new(Wanted { rows, log_head: 1, ..Wanted::default() });
+    for _ in 0..3 {
+        let mut tx = ground.store.begin().await?;
+        tx.load(wanted.clone()).await?;
+        drop(tx);
+        drop(ground.store.begin().await?);
+    }
+    same("the snapshot", &Snapshot::of(&*ground.store).await?, &before)?;
+    ground.commit(inserts([lane_row("b", 1)])).await?;
+    Ok(())
+}

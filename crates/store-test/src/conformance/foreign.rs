@@ -1,0 +1,102 @@
+use windlass_core::command::{
+    Cancel, ChangePriority, Claim, Complete, Create, NewTask, Outcome, Reap, SetLaneState, Sweep,
+};
+use windlass_core::{
+    LaneName, LaneState, Row, RowKey, Shelf, StoredRow, TaskKey, Tenant, Version,
+};
+
+use super::case::{Verdict, Wrong};
+use super::ground::{Ground, ensure, same};
+use crate::fixture::{START, TaskSpot, inserts, lane_key, lane_row, task_key};
+
+/// The row as a later version might have written it.
+fn newer(mut row: Row) -> Row {
+    row.schema += 8;
+    row.body.truncate(row.body.len() - 1);
+    row.body.push_str(r#","colour":{"of":["it",1.5,null]},"flavour":"sour"}"#);
+    row
+}
+
+fn keeps_its_fields(what: &str, row: Option<StoredRow>, schema: u16) -> Verdict {
+    let Some(row) = row else { return Err(Wrong(format!("{what}: it is gone"))) };
+    same(what, &row.schema, &schema)?;
+    let body: serde_json::Value = serde_json::from_str(&row.body)
+        .map_err(|error| Wrong(format!("{what}: {error} in {}", row.body)))?;
+    let fields = (&body["colour"], &body["flavour"]);
+    same(what, &fields, &(&serde_json::json!({ "of": ["it", 1.5, null] }), &"sour".into()))
+}
+
+pub(super) async fn fields_of_a_newer_version_are_kept(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts([newer(lane_row("l", 7))])).await?;
+    let (tenant, lane) = (Tenant::default(), LaneName::new("l"));
+    ground.must(SetLaneState { tenant, lane, state: LaneState::Paused }).await?;
+    let row = ground.row(&lane_key("l")).await?;
+    let seen = row.as_ref().map(|row| (row.version, row.body.contains(r#""state":"paused""#)));
+    same("the change", &seen, &Some((Version(8), true)))?;
+    keeps_its_fields("the lane", row, 9)
+}
+
+/// The rows that a command inserts, made without a store.
+fn rows_of(create: Create) -> Vec<Row> {
+    Shelf::default().attempt(START, &create.into()).1.inserts
+}
+
+pub(super) async fn a_task_of_a_newer_version_can_be_worked_on(ground: &Ground<'_>) -> Verdict {
+    let rows = rows_of(Create::one(NewTask::new("t", "k"))).into_iter().map(newer);
+    ground.commit(inserts(rows)).await?;
+    let Outcome::Claimed(tasks) = ground.must(Claim::new("w")).await? else {
+        return Err(Wrong("a claim claims".into()));
+    };
+    same("claimed", &tasks.len(), &1)?;
+    keeps_its_fields("the claimed task", ground.row(&task_key("t")).await?, 9)?;
+    ground.must(Complete { fence: tasks[0].fence(), result: None }).await?;
+    keeps_its_fields("the completed task", ground.row(&task_key("t")).await?, 9)
+}
+
+/// A lane with a task that can be read behind one that cannot.
+async fn with_unreadable(ground: &Ground<'_>) -> Result<RowKey, Wrong> {
+    let task = NewTask { lane: "l".into(), ..NewTask::new("readable", "k") };
+    ground.must(Create::one(task)).await?;
+    let row = TaskSpot {
+        due_at: Some(START.micros()),
+        ..TaskSpot::ready("unreadable", -9, START.micros())
+    }
+    .row(3);
+    let key = row.key.clone();
+    ground.commit(inserts([row])).await?;
+    Ok(key)
+}
+
+pub(super) async fn what_cannot_be_read_is_kept_aside(ground: &Ground<'_>) -> Verdict {
+    let key = with_unreadable(ground).await?;
+    let before = ground.row(&key).await?;
+    let task = TaskKey::new(&Tenant::default(), &"unreadable".into());
+    let answers = [
+        ground.run(Cancel { task: task.clone(), reason: "stop".into() }).await?,
+        ground.run(ChangePriority { task: task.clone(), priority: 1 }).await?,
+        ground.run(Reap { task }).await?,
+        ground.run(Create::one(NewTask::new("unreadable", "k"))).await?,
+    ];
+    for answer in answers {
+        same("the answer", &answer.map_err(|rejection| rejection.code()), &Err("quarantined"))?;
+    }
+    let claim = Claim { lanes: vec!["l".into()], limit: 9, ..Claim::new("w") };
+    let Outcome::Claimed(tasks) = ground.must(claim).await? else {
+        return Err(Wrong("a claim claims".into()));
+    };
+    let ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    same("claimed", &ids, &vec!["readable"])?;
+    same("what cannot be read", &ground.row(&key).await?, &before)
+}
+
+pub(super) async fn what_cannot_be_read_is_not_swept_away(ground: &Ground<'_>) -> Verdict {
+    let key = with_unreadable(ground).await?;
+    let before = ground.row(&key).await?;
+    let claim = Claim { lanes: vec!["l".into()], lease_ms: 1_000, ..Claim::new("w") };
+    ground.must(claim).await?;
+    ground.clock.advance_ms(2_000);
+    let swept = ground.must(Sweep { page: 1 }).await?;
+    let only_the_other = matches!(swept, Outcome::Swept { swept: 1, .. });
+    ensure(only_the_other, || format!("the sweep came to {swept:?}"))?;
+    same("what cannot be read", &ground.row(&key).await?, &before)
+}

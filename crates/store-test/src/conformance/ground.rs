@@ -1,0 +1,97 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_core::{
+    ChangeSet, Command, Loaded, Outcome, PayloadKey, RowKey, Scan, StoredRow, Wanted,
+};
+use windlass_store::{ManualClock, Query, Store, StoreError};
+
+use super::case::{Verdict, Wrong};
+use crate::factory::Factory;
+use crate::fixture::START;
+use crate::runner::{Answer, execute};
+use crate::snapshot::Snapshot;
+
+/// Where a case takes place: a store with nothing in it, and its clock.
+pub(super) struct Ground<'f> {
+    factory: &'f dyn Factory,
+    place: &'static str,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) store: Arc<dyn Store>,
+}
+
+impl<'f> Ground<'f> {
+    pub(super) async fn open(factory: &'f dyn Factory, place: &'static str) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        let store = factory.open(place, clock.clone()).await;
+        Self { factory, place, clock, store }
+    }
+
+    /// Another handle on the same records.
+    pub(super) async fn another(&self) -> Arc<dyn Store> {
+        self.factory.open(self.place, self.clock.clone()).await
+    }
+
+    pub(super) async fn commit(&self, changes: ChangeSet) -> Result<(), StoreError> {
+        commit(&*self.store, changes).await
+    }
+
+    pub(super) async fn load(&self, wanted: Wanted) -> Result<Loaded, StoreError> {
+        self.store.begin().await?.load(Arc::new(wanted)).await
+    }
+
+    pub(super) async fn scan(&self, scans: Vec<Scan>) -> Result<Loaded, StoreError> {
+        self.load(Wanted { scans, ..Wanted::default() }).await
+    }
+
+    pub(super) async fn row(&self, key: &RowKey) -> Result<Option<StoredRow>, Wrong> {
+        let mut rows = self.store.query(&Query::one(key.clone())).await?;
+        let row = rows.pop();
+        ensure(rows.is_empty(), || format!("several rows under {key:?}"))?;
+        Ok(row)
+    }
+
+    pub(super) async fn run(&self, command: impl Into<Command>) -> Result<Answer, StoreError> {
+        execute(&*self.store, &command.into()).await
+    }
+
+    /// Runs a command that must be accepted.
+    pub(super) async fn must(&self, command: impl Into<Command>) -> Result<Outcome, Wrong> {
+        let command = command.into();
+        let answer = execute(&*self.store, &command).await?;
+        answer.map_err(|rejection| Wrong(format!("{command:?} was refused: {rejection}")))
+    }
+
+    /// Commits a change set that must meet a conflict and change nothing at all.
+    pub(super) async fn conflicts(&self, what: &str, changes: ChangeSet) -> Verdict {
+        let keys = changes.payloads.iter().map(|(key, _)| key).chain(&changes.dropped_payloads);
+        let keys: BTreeSet<PayloadKey> = keys.cloned().collect();
+        let before = Snapshot::with_payloads(&*self.store, &keys).await?;
+        let commits = self.store.describe().await?.commits;
+        match self.commit(changes).await {
+            Err(StoreError::Conflict) => {}
+            other => return Err(Wrong(format!("{what}: {other:?} instead of a conflict"))),
+        }
+        let after = Snapshot::with_payloads(&*self.store, &keys).await?;
+        match after.difference(&before) {
+            None => same(what, &self.store.describe().await?.commits, &commits),
+            Some(difference) => Err(Wrong(format!("{what}: it changed {difference}"))),
+        }
+    }
+}
+
+/// Commits a change set made by hand, in a transaction of its own.
+pub(super) async fn commit(store: &dyn Store, mut changes: ChangeSet) -> Result<(), StoreError> {
+    let tx = store.begin().await?;
+    changes.now = tx.now();
+    tx.commit(Arc::new(changes)).await
+}
+
+pub(super) fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Verdict {
+    ensure(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"))
+}
+
+pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(Wrong(otherwise())) }
+}

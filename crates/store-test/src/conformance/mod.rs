@@ -1,0 +1,15 @@
+//! What every store does, case by case. A case has a place of its own and says what it saw.
+
+mod case;
+mod change;
+mod foreign;
+mod ground;
+mod handle;
+mod log;
+mod payload;
+mod query;
+mod scan;
+mod text;
+mod time;
+
+pub use case::{CASES, Case, Verdict, Wrong, run, verdicts};

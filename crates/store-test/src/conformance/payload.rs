@@ -1,0 +1,63 @@
+use windlass_core::{ChangeSet, Payload, PayloadKey, Slot, limits};
+
+use super::case::Verdict;
+use super::ground::{Ground, ensure, same};
+use crate::fixture::payload_key;
+
+fn attach(payloads: Vec<(PayloadKey, Payload)>) -> ChangeSet {
+    ChangeSet { payloads, ..ChangeSet::default() }
+}
+
+pub(super) async fn payloads_come_in_the_order_of_their_keys(ground: &Ground<'_>) -> Verdict {
+    let every_byte: Vec<u8> = (0..=u8::MAX).collect();
+    let payloads = vec![
+        (payload_key("t", 0, Slot::Input), Payload::json(r#"{"a":1}"#)),
+        (payload_key("t", 0, Slot::Result), Payload::new("application/octet-stream", every_byte)),
+        (payload_key("t", u32::MAX, Slot::Result), Payload::new("text/plain", Vec::new())),
+        (payload_key("t\u{1f600}'\"", 1, Slot::Input), Payload::new("x/\u{fc}", *b"\0\0")),
+    ];
+    ground.commit(attach(payloads.clone())).await?;
+    let nobody = [
+        payload_key("t", 1, Slot::Input),
+        payload_key("u", 0, Slot::Input),
+        PayloadKey { tenant: "acme".into(), ..payload_key("t", 0, Slot::Input) },
+    ];
+    let known = |at: usize| payloads[at].0.clone();
+    let asked = [
+        known(3),
+        nobody[0].clone(),
+        known(0),
+        known(2),
+        nobody[1].clone(),
+        nobody[2].clone(),
+        known(1),
+        known(0),
+    ];
+    let expected = asked.iter().map(|key| {
+        payloads.iter().find(|(known, _)| known == key).map(|(_, payload)| payload.clone())
+    });
+    same("payloads", &ground.store.payloads(&asked).await?, &expected.collect())?;
+    same("none", &ground.store.payloads(&[]).await?, &Vec::new())
+}
+
+pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
+    let (gone, kept) = (payload_key("t", 0, Slot::Input), payload_key("t", 0, Slot::Result));
+    let payloads = [&gone, &kept].map(|key| (key.clone(), Payload::json("1")));
+    ground.commit(attach(payloads.to_vec())).await?;
+    let dropped_payloads = vec![gone.clone(), payload_key("nobody", 0, Slot::Input)];
+    ground.commit(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await?;
+    let found = ground.store.payloads(&[gone.clone(), kept]).await?;
+    same("payloads", &found, &vec![None, Some(Payload::json("1"))])?;
+    ground.commit(attach(vec![(gone.clone(), Payload::json("2"))])).await?;
+    let found = ground.store.payloads(&[gone]).await?;
+    same("written again", &found, &vec![Some(Payload::json("2"))])
+}
+
+pub(super) async fn a_large_payload_survives(ground: &Ground<'_>) -> Verdict {
+    let size = usize::try_from(limits::PAYLOAD_BYTES.max).expect("a payload fits into memory");
+    let bytes: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
+    let (key, payload) = (payload_key("t", 0, Slot::Input), Payload::new("x/y", bytes));
+    ground.commit(attach(vec![(key.clone(), payload.clone())])).await?;
+    let found = ground.store.payloads(&[key]).await?;
+    ensure(found == vec![Some(payload)], || format!("it came back as {found:?}"))
+}

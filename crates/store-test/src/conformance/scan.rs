@@ -1,0 +1,220 @@
+use std::collections::BTreeSet;
+
+use windlass_core::{
+    ChangeSet, Index, PageRow, Range, Row, Scan, Shelf, Table, Update, Value, Version, Wanted,
+};
+
+use super::case::Verdict;
+use super::ground::{Ground, ensure, same};
+use crate::fixture::{TaskSpot, admission_row, inserts, lane_key, lane_row, queue_row, task_key};
+
+/// Tasks of one queue in the order of its index, by name; then others around it.
+fn spots() -> Vec<TaskSpot> {
+    let ready = TaskSpot::ready;
+    let outside = |id, due_at| TaskSpot { ready_at: None, due_at, ..ready(id, -99, 0) };
+    vec![
+        ready("urgent", -1_000_000, 50),
+        ready("high-early", -5, 1),
+        ready("high-late", -5, 2),
+        ready("plain-before-1970", 0, -7),
+        ready("plain-tie-a", 0, 7),
+        ready("plain-tie-b", 0, 7),
+        TaskSpot { due_at: Some(40), ..ready("plain-with-deadline", 0, 8) },
+        ready("last", 1_000_000, 0),
+        outside("delayed", Some(30)),
+        outside("delayed-tie", Some(30)),
+        outside("ended-for-good", None),
+        TaskSpot { lane: "k", ..ready("of-another-lane", 0, 0) },
+        TaskSpot { lane: "ll", ..ready("of-a-longer-lane", 0, 0) },
+        TaskSpot { route: "gpu", ..ready("of-another-route", 0, 0) },
+        TaskSpot { tenant: "acme", ..ready("plain-tie-a", 0, 0) },
+        TaskSpot { tenant: "acme", ready_at: None, due_at: Some(-30), ..ready("early", 0, 0) },
+    ]
+}
+
+fn rows() -> Vec<Row> {
+    // Written from the last to the first, so that no order comes by itself.
+    let tasks = spots().into_iter().rev().map(|spot| spot.row(1));
+    let queues = [("default", "m", "", 3), ("default", "l", "gpu", 2), ("default", "l", "", 9)];
+    let queues = queues.into_iter().chain([("acme", "l", "@a", -1), ("acme", "l", "", 9)]);
+    let admissions = [("b", 4), ("a", 4), ("c", i64::MIN), ("d", 5)];
+    tasks
+        .chain(queues.map(|(tenant, lane, route, due)| queue_row(tenant, lane, route, due)))
+        .chain(admissions.map(|(key, due)| admission_row(key, due)))
+        .chain([lane_row("l", 1)])
+        .collect()
+}
+
+fn ready_queue() -> Range {
+    let prefix = vec!["default".into(), "l".into(), "".into()];
+    Range { index: Index::TaskReady, prefix, until: None }
+}
+
+fn due(index: Index, until: Option<i64>) -> Range {
+    Range { index, prefix: Vec::new(), until: until.map(Value::Int) }
+}
+
+fn ids(page: &[PageRow]) -> Vec<String> {
+    let id = |row: &PageRow| match row.position.last() {
+        Some(Value::Text(id)) => id.to_string(),
+        other => format!("{other:?}"),
+    };
+    page.iter().map(id).collect()
+}
+
+pub(super) async fn a_load_finds_what_is_there(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts(rows())).await?;
+    let mut wanted = Wanted {
+        rows: vec![
+            task_key("urgent"),
+            lane_key("l"),
+            task_key("nobody"),
+            lane_key("nobody"),
+            queue_row("default", "m", "", 0).key,
+            admission_row("a", 0).key,
+        ],
+        ..Wanted::default()
+    };
+    let found = ground.load(wanted.clone()).await?;
+    let keys: BTreeSet<_> = found.rows.iter().map(|row| row.key.clone()).collect();
+    wanted.rows.retain(|key| key.values.iter().all(|value| *value != Value::from("nobody")));
+    same("rows", &keys, &wanted.rows.into_iter().collect())?;
+    same("each once", &found.rows.len(), &keys.len())?;
+    for row in &found.rows {
+        let written = rows().into_iter().find(|written| written.key == row.key);
+        let written = written.map(|row| (row.version, row.schema, row.body));
+        let found = (row.version, row.schema, row.body.clone());
+        same("a row", &Some(found), &written)?;
+    }
+    same("an empty load", &ground.load(Wanted::default()).await?, &Default::default())
+}
+
+pub(super) async fn a_wide_load_is_answered(ground: &Ground<'_>) -> Verdict {
+    let names: Vec<String> = (0..3_000).map(|n| format!("lane-{n:05}")).collect();
+    ground.commit(inserts(names.iter().map(|name| lane_row(name, 1)))).await?;
+    let lanes = names.iter().map(|name| lane_key(name));
+    let tasks = names.iter().map(|name| task_key(name));
+    let wanted = Wanted { rows: lanes.chain(tasks).collect(), ..Wanted::default() };
+    let found = ground.load(wanted).await?.rows;
+    same("rows", &found.len(), &names.len())?;
+    ensure(found.iter().all(|row| row.key.table == Table::Lane), || "of a wrong table".into())
+}
+
+pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts(rows())).await?;
+    let scan = |range| Scan { range, after: None, limit: 100 };
+    let scans = vec![
+        scan(ready_queue()),
+        scan(due(Index::TaskDue, Some(30))),
+        scan(due(Index::QueueDue, Some(3))),
+        scan(due(Index::AdmissionDue, Some(4))),
+    ];
+    let pages = ground.scan(scans).await?.pages;
+    same("pages", &pages.len(), &4)?;
+    let ready: Vec<String> = spots()[..8].iter().map(|spot| spot.id.to_owned()).collect();
+    same("ready", &ids(&pages[0]), &ready)?;
+    same("due tasks", &ids(&pages[1]), &["early", "delayed", "delayed-tie"].map(String::from).into())?;
+    same("due queues", &ids(&pages[2]), &["@a", "gpu", ""].map(String::from).into())?;
+    same("due keys", &ids(&pages[3]), &["c", "a", "b"].map(String::from).into())
+}
+
+/// Every kind of range, whole and cut.
+fn scans() -> Vec<Scan> {
+    let text = |text: &str| Value::from(text);
+    let prefixed = |index, prefix: &[&str]| {
+        let prefix = prefix.iter().map(|part| text(part)).collect();
+        Range { index, prefix, until: None }
+    };
+    let rank = |until| Range { until: Some(Value::Int(until)), ..ready_queue() };
+    let lanes_until = |lane| Range {
+        until: Some(text(lane)),
+        ..prefixed(Index::TaskReady, &["default"])
+    };
+    let ranges = [
+        ready_queue(),
+        rank(-5),
+        rank(-6),
+        rank(i64::MAX),
+        lanes_until("l"),
+        prefixed(Index::TaskReady, &[]),
+        prefixed(Index::TaskReady, &["default"]),
+        prefixed(Index::TaskReady, &["default", "l"]),
+        prefixed(Index::TaskReady, &["nobody"]),
+        prefixed(Index::QueueByLane, &["default", "l"]),
+        prefixed(Index::QueueByLane, &["acme"]),
+        due(Index::TaskDue, None),
+        due(Index::TaskDue, Some(29)),
+        due(Index::TaskDue, Some(30)),
+        due(Index::TaskDue, Some(i64::MIN)),
+        due(Index::QueueDue, Some(2)),
+        due(Index::QueueDue, None),
+        due(Index::AdmissionDue, Some(i64::MIN)),
+        due(Index::AdmissionDue, None),
+    ];
+    let cut = |range: Range| {
+        [0, 1, 2, 3, 100].map(|limit| Scan { range: range.clone(), after: None, limit })
+    };
+    ranges.into_iter().flat_map(cut).collect()
+}
+
+pub(super) async fn scans_keep_to_their_ranges(ground: &Ground<'_>) -> Verdict {
+    let mut shelf = Shelf::default();
+    shelf.commit(&inserts(rows())).expect("the shelf is empty");
+    ground.commit(inserts(rows())).await?;
+    for scan in scans() {
+        let wanted = Wanted { scans: vec![scan.clone()], ..Wanted::default() };
+        let (found, expected) = (ground.load(wanted.clone()).await?, shelf.load(&wanted));
+        same(&format!("{scan:?}"), &found, &expected)?;
+    }
+    let together = ground.scan(scans()).await?;
+    let expected = shelf.load(&Wanted { scans: scans(), ..Wanted::default() });
+    same("all of them in one load", &together, &expected)
+}
+
+pub(super) async fn pages_join_without_a_seam(ground: &Ground<'_>) -> Verdict {
+    ground.commit(inserts(rows())).await?;
+    for whole in scans().into_iter().filter(|scan| scan.limit == 100) {
+        let expected = ground.scan(vec![whole.clone()]).await?.pages;
+        for limit in [1, 2, 3, 7] {
+            let mut joined: Vec<PageRow> = Vec::new();
+            loop {
+                let after = joined.last().map(|row| row.position.clone());
+                let scan = Scan { after, limit, ..whole.clone() };
+                let page = ground.scan(vec![scan]).await?.pages.remove(0);
+                let last = page.len() < limit;
+                joined.extend(page);
+                if last {
+                    break;
+                }
+            }
+            same(&format!("{whole:?} by {limit}"), &vec![joined], &expected)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn an_update_moves_a_row_in_its_indexes(ground: &Ground<'_>) -> Verdict {
+    let spot = TaskSpot::ready("moved", 0, 10);
+    ground.commit(inserts([spot.row(1), TaskSpot::ready("fixed", 0, 20).row(1)])).await?;
+    let steps = [
+        (TaskSpot { rank: 1, ..spot }, "fixed moved", ""),
+        (TaskSpot { ready_at: None, due_at: Some(5), ..spot }, "fixed", "moved"),
+        (TaskSpot { ready_at: Some(30), due_at: Some(6), ..spot }, "fixed moved", "moved"),
+        (TaskSpot { lane: "k", ..spot }, "fixed", ""),
+        (TaskSpot { ready_at: Some(-1), ..spot }, "moved fixed", ""),
+    ];
+    for (version, (spot, ready, due_ids)) in (1..).zip(steps) {
+        let update = Update { row: spot.row(version + 1), expected: Version(version) };
+        ground.commit(ChangeSet { updates: vec![update], ..ChangeSet::default() }).await?;
+        let scan = |range| Scan { range, after: None, limit: 9 };
+        let scans = vec![scan(ready_queue()), scan(due(Index::TaskDue, None))];
+        let pages = ground.scan(scans).await?.pages;
+        let found: Vec<String> = pages.iter().map(|page| ids(page).join(" ")).collect();
+        same(&format!("{spot:?}"), &found, &vec![ready.into(), due_ids.into()])?;
+    }
+    let deletes = vec![(task_key("moved"), Version(6))];
+    ground.commit(ChangeSet { deletes, ..ChangeSet::default() }).await?;
+    let scan = Scan { range: ready_queue(), after: None, limit: 9 };
+    let pages = ground.scan(vec![scan]).await?.pages;
+    same("after the delete", &ids(&pages[0]), &vec!["fixed".to_owned()])
+}

@@ -1,0 +1,1 @@
+//! One seeded stream of commands through every store and through a plain shelf.

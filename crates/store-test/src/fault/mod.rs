@@ -1,0 +1,9 @@
+//! A store that fails when a test wants it to.
+
+mod pause;
+mod script;
+mod store;
+
+pub use pause::Pause;
+pub use script::{Call, CrashPoint, Failure};
+pub use store::FaultStore;

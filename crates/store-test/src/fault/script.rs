@@ -1,0 +1,153 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use windlass_store::{StoreError, Ticket};
+
+use super::pause::Hold;
+
+/// The calls that can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    Begin,
+    Load,
+    Commit,
+    Outcome,
+    Query,
+    Payloads,
+    Events,
+    Describe,
+}
+
+/// What a call that fails answers. It is not passed on, so that nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Conflict,
+    Refused,
+    Unavailable,
+    Full,
+    Corrupt,
+    Incompatible,
+    Closed,
+}
+
+impl Failure {
+    pub fn error(self) -> StoreError {
+        let source = || Box::new(io::Error::other("injected by a test"));
+        match self {
+            Failure::Conflict => StoreError::Conflict,
+            Failure::Refused => StoreError::Refused(source()),
+            Failure::Unavailable => StoreError::Unavailable(source()),
+            Failure::Full => StoreError::Full,
+            Failure::Corrupt => {
+                StoreError::Corrupt { path: PathBuf::from("injected"), source: source() }
+            }
+            Failure::Incompatible => StoreError::Incompatible { found: 2, supported: 1 },
+            Failure::Closed => StoreError::Closed,
+        }
+    }
+}
+
+/// Where a commit is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Nothing is written, and the caller learns so: `Unavailable`.
+    BeforeCommit,
+    /// Nothing is written, and the caller does not learn it: `OutcomeUnknown`.
+    InCommit,
+    /// All is written, and the caller does not learn it: `OutcomeUnknown`. A commit that the store
+    /// itself refuses, as with `Conflict`, gets the store's answer.
+    AfterCommit,
+}
+
+/// What goes wrong with one call.
+#[derive(Debug)]
+pub(super) enum Mishap {
+    Fail(Failure),
+    Crash(CrashPoint),
+}
+
+#[derive(Debug)]
+struct Planned<T> {
+    call: Call,
+    /// Counted from the first call of its kind.
+    number: u64,
+    what: T,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    calls: BTreeMap<Call, u64>,
+    mishaps: Vec<Planned<Mishap>>,
+    holds: Vec<Planned<Hold>>,
+    outage: Option<Failure>,
+    /// By ticket: whether its commit took effect.
+    truths: BTreeMap<u64, bool>,
+    commits: u64,
+}
+
+impl Script {
+    /// Far from the tickets that the wrapped store gives out itself.
+    const FIRST_TICKET: u64 = 1 << 62;
+
+    pub(super) fn plan(&mut self, call: Call, nth: u64, mishap: Mishap) {
+        let number = self.number(call, nth);
+        self.mishaps.push(Planned { call, number, what: mishap });
+    }
+
+    pub(super) fn hold(&mut self, nth: u64, hold: Hold) {
+        let number = self.number(Call::Commit, nth);
+        self.holds.push(Planned { call: Call::Commit, number, what: hold });
+    }
+
+    fn number(&self, call: Call, nth: u64) -> u64 {
+        assert!(nth > 0, "calls are counted from one, which is the next");
+        self.calls(call) + nth
+    }
+
+    /// Counts a call, and says what is to happen to it.
+    pub(super) fn enter(&mut self, call: Call) -> (Option<Hold>, Option<Mishap>) {
+        let count = self.calls.entry(call).or_default();
+        *count += 1;
+        let number = *count;
+        let hold = take(&mut self.holds, call, number);
+        let mishap = take(&mut self.mishaps, call, number);
+        (hold, mishap.or(self.outage.map(Mishap::Fail)))
+    }
+
+    pub(super) fn set_outage(&mut self, outage: Option<Failure>) {
+        self.outage = outage;
+    }
+
+    pub(super) fn ticket(&mut self, committed: bool) -> Ticket {
+        let ticket = Self::FIRST_TICKET + self.truths.len() as u64;
+        self.truths.insert(ticket, committed);
+        Ticket(ticket)
+    }
+
+    /// The truth about a ticket; none when it is the wrapped store's own.
+    pub(super) fn truth(&self, ticket: &Ticket) -> Option<bool> {
+        self.truths.get(&ticket.0).copied()
+    }
+
+    pub(super) fn count_commit(&mut self) {
+        self.commits += 1;
+    }
+
+    pub(super) fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    pub(super) fn calls(&self, call: Call) -> u64 {
+        self.calls.get(&call).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.mishaps.is_empty() && self.holds.is_empty()
+    }
+}
+
+fn take<T>(planned: &mut Vec<Planned<T>>, call: Call, number: u64) -> Option<T> {
+    let at = planned.iter().position(|plan| plan.call == call && plan.number == number)?;
+    Some(planned.remove(at).what)
+}

@@ -1,0 +1,100 @@
+//! Rows as a store sees them, made by hand.
+
+use windlass_core::{
+    ChangeSet, Filed, Lane, LaneName, PayloadKey, Row, RowKey, Slot, Table, Task, Tenant,
+    Timestamp, Value, Version,
+};
+
+/// When the clocks of the suites start.
+pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000);
+
+pub(crate) fn lane_key(name: &str) -> RowKey {
+    Lane::key_of(&Tenant::default(), &LaneName::new(name))
+}
+
+pub(crate) fn lane_row(name: &str, version: i64) -> Row {
+    let lane = Lane::new(&Tenant::default(), &LaneName::new(name));
+    let body = serde_json::to_string(&lane).expect("a lane is written without fail");
+    let columns = vec![lane.state.as_str().into()];
+    Row { key: lane_key(name), version: Version(version), columns, schema: 1, body }
+}
+
+pub(crate) fn task_key(id: &str) -> RowKey {
+    Task::row_key(vec!["default".into(), id.into()])
+}
+
+pub(crate) fn payload_key(task: &str, generation: u32, slot: Slot) -> PayloadKey {
+    PayloadKey { tenant: Tenant::default(), task: task.into(), generation, slot }
+}
+
+/// A row of the task table, by what the indexes see of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskSpot {
+    pub(crate) tenant: &'static str,
+    pub(crate) lane: &'static str,
+    pub(crate) route: &'static str,
+    pub(crate) rank: i64,
+    pub(crate) ready_at: Option<i64>,
+    pub(crate) due_at: Option<i64>,
+    pub(crate) id: &'static str,
+}
+
+impl TaskSpot {
+    pub(crate) fn ready(id: &'static str, rank: i64, ready_at: i64) -> Self {
+        let ready_at = Some(ready_at);
+        Self { tenant: "default", lane: "l", route: "", rank, ready_at, due_at: None, id }
+    }
+
+    /// The row, with a body that no version of core reads.
+    pub(crate) fn row(self, version: i64) -> Row {
+        let Self { tenant, lane, route, rank, ready_at, due_at, id } = self;
+        let state = if ready_at.is_some() { "waiting" } else { "delayed" };
+        Row {
+            key: RowKey { table: Table::Task, values: vec![tenant.into(), id.into()] },
+            version: Version(version),
+            columns: vec![
+                "kind".into(),
+                lane.into(),
+                route.into(),
+                state.into(),
+                rank.into(),
+                ready_at.into(),
+                due_at.into(),
+                START.into(),
+                Value::Null,
+            ],
+            schema: 1,
+            body: serde_json::json!({ "written by": "nobody", "id": id }).to_string(),
+        }
+    }
+}
+
+pub(crate) fn queue_row(tenant: &str, lane: &str, route: &str, due_at: i64) -> Row {
+    Row {
+        key: RowKey {
+            table: Table::Queue,
+            values: vec![tenant.into(), lane.into(), route.into()],
+        },
+        version: Version(1),
+        columns: vec![Value::Int(0), due_at.into()],
+        schema: 1,
+        body: "{}".into(),
+    }
+}
+
+pub(crate) fn admission_row(key: &str, due_at: i64) -> Row {
+    Row {
+        key: RowKey {
+            table: Table::Admission,
+            values: vec!["default".into(), "task".into(), key.into()],
+        },
+        version: Version(1),
+        columns: vec![due_at.into()],
+        schema: 1,
+        body: "{}".into(),
+    }
+}
+
+pub(crate) fn inserts(rows: impl IntoIterator<Item = Row>) -> ChangeSet {
+    ChangeSet { inserts: rows.into_iter().collect(), ..ChangeSet::default() }
+}

@@ -1,0 +1,34 @@
+//! Suites that any store passes by supplying one [`Factory`], and a store that fails on demand.
+//!
+//! * [`conformance::run`]: named cases about rows, versions, ranges, the log, payloads and time.
+//! * [`differential::run`]: one seeded stream of commands through every store and through a plain
+//!   [`windlass_core::Shelf`]; answers and full snapshots are compared after every step.
+//! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
+//!
+//! It is not an engine: [`execute`] runs commands without batching, timers or wakes. Start at
+//! [`Factory`].
+//!
+//! ```
+//! use windlass_store_test::{MemoryFactory, conformance, differential};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let factory = MemoryFactory::default();
+//! conformance::run(&factory).await;
+//! differential::run(0..1, &[("memory", &factory)]).await.unwrap();
+//! # }
+//! ```
+
+pub mod conformance;
+pub mod differential;
+mod factory;
+mod fault;
+mod fixture;
+mod random;
+mod runner;
+mod snapshot;
+
+pub use factory::{Factory, MemoryFactory};
+pub use fault::{Call, CrashPoint, Failure, FaultStore, Pause};
+pub use random::Random;
+pub use runner::{Answer, Batch, Order, execute, execute_batch};
+pub use snapshot::Snapshot;

@@ -1,0 +1,169 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_core::{
+    Index, Logged, PageRow, Payload, PayloadKey, Range, Row, Scan, Shelf, Slot, StoredRow, Table,
+    Task, Wanted, read_row,
+};
+use windlass_store::{Query, Store, StoreError};
+
+/// Small enough that a snapshot of a lively store takes several pages.
+const PAGE: usize = 50;
+
+const INDEXES: &[Index] = &[
+    Index::TaskReady,
+    Index::TaskDue,
+    Index::QueueByLane,
+    Index::QueueDue,
+    Index::AdmissionDue,
+];
+
+/// Everything that can be read from a store: every row of every table, every index in its order,
+/// the payloads of every task, and the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub rows: Vec<StoredRow>,
+    pub indexes: Vec<(Index, Vec<PageRow>)>,
+    pub payloads: BTreeMap<PayloadKey, Payload>,
+    pub events: Vec<Logged>,
+}
+
+impl Snapshot {
+    pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
+        Self::with_payloads(store, &BTreeSet::new()).await
+    }
+
+    /// Also looks for payloads that no task owns (any more).
+    pub async fn with_payloads(
+        store: &dyn Store,
+        also: &BTreeSet<PayloadKey>,
+    ) -> Result<Self, StoreError> {
+        let mut rows = Vec::new();
+        for &table in Table::ALL {
+            rows.extend(table_of(store, table).await?);
+        }
+        let keys: Vec<_> = also.iter().cloned().chain(owned_payloads(&rows)).collect();
+        let found = store.payloads(&keys).await?;
+        let there = |(key, payload): (PayloadKey, Option<Payload>)| Some((key, payload?));
+        Ok(Self {
+            rows,
+            indexes: indexes_of(store).await?,
+            payloads: keys.into_iter().zip(found).filter_map(there).collect(),
+            events: log_of(store).await?,
+        })
+    }
+
+    /// What a store with the records of this shelf must look like.
+    pub fn of_shelf(shelf: &Shelf) -> Self {
+        let stored = |row: &Row| {
+            let Row { key, version, schema, body, .. } = row.clone();
+            StoredRow { key, version, schema, body }
+        };
+        let wanted = Wanted {
+            scans: INDEXES.iter().map(|&index| page(index, None, usize::MAX)).collect(),
+            ..Wanted::default()
+        };
+        let pages = shelf.load(&wanted).pages;
+        Self {
+            rows: shelf.rows().map(stored).collect(),
+            indexes: INDEXES.iter().copied().zip(pages).collect(),
+            payloads: shelf.payloads().map(|(k, p)| (k.clone(), p.clone())).collect(),
+            events: shelf.events_after(0).collect(),
+        }
+    }
+
+    /// The same without versions, which tell how many commits led here.
+    pub fn without_versions(mut self) -> Self {
+        let rows = self.rows.iter_mut().map(|row| &mut row.version);
+        let pages = self.indexes.iter_mut().flat_map(|(_, page)| page);
+        rows.chain(pages.map(|row| &mut row.version)).for_each(|version| version.0 = 0);
+        self
+    }
+
+    /// The first difference, in words; nothing when there is none.
+    pub fn difference(&self, expected: &Self) -> Option<String> {
+        let payload = |(key, payload): (&PayloadKey, &Payload)| (key.clone(), payload.clone());
+        let found: Vec<_> = self.payloads.iter().map(payload).collect();
+        let wanted: Vec<_> = expected.payloads.iter().map(payload).collect();
+        first_difference("row", &self.rows, &expected.rows)
+            .or_else(|| first_difference("index", &self.indexes, &expected.indexes))
+            .or_else(|| first_difference("payload", &found, &wanted))
+            .or_else(|| first_difference("event", &self.events, &expected.events))
+    }
+}
+
+fn first_difference<T: PartialEq + fmt::Debug>(
+    what: &str,
+    found: &[T],
+    expected: &[T],
+) -> Option<String> {
+    let differs = |at: &usize| found.get(*at) != expected.get(*at);
+    let at = (0..found.len().max(expected.len())).find(differs)?;
+    Some(format!("{what} {at}: found {:?}, expected {:?}", found.get(at), expected.get(at)))
+}
+
+async fn table_of(store: &dyn Store, table: Table) -> Result<Vec<StoredRow>, StoreError> {
+    let mut rows: Vec<StoredRow> = Vec::new();
+    loop {
+        let after = rows.last().map(|row| row.key.values.clone());
+        let page = store.query(&Query { after, ..Query::all(table, PAGE) }).await?;
+        let whole = page.len() == PAGE;
+        rows.extend(page);
+        if !whole {
+            return Ok(rows);
+        }
+    }
+}
+
+async fn indexes_of(store: &dyn Store) -> Result<Vec<(Index, Vec<PageRow>)>, StoreError> {
+    let mut tx = store.begin().await?;
+    let mut indexes = Vec::new();
+    for &index in INDEXES {
+        let mut rows: Vec<PageRow> = Vec::new();
+        loop {
+            let after = rows.last().map(|row| row.position.clone());
+            let scans = vec![page(index, after, PAGE)];
+            let wanted = Arc::new(Wanted { scans, ..Wanted::default() });
+            let found: Vec<_> = tx.load(wanted).await?.pages.into_iter().flatten().collect();
+            let whole = found.len() == PAGE;
+            rows.extend(found);
+            if !whole {
+                break;
+            }
+        }
+        indexes.push((index, rows));
+    }
+    Ok(indexes)
+}
+
+fn page(index: Index, after: Option<Vec<windlass_core::Value>>, limit: usize) -> Scan {
+    Scan { range: Range { index, prefix: Vec::new(), until: None }, after, limit }
+}
+
+async fn log_of(store: &dyn Store) -> Result<Vec<Logged>, StoreError> {
+    let mut events: Vec<Logged> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event.seq);
+        let page = store.events(after, PAGE).await?;
+        let whole = page.len() == PAGE;
+        events.extend(page);
+        if !whole {
+            return Ok(events);
+        }
+    }
+}
+
+fn owned_payloads(rows: &[StoredRow]) -> impl Iterator<Item = PayloadKey> {
+    let tasks = rows.iter().filter(|row| row.key.table == Table::Task);
+    let tasks = tasks.filter_map(|row| read_row::<Task>(row.schema, &row.body));
+    tasks.flat_map(|task| {
+        let result = |generation: &u32| PayloadKey {
+            tenant: task.tenant.clone(),
+            task: task.id.clone(),
+            generation: *generation,
+            slot: Slot::Result,
+        };
+        task.input_key().into_iter().chain(task.results.iter().map(result)).collect::<Vec<_>>()
+    })
+}

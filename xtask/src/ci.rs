@@ -1,0 +1,134 @@
+//! What every change must pass, in the order of what fails soonest.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::cargo::{Cargo, has_nextest, seconds};
+use crate::table::{row, table};
+use crate::tidy;
+
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+enum Work {
+    Tidy,
+    Cargo(Cargo),
+}
+
+pub(crate) fn run() -> Result<(), String> {
+    require_components()?;
+    require_compiler()?;
+    let start = Instant::now();
+    let mut rows = vec![row([&"step", &"took"])];
+    for step in steps(has_nextest()) {
+        println!("==> {}: {}", step.name, step.work.line());
+        let begun = Instant::now();
+        let result = step.work.run();
+        let took = seconds(begun.elapsed());
+        if let Err(problem) = result {
+            let (name, line) = (step.name, step.work.line());
+            return Err(format!("{name} failed after {took}: {problem}\nreproduce: {line}"));
+        }
+        println!("==> {}: passed in {took}\n", step.name);
+        rows.push(row([&step.name, &took]));
+    }
+    rows.push(row([&"all", &seconds(start.elapsed())]));
+    print!("{}", table(&rows));
+    Ok(())
+}
+
+fn steps(with_nextest: bool) -> Vec<Step> {
+    let tests = if with_nextest {
+        "nextest run --workspace --locked"
+    } else {
+        println!("note: cargo-nextest is not installed, so cargo test stands in for it");
+        "test --workspace --locked"
+    };
+    let clippy = "clippy --workspace --all-targets --locked -- -D warnings";
+    let doc = Cargo::new("doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings");
+    let cargo = |name, cargo| Step { name, work: Work::Cargo(cargo) };
+    vec![
+        Step { name: "tidy", work: Work::Tidy },
+        cargo("fmt", Cargo::new("fmt --all --check")),
+        cargo("clippy", Cargo::new(clippy)),
+        cargo("tests", Cargo::new(tests)),
+        // Nextest runs no doctests.
+        cargo("doctests", Cargo::new("test --workspace --doc --locked")),
+        cargo("docs", doc),
+    ]
+}
+
+impl Work {
+    fn run(&self) -> Result<(), String> {
+        match self {
+            Work::Tidy => tidy::run(),
+            Work::Cargo(cargo) => cargo.run(),
+        }
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Work::Tidy => "cargo xtask tidy".into(),
+            Work::Cargo(cargo) => cargo.to_string(),
+        }
+    }
+}
+
+fn require_components() -> Result<(), String> {
+    for (component, probe) in [("rustfmt", "fmt --version"), ("clippy", "clippy --version")] {
+        if !Cargo::new(probe).works() {
+            return Err(format!("{component} is missing: rustup component add {component}"));
+        }
+    }
+    Ok(())
+}
+
+/// SQLite is compiled from C, so a bare machine needs a C compiler.
+fn require_compiler() -> Result<(), String> {
+    if succeeds("cc", &["--version"]) {
+        return Ok(());
+    }
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    if !is_root || !succeeds("apt-get", &["--version"]) {
+        return Err("there is no C compiler (cc): install build-essential, or what your \
+                    system calls it"
+            .into());
+    }
+    println!("==> there is no C compiler: installing build-essential");
+    for args in
+        [&["update", "-qq"][..], &["install", "-y", "--no-install-recommends", "build-essential"]]
+    {
+        let mut apt = Command::new("apt-get");
+        let status = apt.args(args).env("DEBIAN_FRONTEND", "noninteractive").status();
+        if !status.is_ok_and(|status| status.success()) {
+            return Err(format!("apt-get {} failed: install build-essential", args.join(" ")));
+        }
+    }
+    Ok(())
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_in_order() {
+        let lines: Vec<String> = steps(true).iter().map(|step| step.work.line()).collect();
+        let expected = [
+            "cargo xtask tidy",
+            "cargo fmt --all --check",
+            "cargo clippy --workspace --all-targets --locked -- -D warnings",
+            "cargo nextest run --workspace --locked",
+            "cargo test --workspace --doc --locked",
+            "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(steps(false)[3].work.line(), "cargo test --workspace --locked");
+    }
+}
