@@ -12,6 +12,9 @@ pub struct Lane {
     pub state: LaneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
+    /// How many gates it has had.
+    #[serde(default)]
+    pub gates: u32,
     /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
     #[serde(default)]
     pub queues: u32,
@@ -52,6 +55,8 @@ impl LaneState {
 /// Admits so many leases at once. It counts the leases taken since it was set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
+    /// Tells the gates apart that a lane has had: a lease leaves only the one it went through.
+    pub number: u32,
     pub limit: u32,
     pub running: u32,
 }
@@ -69,6 +74,7 @@ impl Lane {
             name: name.clone(),
             state: LaneState::Active,
             gate: None,
+            gates: 0,
             queues: 0,
         }
     }

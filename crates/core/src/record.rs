@@ -15,7 +15,8 @@ use crate::task::Task;
 /// Something kept: a key, columns for indexes and for people, and a body.
 ///
 /// Columns are a pure function of the record. `SCHEMA` rises when a field is added that an older
-/// node must carry along without understanding it.
+/// node must carry along without understanding it; such a field stands at the top of the body,
+/// where unknown ones are kept.
 pub trait Record: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned {
     const SPEC: TableSpec;
     const SCHEMA: u16 = 1;
@@ -144,11 +145,11 @@ pub(crate) fn encode(record: &AnyRecord, extra: Option<&Extra>, version: Version
     let (own_schema, body) = record.write();
     let mut body = body.expect("core's own types are written without fail");
     let schema = extra.map_or(own_schema, |extra| extra.schema);
-    if let Some(extra) = extra.filter(|extra| !extra.fields.is_empty()) {
-        let fields = serde_json::to_string(&extra.fields).expect("it was read as JSON");
-        body.truncate(body.len() - 1);
-        body.push(',');
-        body.push_str(&fields[1..]);
+    if let Some(extra) = extra {
+        let mut fields = extra.fields.clone();
+        let known: Map<String, Json> = serde_json::from_str(&body).expect("it is an object");
+        fields.extend(known);
+        body = Json::Object(fields).to_string();
     }
     Row { key: record.key(), version, columns: record.columns(), schema, body }
 }
@@ -161,7 +162,7 @@ mod tests {
 
     fn lane() -> Lane {
         let mut lane = Lane::new(&Tenant::new("t"), &LaneName::new("l"));
-        lane.gate = Some(Gate { limit: 3, running: 1 });
+        lane.gate = Some(Gate { number: 1, limit: 3, running: 1 });
         lane
     }
 
@@ -171,7 +172,7 @@ mod tests {
         let row = encode(&record, None, Version(7));
         let expected = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"limit":3,"running":1},"queues":0}"#
+            r#""gate":{"number":1,"limit":3,"running":1},"gates":0,"queues":0}"#
         );
         assert_eq!(row.body, expected);
         assert_eq!(decode(Table::Lane, row.schema, &row.body), Some((record, None)));
@@ -181,12 +182,24 @@ mod tests {
     fn fields_of_a_newer_version_are_carried_along() {
         let newer = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"limit":3,"running":1},"queues":0,"colour":"red"}"#
+            r#""gate":{"number":1,"limit":3,"running":1},"gates":0,"queues":0,"colour":"red"}"#
         );
         let (record, extra) = decode(Table::Lane, 9, newer).unwrap();
         assert_eq!(record, Lane::into_any(Arc::new(lane())));
         let row = encode(&record, extra.as_deref(), Version(8));
-        assert_eq!((row.schema, row.body.as_str()), (9, newer));
+        let json = |text| serde_json::from_str::<Json>(text).unwrap();
+        assert_eq!((row.schema, json(&row.body)), (9, json(newer)));
+    }
+
+    #[test]
+    fn a_field_that_both_versions_know_is_written_once() {
+        let newer = r#"{"tenant":"t","name":"l","state":"active","gate":null,"queues":0,"new":1}"#;
+        let (_, extra) = decode(Table::Lane, 9, newer).unwrap();
+        let changed = Lane::into_any(Arc::new(lane()));
+        let row = encode(&changed, extra.as_deref(), Version(8));
+        let (read, _) = decode(Table::Lane, 9, &row.body).unwrap();
+        assert_eq!(read, changed);
+        assert!(row.body.contains("\"new\":1"));
     }
 
     #[test]

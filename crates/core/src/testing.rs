@@ -10,7 +10,7 @@ use crate::lane::LaneState;
 use crate::name::{LaneName, Tenant};
 use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
-use crate::row::RowKey;
+use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
 use crate::task::{FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey};
 use crate::time::Timestamp;
@@ -99,6 +99,12 @@ impl Stage {
 
     pub(crate) fn lane(&self) -> Option<crate::lane::Lane> {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
+    }
+
+    /// Makes a record one that this version cannot read.
+    pub(crate) fn garble(&mut self, key: &RowKey) {
+        let row = self.shelf.row(key).expect("there is such a record").clone();
+        self.shelf.plant(Row { schema: 99, body: "{\"unheard\":\"of\"}".into(), ..row });
     }
 
     /// A stage on which task `t` is in the named state, with epoch 1 once it was claimed.

@@ -34,6 +34,11 @@ impl Timestamp {
         Self(self.0.saturating_add_unsigned(micros))
     }
 
+    /// The next moment that can be told apart from this one.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     pub const fn minus_ms(self, millis: u64) -> Self {
         let micros = millis.saturating_mul(1_000);
         Self(self.0.saturating_sub_unsigned(micros))

@@ -49,12 +49,13 @@ pub(crate) async fn attempt(
         deck.round(&mut world, jobs);
         if deck.is_done() {
             let fresh = &world.wakes()[deck.wakes_seen..];
-            if fresh.is_empty() {
+            let woken = waiters.take(fresh.iter());
+            let reopened = deck.reopen(jobs, fresh);
+            deck.wakes_seen = world.wakes().len();
+            if woken.is_empty() && !reopened {
                 break;
             }
-            deck.reopen(jobs, fresh);
-            jobs.extend(waiters.take(fresh.iter()));
-            deck.wakes_seen = world.wakes().len();
+            jobs.extend(woken);
             continue;
         }
         let Some(wanted) = world.wanted().filter(|_| rounds < MOST_ROUNDS) else {
@@ -113,13 +114,16 @@ impl Deck {
 
     /// A claim of this batch that found nothing is decided again when a command after it made
     /// something ready: it would otherwise go to wait for what is already there.
-    fn reopen(&mut self, jobs: &[Job], wakes: &[Wake]) {
+    fn reopen(&mut self, jobs: &[Job], wakes: &[Wake]) -> bool {
+        let mut reopened = false;
         for (job, answers) in jobs.iter().zip(&mut self.answers) {
             let nothing = matches!(&answers[..], [Some(answer)] if found_nothing(answer));
             if nothing && job.waits() && wakes.iter().any(|wake| concerns(wake, job)) {
                 answers[0] = None;
+                reopened = true;
             }
         }
+        reopened
     }
 
     fn is_done(&self) -> bool {

@@ -2,7 +2,8 @@
 --
 -- Every record has its key, some columns for indexes and for people, a version that rises with
 -- each write, and its body as JSON. The columns follow from the body: changing one by hand
--- changes no record. An index holds only the rows whose column `..._at` is set.
+-- changes no record. An index holds only the rows in which the column that it is named after is
+-- set.
 
 -- One row: what this database is. A program older than `lowest` must not open it; `incarnation`
 -- marks this log apart from any other; `clock` is the time of the last commit.
@@ -43,11 +44,12 @@ CREATE TABLE task (
 ) WITHOUT ROWID, STRICT;
 
 -- What a claim may take, in the order in which it is taken.
-CREATE INDEX task_ready ON task (tenant, lane, route, rank, ready_at, id)
+CREATE INDEX task_ready_at ON task (tenant, lane, route, rank, ready_at, id)
 WHERE ready_at IS NOT NULL;
 
 -- What needs the engine, and when.
-CREATE INDEX task_due ON task (due_at, tenant, id) WHERE due_at IS NOT NULL;
+CREATE INDEX task_due_at ON task (due_at, tenant, id)
+WHERE due_at IS NOT NULL;
 
 -- Named queues, with their state and limit.
 CREATE TABLE lane (
@@ -73,7 +75,8 @@ CREATE TABLE queue (
     PRIMARY KEY (tenant, lane, route)
 ) WITHOUT ROWID, STRICT;
 
-CREATE INDEX queue_due ON queue (due_at, tenant, lane, route) WHERE due_at IS NOT NULL;
+CREATE INDEX queue_due_at ON queue (due_at, tenant, lane, route)
+WHERE due_at IS NOT NULL;
 
 -- Request keys that were accepted.
 CREATE TABLE admission (
@@ -87,7 +90,8 @@ CREATE TABLE admission (
     PRIMARY KEY (tenant, scope, key)
 ) WITHOUT ROWID, STRICT;
 
-CREATE INDEX admission_due ON admission (due_at, tenant, scope, key) WHERE due_at IS NOT NULL;
+CREATE INDEX admission_due_at ON admission (due_at, tenant, scope, key)
+WHERE due_at IS NOT NULL;
 
 -- What the event log has forgotten: every number up to `floor`.
 CREATE TABLE log (

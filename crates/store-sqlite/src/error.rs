@@ -45,7 +45,10 @@ pub(crate) fn of_fault(fault: Fault) -> Error {
     Error::SqliteFailure(ffi::Error::new(code), Some("injected by a failpoint".into()))
 }
 
-pub(crate) fn corrupt(path: &Path, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+pub(crate) fn corrupt(
+    path: &Path,
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> StoreError {
     StoreError::Corrupt { path: path.to_owned(), source: Box::new(source) }
 }
 

@@ -117,9 +117,8 @@ fn page(conn: &Connection, scans: &mut Scans, scan: &Scan) -> Result<Vec<PageRow
 
 fn log_head(conn: &Connection, entries: usize) -> Result<Vec<LogEntry>> {
     let mut stmt = conn.prepare_cached(sql::LOG_HEAD)?;
-    let entry = |row: &Row<'_>| {
-        Ok(LogEntry { seq: seq(row, 0)?, at: Timestamp::from_micros(row.get(1)?) })
-    };
+    let entry =
+        |row: &Row<'_>| Ok(LogEntry { seq: seq(row, 0)?, at: Timestamp::from_micros(row.get(1)?) });
     stmt.query_map([number(entries)], entry)?.collect()
 }
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Result, Row};
 use tokio::sync::Semaphore;
-use windlass_core::{
-    LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp,
-};
+use windlass_core::{LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp};
 use windlass_store::{Query, StoreError};
 
 use crate::load::{bind, number, seq, stored, values};

@@ -95,16 +95,22 @@ impl Shape {
     /// Parameters come in the order prefix, the rest of `after`, `until`, limit.
     ///
     /// The columns of an index are not null in the rows that are in it, so plain comparisons do.
-    /// Naming the condition of a partial index is what lets SQLite use it.
+    /// Naming the index keeps SQLite to it whatever statistics the file holds; naming the
+    /// condition of the index is what allows that.
     pub(crate) fn text(self) -> String {
         let spec = self.index.spec();
         let (prefix, rest) = spec.columns.split_at(self.prefix);
         let columns = each(spec.columns, "", ", ");
-        let mut text = format!(
-            r#"SELECT {columns}, version, schema, body FROM "{}" WHERE "{}" IS NOT NULL"#,
-            self.index.table().spec().name,
-            spec.present,
-        );
+        let TableSpec { name, key, .. } = self.index.table().spec();
+        let present = spec.present;
+        // The primary key serves an index of the same columns.
+        let by = if spec.columns == *key {
+            "NOT INDEXED".to_owned()
+        } else {
+            format!(r#"INDEXED BY "{name}_{present}""#)
+        };
+        let mut text = format!(r#"SELECT {columns}, version, schema, body FROM "{name}" {by}"#);
+        text += &format!(r#" WHERE "{present}" IS NOT NULL"#);
         for column in prefix {
             text += &format!(r#" AND "{column}" = ?"#);
         }
@@ -144,4 +150,56 @@ fn behind(columns: &[&str]) -> String {
 fn each(names: &[&str], suffix: &str, separator: &str) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!(r#""{name}" {suffix}"#)).collect();
     quoted.join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn plan(conn: &Connection, text: &str) -> Vec<String> {
+        let mut stmt = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let detail = |row: &rusqlite::Row<'_>| row.get("detail");
+        let mut rows = stmt.raw_query();
+        let mut details = Vec::new();
+        while let Some(row) = rows.next().unwrap() {
+            details.push(detail(row).unwrap());
+        }
+        details
+    }
+
+    fn migrated() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../migrations/0001_tables.sql")).unwrap();
+        conn
+    }
+
+    fn check(conn: &Connection, shape: Shape) {
+        let spec = shape.index.spec();
+        let TableSpec { name, key, .. } = shape.index.table().spec();
+        let used = if spec.columns == *key {
+            format!("SEARCH {name} USING PRIMARY KEY")
+        } else {
+            format!("SEARCH {name} USING INDEX {name}_{}", spec.present)
+        };
+        let found = plan(conn, &shape.text());
+        assert_eq!(found.len(), 1, "{shape:?}: {found:?}");
+        // Without any bound there is nothing to search for.
+        let whole = shape.prefix == 0 && !shape.after && !shape.until;
+        assert!(whole || found[0].starts_with(&used), "{shape:?}: {found:?}");
+        assert_eq!(found[0].matches("=?").count(), shape.prefix, "{shape:?}: {found:?}");
+    }
+
+    #[test]
+    fn every_scan_is_one_search_of_its_index() {
+        let conn = migrated();
+        for spec in Table::ALL.iter().flat_map(|table| table.spec().indexes) {
+            for prefix in 0..spec.columns.len() {
+                for (after, until) in [(false, false), (true, false), (false, true), (true, true)] {
+                    check(&conn, Shape { index: spec.index, prefix, after, until });
+                }
+            }
+        }
+    }
 }

@@ -6,9 +6,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
-use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted,
-};
+use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
 use windlass_store::{Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
 
 use crate::error;

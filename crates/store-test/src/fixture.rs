@@ -71,10 +71,7 @@ impl TaskSpot {
 
 pub(crate) fn queue_row(tenant: &str, lane: &str, route: &str, due_at: i64) -> Row {
     Row {
-        key: RowKey {
-            table: Table::Queue,
-            values: vec![tenant.into(), lane.into(), route.into()],
-        },
+        key: RowKey { table: Table::Queue, values: vec![tenant.into(), lane.into(), route.into()] },
         version: Version(1),
         columns: vec![Value::Int(0), due_at.into()],
         schema: 1,

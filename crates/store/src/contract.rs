@@ -40,7 +40,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// The transaction of one batch. Dropped without a commit, it leaves no trace.
 #[async_trait]
 pub trait Tx: Send {
-    /// The time of this batch: never before that of a batch committed earlier.
+    /// The time of this batch: later than that of every batch committed before it began.
     fn now(&self) -> Timestamp;
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError>;

@@ -87,7 +87,7 @@ impl Shared {
 #[async_trait]
 impl Store for MemoryStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
-        let now = self.clock.now().max(self.shared.lock().last_commit_at);
+        let now = self.clock.now().max(self.shared.lock().last_commit_at.next());
         let (shared, handle) = (self.shared.clone(), self.handle);
         Ok(Box::new(MemoryTx { shared, now, handle, commits: self.commits.clone() }))
     }
@@ -148,6 +148,10 @@ impl Tx for MemoryTx {
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let mut kept = self.shared.lock();
+        // A first version is the time of its batch: at a time that has passed it might repeat one.
+        if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
+            return Err(StoreError::Conflict);
+        }
         kept.shelf.commit(&changes).map_err(|_| StoreError::Conflict)?;
         if changes.is_empty() {
             return Ok(());

@@ -37,7 +37,9 @@ impl Cancel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check_task, key};
+    use crate::command::Complete;
+    use crate::task::Fence;
+    use crate::testing::{Stage, check_task, key};
 
     #[test]
     fn table() {
@@ -60,5 +62,16 @@ mod tests {
                 Cancel { task: key("t"), reason }
             },
         );
+    }
+
+    #[test]
+    fn a_bad_id_is_refused_before_it_is_looked_for() {
+        for id in ["", "a\0b", &"x".repeat(256)] {
+            let refused = Stage::new().run(Cancel { task: key(id), reason: "".into() });
+            assert_eq!(refused.unwrap_err().code(), "invalid", "{id:?}");
+            let fence = Fence { task: key(id), epoch: 1 };
+            let refused = Stage::new().run(Complete { fence, result: None });
+            assert_eq!(refused.unwrap_err().code(), "invalid", "{id:?}");
+        }
     }
 }

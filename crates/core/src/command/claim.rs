@@ -9,7 +9,7 @@ use crate::primitive::begin;
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::task::{Lease, Lifecycle, Offer, Route, Task};
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, unless_quarantined};
 
 /// How many lanes a claim looks at together before it goes on to the next ones.
 const LANES_AT_ONCE: usize = 4;
@@ -96,9 +96,8 @@ impl Claim {
         name: &LaneName,
         claimed: &mut Vec<Arc<Task>>,
     ) -> Result<(), Halt> {
-        let Some(lane) = world.get::<Lane>(&Lane::key_of(&self.tenant, name))? else {
-            return Ok(());
-        };
+        let known = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
+        let Some(lane) = unless_quarantined(known)?.flatten() else { return Ok(()) };
         let wanted = lane.allowance(self.limit as usize - claimed.len());
         if wanted == 0 {
             return Ok(());
@@ -117,8 +116,9 @@ impl Claim {
             world.pick(task.task_key().row_key());
         }
         self.count(world, &lane, heads.len());
+        let gate = lane.gate.map(|gate| gate.number);
         for task in heads {
-            claimed.push(self.lease(world, (*task).clone(), lane.gate.is_some()));
+            claimed.push(self.lease(world, (*task).clone(), gate));
         }
         Ok(())
     }
@@ -142,11 +142,11 @@ impl Claim {
         }
     }
 
-    fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
+    fn lease(&self, world: &mut World, mut task: Task, gate: Option<u32>) -> Arc<Task> {
         let now = world.now();
         task.epoch += 1;
         let expires_at = now.plus_ms(self.lease_ms);
-        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };
+        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gate };
         let (epoch, worker) = (task.epoch, self.worker.clone());
         world.emit(Event::of_task(&task, now, Change::Claimed { epoch, worker }));
         if self.begin {
@@ -296,6 +296,27 @@ mod tests {
         stage.must(Complete { fence: done, result: None });
         assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["2"]);
         assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
+    }
+
+    #[test]
+    fn tasks_that_cannot_be_read_are_passed_over_in_a_few_rounds() {
+        let mut stage = Stage::new();
+        for n in 0..500 {
+            stage.must(Create::one(new_task(&format!("odd-{n}"))));
+            stage.garble(&crate::testing::key(&format!("odd-{n}")).row_key());
+        }
+        stage.later(1);
+        stage.must(Create::one(new_task("plain")));
+        let mut world = World::new(stage.now, crate::world::Hints::default());
+        let mut rounds = 1;
+        while crate::command::decide(&mut world, &claim().into()) == crate::Decided::Parked {
+            let wanted = world.wanted().unwrap();
+            let loaded = stage.shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+            rounds += 1;
+        }
+        assert!(rounds <= 12, "{rounds} rounds");
+        assert_eq!(ids(stage.must(claim())), ["plain"]);
     }
 
     #[test]

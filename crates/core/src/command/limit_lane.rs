@@ -28,9 +28,16 @@ impl LimitLane {
         if lane.gate.map(|gate| gate.limit) == limit {
             return Ok(Outcome::LaneChanged);
         }
-        let running = lane.gate.map_or(0, |gate| gate.running);
-        let gate = limit.map(|limit| Gate { limit, running });
-        world.put::<Lane>(Lane { gate, ..(*lane).clone() });
+        let mut lane = (*lane).clone();
+        match (&mut lane.gate, limit) {
+            (Some(gate), Some(limit)) => gate.limit = limit,
+            (gate, None) => *gate = None,
+            (None, Some(limit)) => {
+                lane.gates += 1;
+                lane.gate = Some(Gate { number: lane.gates, limit, running: 0 });
+            }
+        }
+        world.put::<Lane>(lane);
         world.emit(Event {
             at: world.now(),
             tenant: tenant.clone(),
@@ -46,7 +53,9 @@ impl LimitLane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check_lane, lane};
+    use crate::command::{Complete, Create};
+    use crate::task::Fence;
+    use crate::testing::{Stage, check_lane, claim, key, lane, new_task};
 
     #[test]
     fn table() {
@@ -63,11 +72,31 @@ mod tests {
             limited  | to=1  | active 0/1   | changed          |
             limited  |       | active       | changed          | lane_limited
             ",
-            |args| LimitLane {
-                tenant: Tenant::default(),
-                lane: lane(),
-                limit: args.has("to").then(|| args.number("to", 0)),
-            },
+            |args| limit(args.has("to").then(|| args.number("to", 0))),
         );
+    }
+
+    fn limit(limit: Option<u32>) -> LimitLane {
+        LimitLane { tenant: Tenant::default(), lane: lane(), limit }
+    }
+
+    #[test]
+    fn a_lease_leaves_only_the_gate_it_went_through() {
+        let mut stage = Stage::new();
+        for id in ["a", "b", "c"] {
+            stage.must(Create::one(new_task(id)));
+        }
+        let running = |stage: &Stage| stage.lane().unwrap().gate.map(|gate| gate.running);
+        stage.must(limit(Some(1)));
+        stage.must(claim());
+        stage.must(limit(None));
+        stage.must(limit(Some(1)));
+        stage.must(claim());
+        let a = Fence { task: key("a"), epoch: 1 };
+        stage.must(Complete { fence: a, result: None });
+        assert_eq!(running(&stage), Some(1), "b still runs");
+        assert_eq!(stage.must(claim()), Outcome::Claimed(vec![]));
+        stage.must(limit(Some(2)));
+        assert_eq!(running(&stage), Some(1), "another limit is the same gate");
     }
 }

@@ -31,9 +31,10 @@ pub(super) fn reap(world: &mut World, task: &Task) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, NewTask};
+    use crate::command::{Command, Complete, Create, Decided, NewTask, decide};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, fence, key, new_task};
+    use crate::world::Hints;
 
     #[test]
     fn table() {
@@ -52,6 +53,25 @@ mod tests {
             ",
             |_| Reap { task: key("t") },
         );
+    }
+
+    #[test]
+    fn a_payload_that_goes_and_comes_again_in_one_batch_stays() {
+        let new = |text| NewTask { payload: Some(Payload::json(text)), ..new_task("t") };
+        let mut stage = Stage::with_new_task("completed", new("old"));
+        let commands: [Command; 2] =
+            [Reap { task: key("t") }.into(), Create::one(new("fresh")).into()];
+        let mut world = World::new(stage.now, Hints::default());
+        for command in &commands {
+            while decide(&mut world, command) == Decided::Parked {
+                let wanted = world.wanted().unwrap();
+                let loaded = stage.shelf.load(&wanted);
+                world.learn(&wanted, loaded);
+            }
+        }
+        stage.shelf.commit(&world.finish().0).unwrap();
+        let input = stage.task("t").unwrap().input_key().unwrap();
+        assert_eq!(stage.shelf.payload(&input), Some(&Payload::json("fresh")));
     }
 
     #[test]

@@ -17,11 +17,9 @@ impl TrimLog {
         let page = self.page as usize;
         let before = world.now().minus_ms(self.retention_ms);
         world.prefetch(Log::key_of());
-        let old: Vec<u64> = {
-            let head = world.log_head(page)?;
-            let head = &head[..page.min(head.len())];
-            head.iter().take_while(|entry| entry.at <= before).map(|entry| entry.seq).collect()
-        };
+        let head = world.log_head(page)?;
+        let old: Vec<u64> =
+            head.iter().take_while(|entry| entry.at <= before).map(|entry| entry.seq).collect();
         world.get::<Log>(&Log::key_of())?;
         if let Some(&floor) = old.last() {
             world.trim_log(floor);
@@ -36,6 +34,34 @@ mod tests {
     use super::*;
     use crate::command::Create;
     use crate::testing::{Stage, new_task};
+
+    #[test]
+    fn two_trims_in_one_batch_are_one_after_the_other() {
+        let mut stage = Stage::new();
+        for n in 0..10 {
+            stage.must(Create::one(new_task(&n.to_string())));
+        }
+        let mut world = World::new(stage.now, crate::world::Hints::default());
+        let mut trimmed = Vec::new();
+        for page in [6, 3] {
+            let trim = TrimLog { retention_ms: 0, page }.into();
+            loop {
+                match crate::command::decide(&mut world, &trim) {
+                    crate::Decided::Ready(answer) => break trimmed.push(answer.unwrap()),
+                    crate::Decided::Parked => {
+                        let wanted = world.wanted().unwrap();
+                        let loaded = stage.shelf.load(&wanted);
+                        world.learn(&wanted, loaded);
+                    }
+                }
+            }
+        }
+        stage.shelf.commit(&world.finish().0).unwrap();
+        // The second one sees what the first one had loaded, and no more.
+        let none = Outcome::Trimmed { trimmed: 0, more: false };
+        assert_eq!(trimmed, [Outcome::Trimmed { trimmed: 6, more: true }, none]);
+        assert_eq!(stage.shelf.events_after(0).count(), 4);
+    }
 
     #[test]
     fn old_entries_go_in_pages_and_the_floor_remembers_them() {

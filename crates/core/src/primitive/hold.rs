@@ -7,6 +7,7 @@ use crate::world::{Halt, World};
 
 /// The task, or a rejection that there is none.
 pub(crate) fn task(world: &mut World, key: &TaskKey) -> Result<Arc<Task>, Halt> {
+    key.check()?;
     world.get::<Task>(&key.row_key())?.ok_or(Halt::Rejected(Rejection::TaskNotFound))
 }
 

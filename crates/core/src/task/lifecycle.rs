@@ -46,9 +46,9 @@ pub struct Lease {
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// Whether this lease is counted by its lane's gate.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gated: bool,
+    /// The gate of its lane that counts this lease, by its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<u32>,
 }
 
 /// An attempt under way.

@@ -3,9 +3,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
+use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::{Lease, Lifecycle, Policy, Route, Settle};
 use crate::time::Timestamp;
@@ -72,6 +74,11 @@ pub struct Fence {
 impl TaskKey {
     pub fn new(tenant: &Tenant, id: &TaskId) -> Self {
         Self { tenant: tenant.clone(), id: id.clone() }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::TASK_ID.check(self.id.as_str())
     }
 
     pub fn row_key(&self) -> RowKey {

@@ -21,6 +21,7 @@ pub struct ChangeSet {
     /// Read and left alone; the version must still be that one.
     pub reads: Vec<(RowKey, Version)>,
     pub events: Vec<Event>,
+    /// Written over whatever an earlier life of its task left under the key.
     pub payloads: Vec<(PayloadKey, Payload)>,
     pub dropped_payloads: Vec<PayloadKey>,
     /// Forget the log up to and including this number.
@@ -95,11 +96,16 @@ impl World {
         let mut changes = ChangeSet {
             now: self.now,
             events: self.events,
-            payloads: self.payloads,
-            dropped_payloads: self.dropped_payloads,
             trim_through: self.trim_through,
             ..ChangeSet::default()
         };
+        // What happened last to a payload counts: one key can go and come again in one batch.
+        for (key, payload) in self.payloads.into_iter().collect::<BTreeMap<_, _>>() {
+            match payload {
+                Some(payload) => changes.payloads.push((key, payload)),
+                None => changes.dropped_payloads.push(key),
+            }
+        }
         for wake in self.wakes {
             *changes.wakes.entry(wake).or_default() += 1;
         }

@@ -10,7 +10,6 @@ pub(super) struct Draft {
     pub(super) picked: Vec<RowKey>,
     events: usize,
     payloads: usize,
-    dropped_payloads: usize,
     wakes: usize,
     trim_through: Option<u64>,
 }
@@ -23,7 +22,6 @@ impl World {
         self.draft.picked.clear();
         self.draft.events = self.events.len();
         self.draft.payloads = self.payloads.len();
-        self.draft.dropped_payloads = self.dropped_payloads.len();
         self.draft.wakes = self.wakes.len();
         self.draft.trim_through = self.trim_through;
     }
@@ -70,7 +68,6 @@ impl World {
         }
         self.events.truncate(self.draft.events);
         self.payloads.truncate(self.draft.payloads);
-        self.dropped_payloads.truncate(self.draft.dropped_payloads);
         self.wakes.truncate(self.draft.wakes);
         self.trim_through = self.draft.trim_through;
     }

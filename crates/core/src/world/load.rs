@@ -58,10 +58,7 @@ impl World {
             return None;
         }
         let scan = |(range, limit): (Range, usize)| {
-            let after = match self.reaches.get(&range) {
-                Some(Reach::To(position)) => Some(position.clone()),
-                Some(Reach::End) | None => None,
-            };
+            let after = self.reaches.get(&range).and_then(|reach| reach.last.clone());
             Scan { range, after, limit }
         };
         Some(Wanted {
@@ -94,11 +91,10 @@ impl World {
     }
 
     fn learn_page(&mut self, scan: &Scan, page: Vec<PageRow>) {
-        let reach = match page.last() {
-            Some(last) if page.len() >= scan.limit => Reach::To(last.position.clone()),
-            _ => Reach::End,
-        };
-        self.reaches.insert(scan.range.clone(), reach);
+        let last = page.last().filter(|_| page.len() >= scan.limit);
+        let last = last.map(|last| last.position.clone());
+        let before = self.reaches.get(&scan.range).map_or(0, |reach| reach.rows);
+        self.reaches.insert(scan.range.clone(), Reach { rows: before + page.len(), last });
         let table = scan.range.index.table();
         let spec = table.spec();
         let columns = scan.range.index.spec().columns;

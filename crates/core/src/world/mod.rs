@@ -44,6 +44,15 @@ impl From<Rejection> for Halt {
     }
 }
 
+/// Passes over a record that cannot be read, where there are others to go on with.
+pub(crate) fn unless_quarantined<T>(read: Result<T, Halt>) -> Result<Option<T>, Halt> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(Halt::Rejected(Rejection::Quarantined { .. })) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
 /// Guesses that one batch leaves for the next. They save a round when right and cost nothing
 /// when wrong: no rule depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +71,8 @@ pub struct World {
     held: BTreeSet<RowKey>,
     draft: Draft,
     events: Vec<Event>,
-    payloads: Vec<(PayloadKey, Payload)>,
-    dropped_payloads: Vec<PayloadKey>,
+    /// In the order they were attached or, without a payload, dropped.
+    payloads: Vec<(PayloadKey, Option<Payload>)>,
     wakes: Vec<Wake>,
     trim_through: Option<u64>,
     hints: Hints,
@@ -82,7 +91,6 @@ impl World {
             draft: Draft::default(),
             events: Vec::new(),
             payloads: Vec::new(),
-            dropped_payloads: Vec::new(),
             wakes: Vec::new(),
             trim_through: None,
             hints,
@@ -132,11 +140,11 @@ impl World {
     }
 
     pub(crate) fn attach(&mut self, key: PayloadKey, payload: Payload) {
-        self.payloads.push((key, payload));
+        self.payloads.push((key, Some(payload)));
     }
 
     pub(crate) fn drop_payloads(&mut self, keys: impl IntoIterator<Item = PayloadKey>) {
-        self.dropped_payloads.extend(keys);
+        self.payloads.extend(keys.into_iter().map(|key| (key, None)));
     }
 
     /// Says that a claim may find something that it did not find before.
@@ -150,16 +158,17 @@ impl World {
     }
 
     pub(crate) fn trim_log(&mut self, through: u64) {
-        self.trim_through = Some(through);
+        self.trim_through = self.trim_through.max(Some(through));
     }
 
-    /// The oldest `limit` entries of the log.
-    pub(crate) fn log_head(&mut self, limit: usize) -> Result<&[LogEntry], Halt> {
-        if self.log_head.is_none() {
+    /// The oldest entries of the log that this batch has left there, at most `limit`.
+    pub(crate) fn log_head(&mut self, limit: usize) -> Result<Vec<LogEntry>, Halt> {
+        let Some(head) = &self.log_head else {
             self.wanted.log_head = self.wanted.log_head.max(limit);
             return Err(Halt::Parked);
-        }
-        Ok(self.log_head.as_deref().unwrap_or_default())
+        };
+        let left = head.iter().filter(|entry| Some(entry.seq) > self.trim_through);
+        Ok(left.take(limit).copied().collect())
     }
 
     pub(crate) fn guess_routes(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Route> {

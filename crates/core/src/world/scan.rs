@@ -13,17 +13,16 @@ const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
 
 /// How far a range is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    To(Vec<Value>),
-    End,
+pub(super) struct Reach {
+    /// How many rows were loaded.
+    pub(super) rows: usize,
+    /// The last of them; none once the end of the range is reached.
+    pub(super) last: Option<Vec<Value>>,
 }
 
 impl Reach {
     fn covers(&self, position: &[Value]) -> bool {
-        match self {
-            Reach::To(last) => position <= last.as_slice(),
-            Reach::End => true,
-        }
+        self.last.as_ref().is_none_or(|last| position <= last.as_slice())
     }
 }
 
@@ -59,7 +58,7 @@ impl World {
         if found.len() == limit {
             return Ok(found);
         }
-        if *reach != Reach::End {
+        if reach.last.is_some() {
             return Err(self.want_scan(range, limit - found.len()));
         }
         // A row held back by a parked command may come free in the next round: not yet an answer.
@@ -88,8 +87,11 @@ impl World {
         }
     }
 
+    /// Asks for more of a range: at least as much as is known of it, so that a stretch of rows that
+    /// cannot be read is crossed in a few rounds, however long it is.
     fn want_scan(&mut self, range: &Range, more: usize) -> Halt {
-        let noted = self.wanted.scans.entry(range.clone()).or_default();
+        let known = self.reaches.get(range).map_or(0, |reach| reach.rows);
+        let noted = self.wanted.scans.entry(range.clone()).or_insert(known);
         *noted = noted.saturating_add(more);
         Halt::Parked
     }

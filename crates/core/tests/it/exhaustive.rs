@@ -30,8 +30,9 @@ const TWO_TASKS: Scope = Scope {
         Act::Lane(LaneState::Active),
         Act::Limit(Some(1)),
     ],
+    racing: &[],
     depth: 6,
-    floor: (1, 1),
+    floor: (5_000, 22_000),
 };
 
 /// One task under leases that end in every way, until its attempts are spent.
@@ -48,8 +49,10 @@ const ATTEMPTS: Scope = Scope {
         Act::Renew,
         Act::Replay("a"),
         Act::After(BACKOFF_MS),
+        Act::Wait(LEASE_MS),
         Act::After(LEASE_MS),
     ],
+    racing: &[],
     depth: 6,
     floor: (1, 1),
 };
@@ -69,8 +72,9 @@ const LIMITS: Scope = Scope {
         Act::Lane(LaneState::Disabled),
         Act::After(LEASE_MS),
     ],
+    racing: &[],
     depth: 6,
-    floor: (1, 1),
+    floor: (3_000, 10_000),
 };
 
 /// The directory: routes that fill, empty and are closed in two steps.
@@ -88,7 +92,42 @@ const DIRECTORY: Scope = Scope {
         Act::After(HOUR_MS),
         Act::After(MINUTE_MS),
     ],
+    racing: &[],
     depth: 6,
+    floor: (5_000, 11_000),
+};
+
+/// Nodes that list and unlist the same line of the directory at once.
+const DIRECTORY_RACES: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::Claim, Act::Complete],
+    alphabet: &[Act::Claim, Act::Release, Act::After(HOUR_MS), Act::After(MINUTE_MS)],
+    racing: &[
+        Act::CreatePlain("b"),
+        Act::Replay("a"),
+        Act::Claim,
+        Act::After(HOUR_MS),
+        Act::After(MINUTE_MS),
+    ],
+    depth: 3,
+    floor: (1, 1),
+};
+
+/// Nodes that act on the same leases at once.
+const LEASE_RACES: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreateRetried("b"), Act::Limit(Some(1))],
+    alphabet: &[Act::Claim, Act::Wait(LEASE_MS), Act::Limit(Some(2))],
+    racing: &[
+        Act::Claim,
+        Act::Complete,
+        Act::Fail,
+        Act::Renew,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Limit(Some(1)),
+        Act::Lane(LaneState::Paused),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
     floor: (1, 1),
 };
 
@@ -96,8 +135,9 @@ const DIRECTORY: Scope = Scope {
 const LIFTED: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreatePlain("b")],
     alphabet: &[Act::Claim, Act::Complete, Act::Limit(Some(1)), Act::Limit(None)],
+    racing: &[],
     depth: 6,
-    floor: (1, 1),
+    floor: (50, 150),
 };
 
 /// An id that is forgotten and used again.
@@ -112,8 +152,9 @@ const LIVES: Scope = Scope {
         Act::Reap("a"),
         Act::After(8 * 24 * HOUR_MS),
     ],
+    racing: &[],
     depth: 7,
-    floor: (1, 1),
+    floor: (100, 300),
 };
 
 #[track_caller]
@@ -140,6 +181,16 @@ fn limits() {
 #[test]
 fn directory() {
     check("directory", &DIRECTORY);
+}
+
+#[test]
+fn directory_races() {
+    check("directory_races", &DIRECTORY_RACES);
+}
+
+#[test]
+fn lease_races() {
+    check("lease_races", &LEASE_RACES);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use windlass_core::command::{
     SetLaneState, Sweep,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, LaneState, Payload, Retry, RetryPolicy, Shelf, Tenant,
+    ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
+    RetryPolicy, Shelf, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -44,6 +45,11 @@ pub(crate) enum Act {
     Sweep,
     /// Time passes, then a sweep.
     After(u64),
+    /// Time passes, and nobody sweeps.
+    Wait(u64),
+    /// Two nodes decide on the same state; the second commits on top of the first, or decides
+    /// again when it clashes.
+    Race(&'static Act, &'static Act),
 }
 
 pub(crate) const LEASE_MS: u64 = 30_000;
@@ -54,6 +60,8 @@ pub(crate) struct Scope {
     /// What has happened before the search starts; checked like the rest.
     pub(crate) start: &'static [Act],
     pub(crate) alphabet: &'static [Act],
+    /// Letters of which every two also race each other.
+    pub(crate) racing: &'static [Act],
     pub(crate) depth: usize,
     /// The fewest states and steps that a search worth its name visits.
     pub(crate) floor: (usize, usize),
@@ -114,7 +122,16 @@ impl Act {
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
             Act::Sweep | Act::After(_) => Sweep::default().into(),
+            Act::Wait(_) | Act::Race(..) => return None,
         })
+    }
+
+    fn takes_ms(self) -> u64 {
+        match self {
+            Act::After(ms) | Act::Wait(ms) => ms,
+            Act::Race(first, second) => first.takes_ms().max(second.takes_ms()),
+            _ => 0,
+        }
     }
 }
 
@@ -151,52 +168,91 @@ impl Node {
 
     /// The next state, unless the act does not apply here or breaks an invariant.
     fn step(&self, act: Act, found: &mut Found) -> Option<Node> {
-        let command = act.command(self)?;
-        let now = match act {
-            Act::After(ms) => self.view.now.plus_ms(ms),
-            _ => self.view.now,
+        let mut start = self.clone();
+        start.path.push(act);
+        start.view.now = start.view.now.plus_ms(act.takes_ms());
+        let now = start.view.now;
+        match act {
+            Act::Wait(_) => Some(start),
+            Act::Race(first, second) => {
+                let (first, second) = (first.command(self)?, second.command(self)?);
+                let one = start.view.shelf.attempt(now, &first);
+                let other = start.view.shelf.attempt(now, &second);
+                let between = start.commit(&first, &one, found)?;
+                if between.view.shelf.clone().commit(&other.1).is_err() {
+                    let again = between.view.shelf.attempt(now, &second);
+                    return between.commit(&second, &again, found);
+                }
+                between.commit(&second, &other, found)
+            }
+            _ => {
+                let command = act.command(self)?;
+                let decided = start.view.shelf.attempt(now, &command);
+                start.commit(&command, &decided, found)
+            }
+        }
+    }
+
+    fn commit(&self, command: &Command, decided: &Attempt, found: &mut Found) -> Option<Node> {
+        let (answer, changes) = decided;
+        let view = if changes.is_empty() {
+            self.view.clone()
+        } else {
+            let mut shelf = self.view.shelf.clone();
+            // No rule reads the log, so it is not carried along.
+            let kept = ChangeSet { events: Vec::new(), ..changes.clone() };
+            shelf.commit(&kept).expect("a clash was seen to before");
+            View::new(shelf, self.view.now)
         };
-        let (answer, changes) = self.view.shelf.attempt(now, &command);
-        let mut shelf = self.view.shelf.clone();
-        // No rule reads the log, so it is not carried along.
-        let kept = windlass_core::ChangeSet { events: Vec::new(), ..changes.clone() };
-        shelf.commit(&kept).expect("nobody else writes to this shelf");
-        let after = View::new(shelf, now);
-        let step = Step {
-            before: &self.view,
-            after: &after,
-            command: &command,
-            answer: &answer,
-            changes: &changes,
-            ghost: &self.ghost,
-        };
-        let broken = [step.broken(), after.broken()].concat();
-        let ghost = step.remember();
-        let path = [self.path.as_slice(), &[act]].concat();
+        let (before, after, ghost) = (&self.view, &view, &self.ghost);
+        let raced = matches!(self.path.last(), Some(Act::Race(..)));
+        let step = Step { before, after, command, answer, changes, ghost, raced };
         found.steps += 1;
+        let whole = found.note(&self.path, step.broken());
+        let ghost = step.remember();
+        whole.then(|| Node { view, ghost, path: self.path.clone() })
+    }
+}
+
+type Attempt = (Result<Outcome, Rejection>, ChangeSet);
+
+impl Found {
+    /// Whether nothing is broken. The first way to break an invariant is kept: none is shorter.
+    fn note(&mut self, path: &[Act], broken: Vec<(&'static str, String)>) -> bool {
         let whole = broken.is_empty();
         for (name, words) in broken {
-            found.broken.entry(name).or_insert_with(|| format!("{path:?}\n    {words}"));
+            self.broken.entry(name).or_insert_with(|| format!("{path:?}\n    {words}"));
         }
-        whole.then_some(Node { view: after, ghost, path })
+        whole
     }
 }
 
 impl Scope {
+    fn letters(&self) -> Vec<Act> {
+        let pairs = self.racing.iter().flat_map(|a| self.racing.iter().map(move |b| (a, b)));
+        let races = pairs.map(|(a, b)| Act::Race(a, b));
+        self.alphabet.iter().copied().chain(races).collect()
+    }
+
     pub(crate) fn search(&self) -> Found {
         let mut found = Found::default();
         let mut first = Node::first();
         for &act in self.start {
             first = first.step(act, &mut found).expect("the start of a scope breaks nothing");
         }
+        let letters = self.letters();
         let mut known = BTreeSet::from([first.print()]);
         let mut layer = vec![first];
         for _ in 0..self.depth {
             let mut next = Vec::new();
-            for (node, &act) in layer.iter().flat_map(|n| self.alphabet.iter().map(move |a| (n, a)))
-            {
+            for (node, &act) in layer.iter().flat_map(|n| letters.iter().map(move |a| (n, a))) {
                 let reached = node.step(act, &mut found);
-                next.extend(reached.filter(|reached| known.insert(reached.print())));
+                let Some(reached) = reached.filter(|reached| known.insert(reached.print())) else {
+                    continue;
+                };
+                if found.note(&reached.path, reached.view.broken()) {
+                    next.push(reached);
+                }
             }
             layer = next;
         }

@@ -97,9 +97,9 @@ fn columns_are_a_function_of_the_body(view: &View) -> Held {
 fn every_waiting_task_is_listed(view: &View) -> Held {
     let waiting = |task: &&Task| matches!(task.lifecycle, Lifecycle::Waiting { .. });
     view.tasks.values().filter(waiting).try_for_each(|task| {
-        let line = |queue: &&Queue| queue.lane == task.lane && queue.route == task.route;
-        let open = view.queues.iter().find(line).is_some_and(|queue| !queue.closing);
-        ensure(open, || format!("{} waits outside the directory {:?}", task.id, view.queues))
+        let line = |queue: &Queue| queue.lane == task.lane && queue.route == task.route;
+        let listed = view.queues.iter().any(line);
+        ensure(listed, || format!("{} waits outside the directory {:?}", task.id, view.queues))
     })
 }
 
@@ -115,10 +115,10 @@ fn a_gate_counts_its_leases(view: &View) -> Held {
         let Some(gate) = lane.gate else { return Ok(()) };
         let counted = |task: &&Task| {
             task.lane == lane.name
-                && matches!(&task.lifecycle, Lifecycle::Active(lease) if lease.gated)
+                && matches!(&task.lifecycle, Lifecycle::Active(lease) if lease.gate == Some(gate.number))
         };
         let leased = view.tasks.values().filter(counted).count();
-        ensure(gate.running as usize == leased, || format!("{gate:?} with {leased} gated leases"))
+        ensure(gate.running as usize == leased, || format!("{gate:?} with {leased} leases"))
     })
 }
 

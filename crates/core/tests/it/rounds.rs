@@ -11,7 +11,10 @@ use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_tas
 fn filled(count: usize, routes: usize) -> Shelf {
     let mut shelf = Shelf::default();
     let task = |n: usize| {
-        let tag = (n % routes > 0).then(|| format!("route{}", n % routes));
+        let tag = match n % routes {
+            0 => None,
+            route => Some(format!("route{route}")),
+        };
         NewTask { tag, priority: priority(n), ..new_task(&format!("{n:04}")) }
     };
     let tasks: Vec<NewTask> = (0..count).map(task).collect();

@@ -16,6 +16,8 @@ pub(crate) struct Step<'a> {
     pub(crate) answer: &'a Result<Outcome, Rejection>,
     pub(crate) changes: &'a ChangeSet,
     pub(crate) ghost: &'a Ghost,
+    /// Another commit came between the decision and this one.
+    pub(crate) raced: bool,
 }
 
 /// What an observer remembers of the way here, although no record does.
@@ -266,10 +268,11 @@ fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
 }
 
 fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
-    let (Command::Sweep(_), Ok(Outcome::Swept { next_due, .. })) = (step.command, step.answer)
-    else {
+    let Ok(Outcome::Swept { next_due, .. }) = step.answer else { return Ok(()) };
+    // A scan is trusted only for its rows: what a race added is for the next sweep.
+    if step.raced {
         return Ok(());
-    };
+    }
     let appointment = |row: &windlass_core::Row| {
         let table = row.key.table;
         match table.spec().value(row, table.due()?.spec().present) {

@@ -7,8 +7,7 @@ use windlass_core::command::{
 };
 use windlass_core::{
     ChangeSet, Command, Decided, FailureClass, Hints, Lane, Outcome, Payload, PublicState, Queue,
-    Retry, Row, RowKey, Shelf, Table, Task, TaskId, Tenant, Version, World, decide, probe,
-    read_row,
+    Retry, Row, RowKey, Shelf, Table, Task, Tenant, Version, World, decide, probe, read_row,
 };
 
 use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
@@ -51,6 +50,11 @@ fn bulk(tasks: Vec<NewTask>) -> Command {
     Create { tenant: Tenant::default(), tasks }.into()
 }
 
+/// In a route of its own, so that its creation changes its lane as well.
+fn tagged(id: &str) -> NewTask {
+    NewTask { tag: Some("blue".into()), ..new_task(id) }
+}
+
 fn task_row(id: &str) -> RowKey {
     key(id).row_key()
 }
@@ -72,14 +76,15 @@ fn a_rejected_command_leaves_only_its_reads() {
     let tenant = Tenant::default();
     let nowhere = LimitLane { tenant, lane: "nowhere".into(), limit: Some(1) };
     let late = Complete { fence: fence("held", 1), result: Some(Payload::json("2")) };
-    let rows: [(&str, Command, Option<RowKey>); 11] = [
+    let rows: [(&str, Command, Option<RowKey>); 12] = [
         ("settled_otherwise", late.into(), Some(task_row("held"))),
         ("stale", fail("held", 7, "no"), Some(task_row("held"))),
         ("ended", cancel("done"), Some(task_row("done"))),
         ("not_ended", Replay { task: key("held"), generation: 0 }.into(), Some(task_row("held"))),
         ("not_ended", Reap { task: key("held") }.into(), Some(task_row("held"))),
         ("conflict", Create::one(dear.clone()).into(), Some(task_row("held"))),
-        ("conflict", bulk(vec![new_task("x"), dear]), Some(task_row("held"))),
+        ("conflict", bulk(vec![new_task("x"), dear.clone()]), Some(task_row("held"))),
+        ("conflict", bulk(vec![tagged("x"), dear]), Some(task_row("held"))),
         ("settled_otherwise", fail("done", 1, "no"), Some(task_row("done"))),
         ("lane_not_found", nowhere.into(), None),
         ("invalid", fail("held", 2, "\0"), None),
@@ -127,23 +132,26 @@ fn accept(world: &mut World, command: &Command) {
     assert!(matches!(decide(world, command), Decided::Ready(Ok(_))), "{command:?}");
 }
 
-fn middles() -> [Command; 4] {
+fn middles() -> [Command; 6] {
     let elsewhere = Claim { lanes: vec![lane(), "other".into()], limit: 9, ..claim(9) };
     [
         elsewhere.into(),
         bulk(vec![new_task("b"), new_task("c")]),
+        bulk(vec![tagged("b"), new_task("c")]),
+        bulk(vec![new_task("held"), new_task("c")]),
         Sweep::default().into(),
         cancel("never-seen"),
     ]
 }
 
-/// The claim over two lanes leases from the first before it lacks the second; the bulk creates
-/// its first task before it lacks the second.
+/// The claim over two lanes leases from the first before it lacks the second; a bulk creates or
+/// reads its first task before it lacks the second.
 #[test]
 fn a_parked_command_leaves_nothing() {
     let shelf = shelf();
     let (first, last) = (create("a"), Command::from(claim(1)));
-    let about = [first.clone(), last.clone(), create("b")];
+    let held = Create::one(new_task("held")).into();
+    let about = [first.clone(), last.clone(), Create::one(tagged("b")).into(), held];
     let mut plain = loaded_for(&shelf, &about);
     accept(&mut plain, &first);
     accept(&mut plain, &last);
@@ -156,6 +164,20 @@ fn a_parked_command_leaves_nothing() {
         accept(&mut world, &last);
         assert_eq!(world.finish().0, expected, "{middle:?}");
     }
+}
+
+/// Those behind a parked claim neither take what it picked nor answer as if it were gone.
+#[test]
+fn what_a_parked_claim_picked_stays_picked_for_the_round() {
+    let shelf = shelf();
+    let (one, all) = (Command::from(claim(1)), Command::from(claim(9)));
+    let mut world = loaded_for(&shelf, &[all]);
+    let lanes = vec![lane(), "other".into()];
+    assert_eq!(decide(&mut world, &Claim { lanes, ..claim(9) }.into()), Decided::Parked);
+    assert_eq!(decide(&mut world, &one), Decided::Parked);
+    world.wanted().expect("the first claim lacks a lane");
+    let Decided::Ready(answer) = decide(&mut world, &one) else { panic!("it lacks nothing") };
+    assert_eq!(claimed(&answer), ["w1"]);
 }
 
 #[test]
@@ -307,15 +329,12 @@ fn what_cannot_be_read_does_not_stop_the_sweep() {
         shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
     };
     let (tenant, bad) = (Tenant::default(), "bad".into());
-    let keys = [TaskId::from("in-bad")];
     let route = new_task("any").route();
-    for broken in [
-        key(keys[0].as_str()).row_key(),
-        Lane::key_of(&tenant, &bad),
-        Queue::key_of(&tenant, &bad, &route),
-    ] {
+    for broken in
+        [task_row("in-bad"), Lane::key_of(&tenant, &bad), Queue::key_of(&tenant, &bad, &route)]
+    {
         let mut shelf = Shelf::default();
-        let mut in_bad = new_task(keys[0].as_str());
+        let mut in_bad = new_task("in-bad");
         in_bad.lane = bad.clone();
         for new in [in_bad, new_task("in-good")] {
             shelf.execute(START, &Create::one(new).into()).expect("a fixture is accepted");

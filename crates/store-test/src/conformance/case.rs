@@ -121,6 +121,7 @@ cases! {
     payload::{
         payloads_come_in_the_order_of_their_keys,
         dropped_payloads_are_gone,
+        a_payload_is_written_over,
         a_large_payload_survives,
     }
     query::{
@@ -138,6 +139,7 @@ cases! {
     time::{
         time_is_that_of_the_clock,
         time_never_falls,
+        time_rises_with_every_commit,
     }
     handle::{
         handles_share_their_records,

@@ -1,9 +1,7 @@
 use windlass_core::command::{
     Cancel, ChangePriority, Claim, Complete, Create, NewTask, Outcome, Reap, SetLaneState, Sweep,
 };
-use windlass_core::{
-    LaneName, LaneState, Row, RowKey, Shelf, StoredRow, TaskKey, Tenant, Version,
-};
+use windlass_core::{LaneName, LaneState, Row, RowKey, Shelf, StoredRow, TaskKey, Tenant, Version};
 
 use super::case::{Verdict, Wrong};
 use super::ground::{Ground, ensure, same};

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use windlass_core::command::{Claim, Complete, Create, NewTask};
-use windlass_core::{
-    ChangeSet, LaneName, Outcome, RowKey, Tenant, Update, Version, Wake, Wanted,
-};
+use windlass_core::{ChangeSet, LaneName, Outcome, RowKey, Tenant, Update, Version, Wake, Wanted};
 use windlass_store::{Notice, Notices, Store, StoreError};
 
 use super::case::{Verdict, Wrong};
@@ -64,7 +62,14 @@ pub(super) async fn a_stale_change_set_conflicts_across_handles(ground: &Ground<
     let before = Snapshot::of(&*ground.store).await?;
     let none = ChangeSet::default;
     for (what, stale) in [
-        ("a read", ChangeSet { updates: vec![update("b", 1)], reads: vec![(a.clone(), Version(1))], ..none() }),
+        (
+            "a read",
+            ChangeSet {
+                updates: vec![update("b", 1)],
+                reads: vec![(a.clone(), Version(1))],
+                ..none()
+            },
+        ),
         ("a read alone", ChangeSet { reads: vec![(a.clone(), Version(1))], ..none() }),
         ("an update", ChangeSet { updates: vec![update("a", 1), update("b", 1)], ..none() }),
         ("a delete", ChangeSet { deletes: vec![(a, Version(1)), (b, Version(1))], ..none() }),

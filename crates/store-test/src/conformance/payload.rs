@@ -53,6 +53,17 @@ pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
     same("written again", &found, &vec![Some(Payload::json("2"))])
 }
 
+/// A task can go and come again in one batch; the payload of its earlier life is still there then.
+pub(super) async fn a_payload_is_written_over(ground: &Ground<'_>) -> Verdict {
+    let (key, beside) = (payload_key("t", 0, Slot::Input), payload_key("t", 1, Slot::Input));
+    let earlier = [&key, &beside].map(|key| (key.clone(), Payload::json("\"earlier\"")));
+    ground.commit(attach(earlier.to_vec())).await?;
+    let fresh = Payload::new("text/plain", *b"fresh");
+    ground.commit(attach(vec![(key.clone(), fresh.clone())])).await?;
+    let found = ground.store.payloads(&[key, beside]).await?;
+    same("payloads", &found, &vec![Some(fresh), Some(Payload::json("\"earlier\""))])
+}
+
 pub(super) async fn a_large_payload_survives(ground: &Ground<'_>) -> Verdict {
     let size = usize::try_from(limits::PAYLOAD_BYTES.max).expect("a payload fits into memory");
     let bytes: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();

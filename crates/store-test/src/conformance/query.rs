@@ -20,8 +20,7 @@ fn spots() -> Vec<TaskSpot> {
 }
 
 async fn plant(ground: &Ground<'_>) -> Verdict {
-    let others: [Row; 3] =
-        [lane_row("a", 1), lane_row("b", 1), queue_row("default", "a", "b", 1)];
+    let others: [Row; 3] = [lane_row("a", 1), lane_row("b", 1), queue_row("default", "a", "b", 1)];
     ground.commit(inserts(spots().into_iter().rev().map(|spot| spot.row(4)))).await?;
     ground.commit(inserts(others)).await?;
     Ok(())
@@ -118,7 +117,7 @@ pub(super) async fn queries_join_without_a_seam(ground: &Ground<'_>) -> Verdict 
                 let page = ground.store.query(&Query { after, limit, ..query.clone() }).await?;
                 let last = page.len() < limit;
                 joined.extend(page);
-                if last {
+                if last || joined.len() > expected.len() {
                     break;
                 }
             }

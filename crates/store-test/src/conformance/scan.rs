@@ -113,7 +113,11 @@ pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
     same("pages", &pages.len(), &4)?;
     let ready: Vec<String> = spots()[..8].iter().map(|spot| spot.id.to_owned()).collect();
     same("ready", &ids(&pages[0]), &ready)?;
-    same("due tasks", &ids(&pages[1]), &["early", "delayed", "delayed-tie"].map(String::from).into())?;
+    same(
+        "due tasks",
+        &ids(&pages[1]),
+        &["early", "delayed", "delayed-tie"].map(String::from).into(),
+    )?;
     same("due queues", &ids(&pages[2]), &["@a", "gpu", ""].map(String::from).into())?;
     same("due keys", &ids(&pages[3]), &["c", "a", "b"].map(String::from).into())
 }
@@ -126,10 +130,8 @@ fn scans() -> Vec<Scan> {
         Range { index, prefix, until: None }
     };
     let rank = |until| Range { until: Some(Value::Int(until)), ..ready_queue() };
-    let lanes_until = |lane| Range {
-        until: Some(text(lane)),
-        ..prefixed(Index::TaskReady, &["default"])
-    };
+    let lanes_until =
+        |lane| Range { until: Some(text(lane)), ..prefixed(Index::TaskReady, &["default"]) };
     let ranges = [
         ready_queue(),
         rank(-5),
@@ -183,7 +185,7 @@ pub(super) async fn pages_join_without_a_seam(ground: &Ground<'_>) -> Verdict {
                 let page = ground.scan(vec![scan]).await?.pages.remove(0);
                 let last = page.len() < limit;
                 joined.extend(page);
-                if last {
+                if last || joined.len() > expected[0].len() {
                     break;
                 }
             }

@@ -77,11 +77,10 @@ pub(super) async fn texts_are_ordered_by_their_bytes(ground: &Ground<'_>) -> Ver
 }
 
 pub(super) async fn extreme_numbers_survive(ground: &Ground<'_>) -> Verdict {
-    let extreme = |id, number| TaskSpot {
-        due_at: Some(number),
-        ..TaskSpot::ready(id, number, number)
-    };
-    let spots = [("a", i64::MAX), ("b", 0), ("c", i64::MIN), ("d", -1)].map(|(id, n)| extreme(id, n));
+    let extreme =
+        |id, number| TaskSpot { due_at: Some(number), ..TaskSpot::ready(id, number, number) };
+    let spots =
+        [("a", i64::MAX), ("b", 0), ("c", i64::MIN), ("d", -1)].map(|(id, n)| extreme(id, n));
     ground.commit(inserts(spots.iter().map(|spot| spot.row(spot.rank)))).await?;
     let mut huge = lane_row("huge", i64::MAX);
     huge.schema = u16::MAX;

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
+use windlass_core::ChangeSet;
 use windlass_store::{StoreError, Ticket};
 
 use super::pause::Hold;
@@ -75,12 +76,22 @@ struct Planned<T> {
     what: T,
 }
 
+/// Which change sets cannot be stored.
+struct Refused(Box<dyn Fn(&ChangeSet) -> bool + Send>);
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refused")
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Script {
     calls: BTreeMap<Call, u64>,
     mishaps: Vec<Planned<Mishap>>,
     holds: Vec<Planned<Hold>>,
     outage: Option<Failure>,
+    refused: Option<Refused>,
     /// By ticket: whether its commit took effect.
     truths: BTreeMap<u64, bool>,
     commits: u64,
@@ -117,6 +128,14 @@ impl Script {
 
     pub(super) fn set_outage(&mut self, outage: Option<Failure>) {
         self.outage = outage;
+    }
+
+    pub(super) fn refuse(&mut self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
+        self.refused = Some(Refused(Box::new(refused)));
+    }
+
+    pub(super) fn refuses(&self, changes: &ChangeSet) -> bool {
+        self.refused.as_ref().is_some_and(|refused| refused.0(changes))
     }
 
     pub(super) fn ticket(&mut self, committed: bool) -> Ticket {

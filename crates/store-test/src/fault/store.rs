@@ -2,9 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted,
-};
+use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
 use windlass_store::{Description, Notices, Query, Store, StoreError, Ticket, Tx};
 
 use super::pause::{Pause, pair};
@@ -24,6 +22,7 @@ use super::script::{Call, CrashPoint, Failure, Mishap, Script};
 /// | a commit cut off, its answer lost | `crash(1, CrashPoint::InCommit)` |
 /// | a commit that happened, its answer lost | `crash(1, CrashPoint::AfterCommit)` |
 /// | the next two questions for an outcome fail | `fail_times(Call::Outcome, 2, failure)` |
+/// | a change that the store cannot hold | `refuse_if(\|changes\| ..)` |
 /// | a store that is away for a while | `outage(failure)`, later `recover()` |
 /// | one engine's commit held while another runs | `pause_commit(1)` |
 ///
@@ -81,6 +80,11 @@ impl FaultStore {
     /// wrong in another way.
     pub fn outage(&self, failure: Failure) {
         lock(&self.script).set_outage(Some(failure));
+    }
+
+    /// Refuses every commit of a change set like this, as a store does that cannot hold it.
+    pub fn refuse_if(&self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
+        lock(&self.script).refuse(refused);
     }
 
     pub fn recover(&self) {
@@ -215,6 +219,9 @@ impl Tx for FaultTx {
                 return Err(StoreError::OutcomeUnknown(lock(script).ticket(false)));
             }
             Some(Mishap::Crash(CrashPoint::AfterCommit)) | None => {}
+        }
+        if lock(script).refuses(&changes) {
+            return Err(Failure::Refused.error());
         }
         let writes = !changes.is_empty();
         self.inner.commit(changes).await?;

@@ -2,7 +2,7 @@ use crate::lane::Lane;
 use crate::primitive::QUEUE_CHECK_MS;
 use crate::queue::Queue;
 use crate::task::Task;
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, unless_quarantined};
 
 /// How long a line must stay empty after it was marked before it goes.
 const CLOSING_MS: u64 = 60_000;
@@ -23,8 +23,14 @@ pub(super) fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
         let due_at = now.plus_ms(CLOSING_MS);
         world.put::<Queue>(Queue { closing: true, due_at, ..queue.clone() });
     } else {
+        let known = world.get::<Lane>(&Lane::key_of(&queue.tenant, &queue.lane));
+        let Some(lane) = unless_quarantined(known)? else {
+            let due_at = now.plus_ms(QUEUE_CHECK_MS);
+            world.put::<Queue>(Queue { due_at, ..queue.clone() });
+            return Ok(());
+        };
         world.remove(&Queue::key_of(&queue.tenant, &queue.lane, &queue.route));
-        if let Some(lane) = world.get::<Lane>(&Lane::key_of(&queue.tenant, &queue.lane))? {
+        if let Some(lane) = lane {
             let queues = lane.queues.saturating_sub(1);
             world.put::<Lane>(Lane { queues, ..(*lane).clone() });
         }

@@ -224,6 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_cannot_be_read_stops_nothing_else() {
+        let mut stage = Stage::with_lane("limited");
+        stage.must(claim());
+        let elsewhere = NewTask { lane: "other".into(), ..new_task("u") };
+        stage.must(Create::one(NewTask { start: Start::After { ms: 1_000 }, ..elsewhere }));
+        stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
+        stage.later(30_000);
+        let swept = stage.must(Sweep::default());
+        let later = Some(stage.now.plus_ms(60_000));
+        assert_eq!(swept, Outcome::Swept { swept: 2, next_due: later });
+        assert_eq!(state(&stage), PublicState::Active, "it waits for a version that can");
+        let lanes = vec![lane(), "other".into()];
+        let Outcome::Claimed(tasks) = stage.must(Claim { lanes, ..claim() }) else { panic!() };
+        assert_eq!(tasks[0].id.as_str(), "u");
+    }
+
+    #[test]
     fn an_empty_line_of_the_directory_goes_in_two_steps() {
         let line = Queue::key_of(&Tenant::default(), &lane(), &Route::default());
         let queues =

@@ -4,7 +4,10 @@ use crate::lane::Lane;
 use crate::primitive::{fail, leave, place};
 use crate::queue::Queue;
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task};
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, unless_quarantined};
+
+/// When to look again at a task whose lane this version cannot read.
+const POSTPONED_MS: u64 = 60_000;
 
 /// Asks for what sweeping this task may need, so that a page needs one load.
 pub(super) fn prefetch(world: &mut World, task: &Task) {
@@ -25,6 +28,10 @@ pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         reap(world, known);
         return Ok(());
     }
+    if !neighbours_readable(world, known)? {
+        world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
+        return Ok(());
+    }
     leave(world, known)?;
     let mut task = known.clone();
     let change = if task.deadline.is_some_and(|deadline| deadline <= now) {
@@ -38,6 +45,12 @@ pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
+}
+
+fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
+    let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
+    Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;

@@ -1,0 +1,107 @@
+use windlass_store::{Fault, Notice, Store, StoreError, Ticket};
+use windlass_store_sqlite::SqliteStore;
+
+use crate::fixture::{Faults, Place, create, execute, ids, must, seqs};
+
+/// A store with one task in it, and faults to come.
+async fn shaky() -> (Place, Faults, SqliteStore) {
+    let (place, faults) = (Place::new(), Faults::default());
+    let store = place.open_with(faults.options());
+    must(&store, create("a")).await;
+    (place, faults, store)
+}
+
+#[tokio::test]
+async fn an_error_before_the_commit_changes_nothing() {
+    for step in ["sqlite.begin", "sqlite.load", "sqlite.commit.before"] {
+        let (_place, faults, store) = shaky().await;
+        faults.plan(step, Fault::Io);
+        let failed = execute(&store, &create("b")).await;
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{step}: {failed:?}");
+        assert_eq!((ids(&store).await.len(), seqs(&store).await.len()), (1, 1), "{step}");
+        must(&store, create("c")).await;
+        assert_eq!(ids(&store).await, ["a", "c"], "{step}");
+        let described = store.describe().await.unwrap();
+        assert_eq!(
+            (described.commits, described.durability.as_str()),
+            (2, "wal, synchronous=FULL")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_found_and_reported() {
+    let (_place, faults, store) = shaky().await;
+    faults.plan("sqlite.commit.after", Fault::Io);
+    must(&store, create("b")).await;
+    must(&store, create("c")).await;
+    assert_eq!(ids(&store).await, ["a", "b", "c"]);
+    assert_eq!(seqs(&store).await, [1, 2, 3]);
+    assert_eq!(store.describe().await.unwrap().commits, 3);
+}
+
+/// The ticket of a commit that failed at `step`, while the file could not be opened again.
+async fn ticket(faults: &Faults, store: &SqliteStore, step: &'static str, id: &str) -> Ticket {
+    faults.plan(step, Fault::Io);
+    faults.plan("sqlite.reopen", Fault::Io);
+    match execute(store, &create(id)).await {
+        Err(StoreError::OutcomeUnknown(ticket)) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_is_learned_later_and_stays() {
+    for (step, there) in [("sqlite.commit.before", false), ("sqlite.commit.after", true)] {
+        let (_place, faults, store) = shaky().await;
+        let ticket = ticket(&faults, &store, step, "b").await;
+        assert_eq!(store.outcome(&ticket).await.unwrap(), there, "{step}");
+        assert_eq!(ids(&store).await.contains(&"b".to_owned()), there, "{step}");
+        must(&store, create("c")).await;
+        assert_eq!(store.outcome(&ticket).await.unwrap(), there, "{step}, after more commits");
+        let commits = store.describe().await.unwrap().commits;
+        assert_eq!(commits, if there { 3 } else { 2 }, "{step}");
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_is_settled_before_anything_else_is_written() {
+    let (_place, faults, store) = shaky().await;
+    let lost = ticket(&faults, &store, "sqlite.commit.before", "b").await;
+    must(&store, create("c")).await;
+    let kept = ticket(&faults, &store, "sqlite.commit.after", "d").await;
+    must(&store, create("e")).await;
+    assert!(!store.outcome(&lost).await.unwrap());
+    assert!(store.outcome(&kept).await.unwrap());
+    assert_eq!(ids(&store).await, ["a", "c", "d", "e"]);
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_learned_is_asked_for_again() {
+    let (_place, faults, store) = shaky().await;
+    let ticket = ticket(&faults, &store, "sqlite.commit.after", "b").await;
+    faults.plan("sqlite.reopen", Fault::Io);
+    let mut notices = store.notices();
+    // Either this asks while the file cannot be opened, or the idle writer has tried before it.
+    match store.outcome(&ticket).await {
+        Err(StoreError::Unavailable(_)) => assert!(store.outcome(&ticket).await.unwrap()),
+        found => assert!(found.unwrap()),
+    }
+    assert_eq!(notices.next().await, Some(Notice::Anything), "others may have written meanwhile");
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_is_not_made_again() {
+    let (place, faults, store) = shaky().await;
+    faults.plan("sqlite.commit.before", Fault::Io);
+    let moved = place.path().with_extension("moved");
+    std::fs::rename(place.path(), &moved).unwrap();
+    let unknown = execute(&store, &create("b")).await;
+    let Err(StoreError::OutcomeUnknown(ticket)) = unknown else { panic!("{unknown:?}") };
+    assert!(store.outcome(&ticket).await.is_err());
+    assert!(!place.path().exists());
+    std::fs::rename(&moved, place.path()).unwrap();
+    assert!(!store.outcome(&ticket).await.unwrap());
+    must(&store, create("c")).await;
+    assert_eq!(ids(&store).await, ["a", "c"]);
+}

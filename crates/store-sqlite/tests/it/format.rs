@@ -1,0 +1,116 @@
+use windlass_store::{Store, StoreError};
+use windlass_store_sqlite::SqliteStore;
+
+use crate::fixture::{Place, create, ids, must};
+
+/// What opening the file comes to; the file itself must not have changed.
+fn refused(place: &Place) -> StoreError {
+    let before = std::fs::read(place.path()).unwrap();
+    let error = SqliteStore::open(place.path()).unwrap_err();
+    assert!(std::fs::read(place.path()).unwrap() == before, "the file changed: {error}");
+    error
+}
+
+/// A database with one task in it, closed.
+async fn made() -> Place {
+    let place = Place::new();
+    let store = place.open();
+    must(&store, create("a")).await;
+    store.close().await.unwrap();
+    place
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_left_alone() {
+    let whole = std::fs::read(made().await.path()).unwrap();
+    let mut header = whole.clone();
+    header[..16].fill(0xff);
+    let mut schema = whole.clone();
+    schema[100..300].fill(0xff);
+    let cases: [(&str, &[u8]); 6] = [
+        ("garbage", &[0x5a; 10_000]),
+        ("a damaged header", &header),
+        ("a damaged schema", &schema),
+        ("part of the header", &whole[..50]),
+        ("part of the first page", &whole[..1_000]),
+        ("half of the file", &whole[..whole.len() / 2]),
+    ];
+    for (name, bytes) in cases {
+        let place = Place::new();
+        std::fs::write(place.path(), bytes).unwrap();
+        let error = refused(&place);
+        let StoreError::Corrupt { path, .. } = &error else { panic!("{name}: {error:?}") };
+        assert_eq!(*path, place.path(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn tables_that_are_missing_or_not_ours_are_refused() {
+    let foreign = Place::new();
+    foreign.raw().execute_batch("CREATE TABLE person (name TEXT)").unwrap();
+    assert!(matches!(refused(&foreign), StoreError::Corrupt { .. }));
+    for sql in [
+        "DROP TABLE lane",
+        "DROP TABLE event",
+        "DROP TABLE payload",
+        "DROP TABLE writer",
+        "DROP TABLE meta",
+        "DELETE FROM meta",
+        "ALTER TABLE task RENAME COLUMN state TO condition",
+    ] {
+        let place = made().await;
+        place.raw().execute_batch(sql).unwrap();
+        let error = refused(&place);
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{sql}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_an_incompatible_format_is_refused() {
+    for (format, lowest, ok) in [(1, 1, true), (9, 1, true), (9, 2, false), (9, 9, false)] {
+        let place = made().await;
+        let raw = place.raw();
+        raw.execute("UPDATE meta SET format = ?, lowest = ?", [format, lowest]).unwrap();
+        drop(raw);
+        if !ok {
+            let error = refused(&place);
+            let expected =
+                |e: &StoreError| matches!(e, StoreError::Incompatible { found: 9, supported: 1 });
+            assert!(expected(&error), "{error:?}");
+            continue;
+        }
+        let store = place.open();
+        must(&store, create("b")).await;
+        assert_eq!(ids(&store).await, ["a", "b"]);
+        store.close().await.unwrap();
+        let kept: i64 =
+            place.raw().query_row("SELECT format FROM meta", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, format, "a newer format is never lowered");
+    }
+}
+
+#[tokio::test]
+async fn a_format_that_becomes_incompatible_stops_the_writer() {
+    let place = Place::new();
+    let store = place.open();
+    must(&store, create("a")).await;
+    place.raw().execute("UPDATE meta SET format = 2, lowest = 2", []).unwrap();
+    let refused = store.begin().await.err().unwrap();
+    assert!(matches!(refused, StoreError::Incompatible { found: 2, supported: 1 }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn many_may_make_the_same_file_at_once() {
+    let place = Place::new();
+    let path = place.path();
+    let open = || SqliteStore::open(&path).unwrap();
+    let stores: Vec<SqliteStore> = std::thread::scope(|scope| {
+        let openers: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+        openers.into_iter().map(|opener| opener.join().unwrap()).collect()
+    });
+    let first = stores[0].describe().await.unwrap().incarnation;
+    for store in &stores {
+        assert_eq!(store.describe().await.unwrap().incarnation, first);
+    }
+    assert_ne!(Place::new().open().describe().await.unwrap().incarnation, first);
+}

@@ -1,0 +1,31 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use windlass_store::{ManualClock, Store};
+use windlass_store_sqlite::{Options, SqliteStore};
+use windlass_store_test::differential::{self, DEFAULT_SEEDS};
+use windlass_store_test::{Factory, conformance};
+
+/// A folder with a file for every place.
+struct Files(TempDir);
+
+#[async_trait]
+impl Factory for Files {
+    async fn open(&self, place: &str, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+        let path = self.0.path().join(format!("{place}.db"));
+        Arc::new(SqliteStore::open_with(path, Options { clock, ..Options::default() }).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn sqlite_conforms() {
+    conformance::run(&Files(tempfile::tempdir().unwrap())).await;
+}
+
+#[tokio::test]
+async fn sqlite_does_what_the_shelf_does() {
+    let files = Files(tempfile::tempdir().unwrap());
+    let run = differential::run(differential::seeds(DEFAULT_SEEDS), &[("sqlite", &files)]).await;
+    run.unwrap_or_else(|divergence| panic!("{divergence}"));
+}

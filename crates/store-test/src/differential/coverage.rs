@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use windlass_core::command::Created;
+use windlass_core::{Command, Outcome, Settled};
+
+use crate::runner::Answer;
+
+/// Which answers were reached, by command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    pub seeds: u64,
+    pub steps: u64,
+    /// (command, code of its answer), and how often.
+    pub pairs: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Coverage {
+    pub(super) fn note(&mut self, command: &Command, answer: &Answer) {
+        *self.pairs.entry((command.name(), code(answer))).or_default() += 1;
+    }
+
+    /// The required pairs that were not reached. The default seeds reach all of them.
+    pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
+        let required = REQUIRED
+            .iter()
+            .flat_map(|(name, codes)| codes.split_whitespace().map(move |code| (*name, code)));
+        required.filter(|pair| !self.pairs.contains_key(pair)).collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} seeds, {} steps, {} pairs:", self.seeds, self.steps, self.pairs.len())?;
+        for ((command, code), count) in &self.pairs {
+            writeln!(f, "{count:>8} {command} {code}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A word for what came of a command.
+fn code(answer: &Answer) -> &'static str {
+    let outcome = match answer {
+        Ok(outcome) => outcome,
+        Err(rejection) => return rejection.code(),
+    };
+    match outcome {
+        Outcome::Created(created) => created_code(created),
+        Outcome::Claimed(tasks) if tasks.is_empty() => "claimed_none",
+        Outcome::Claimed(tasks) if tasks.len() == 1 => "claimed_one",
+        Outcome::Claimed(_) => "claimed_several",
+        Outcome::Renewed { .. } => "renewed",
+        Outcome::Begun(_) => "begun",
+        Outcome::Settled(Settled::Completed) => "completed",
+        Outcome::Settled(Settled::RetryAt(_)) => "retry_at",
+        Outcome::Settled(Settled::Failed) => "failed",
+        Outcome::Settled(Settled::DelayedUntil(_)) => "delayed_until",
+        Outcome::Settled(Settled::Released) => "released",
+        Outcome::Settled(Settled::Cancelled) | Outcome::Cancelled => "cancelled",
+        Outcome::PriorityChanged => "priority_changed",
+        Outcome::Replayed { .. } => "replayed",
+        Outcome::Reaped => "reaped",
+        Outcome::LaneChanged => "lane_changed",
+        Outcome::Swept { swept: 0, .. } => "swept_none",
+        Outcome::Swept { .. } => "swept",
+        Outcome::Trimmed { trimmed: 0, .. } => "trimmed_none",
+        Outcome::Trimmed { more: false, .. } => "trimmed",
+        Outcome::Trimmed { more: true, .. } => "trimmed_a_page",
+    }
+}
+
+fn created_code(created: &[Created]) -> &'static str {
+    let duplicates = created.iter().filter(|created| created.duplicate).count();
+    match (duplicates, created.len()) {
+        (0, 1) => "created",
+        (0, _) => "created_several",
+        (some, all) if some == all => "duplicate",
+        _ => "duplicate_in_part",
+    }
+}
+
+/// What the default seeds must reach: commands, and the codes of their answers.
+pub const REQUIRED: &[(&str, &str)] = &[
+    (
+        "Create",
+        "conflict created created_several duplicate duplicate_in_part invalid lane_closed \
+         quarantined too_many_routes",
+    ),
+    ("Claim", "claimed_none claimed_one claimed_several invalid"),
+    ("Renew", "ended invalid lease_expired not_leased renewed stale task_not_found"),
+    ("Begin", "begun ended lease_expired not_leased stale task_not_found"),
+    (
+        "Complete",
+        "completed ended invalid lease_expired not_leased settled_otherwise stale \
+         task_not_found",
+    ),
+    (
+        "Fail",
+        "ended failed invalid lease_expired not_leased quarantined retry_at \
+         settled_otherwise stale task_not_found",
+    ),
+    (
+        "Delay",
+        "delayed_until ended invalid lease_expired not_leased settled_otherwise stale \
+         task_not_found",
+    ),
+    ("Release", "ended lease_expired not_leased released settled_otherwise stale task_not_found"),
+    (
+        "CancelHeld",
+        "cancelled ended invalid lease_expired not_leased settled_otherwise stale \
+         task_not_found",
+    ),
+    ("Cancel", "cancelled ended invalid quarantined task_not_found"),
+    ("ChangePriority", "ended invalid priority_changed task_not_found"),
+    ("Replay", "not_ended other_generation replayed replays_exhausted task_not_found"),
+    ("Reap", "not_ended reaped task_not_found"),
+    ("SetLaneState", "invalid lane_changed lane_not_found"),
+    ("LimitLane", "invalid lane_changed lane_not_found"),
+    ("Sweep", "invalid swept swept_none"),
+    ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
+];

@@ -1,0 +1,140 @@
+use windlass_core::command::{Cancel, Create, NewTask, Reap};
+use windlass_core::{Command, Payload, Row, Tenant, Timestamp};
+
+use super::live::{Live, UNREADABLE};
+use super::oracle::{Expected, Oracle};
+use super::run::STEPS;
+use super::step::{Deed, Step};
+use super::wish;
+use crate::fixture::{START, TaskSpot};
+use crate::random::Random;
+use crate::runner::Order;
+
+/// How many commands are remembered, to be asked again.
+const REMEMBERED: usize = 24;
+
+/// Makes the steps of one seed out of what there is.
+#[derive(Debug)]
+pub(super) struct Generator {
+    random: Random,
+    clock: Timestamp,
+    recent: Vec<Command>,
+    /// The last step wrote something.
+    wrote: bool,
+    /// Whether this seed has a task that this version cannot read.
+    plants: bool,
+    /// Whether this seed fills a lane with routes, which makes every snapshot after it large.
+    crowds: bool,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            clock: START,
+            recent: Vec::new(),
+            wrote: false,
+            plants: seed.is_multiple_of(2),
+            crowds: seed % 4 == 3,
+        }
+    }
+
+    pub(super) fn next(&mut self, oracle: &Oracle, number: usize) -> Step {
+        self.move_clock();
+        let live = Live::of(&oracle.shelf, oracle.now(self.clock));
+        let deed = match number {
+            0 if self.plants => Deed::Plant(unreadable(self.clock)),
+            n if self.crowds && n == STEPS - 4 => single(crowd()),
+            n if self.crowds && n == STEPS - 3 => single(one_too_many()),
+            _ if self.random.percent(4) => self.turnover(&live),
+            _ if self.random.percent(30) => self.batch(&live),
+            _ => single(self.command(&live)),
+        };
+        let handle = usize::from(self.random.percent(30));
+        Step { at: self.clock, handle, deed }
+    }
+
+    pub(super) fn learn(&mut self, expected: &Expected) {
+        self.wrote = expected.wrote;
+    }
+
+    /// Mostly time stands or goes on a little. It goes back only after a commit, whose time every
+    /// store then stays at; what is read in between is nobody's to remember.
+    fn move_clock(&mut self) {
+        let random = &mut self.random;
+        self.clock = match random.below(100) {
+            0..55 => self.clock,
+            55..80 => self.clock.plus_ms(1 + random.below(500)),
+            80..88 => self.clock.plus_ms(1_000 + random.below(20_000)),
+            88..93 => self.clock.plus_ms(60_000 + random.below(4_000_000)),
+            93..95 => self.clock.plus_ms(8 * 24 * 3_600_000),
+            95..97 => Timestamp::from_micros(self.clock.micros() + 1),
+            _ if self.wrote => self.clock.minus_ms(random.below(30_000)),
+            _ => self.clock,
+        };
+    }
+
+    fn command(&mut self, live: &Live) -> Command {
+        if !self.recent.is_empty() && self.random.percent(10) {
+            let again = self.random.pick(&self.recent).clone();
+            return wish::again(&mut self.random, live, again);
+        }
+        let command = wish::command(&mut self.random, live);
+        if self.recent.len() == REMEMBERED {
+            self.recent.remove(0);
+        }
+        self.recent.push(command.clone());
+        command
+    }
+
+    fn batch(&mut self, live: &Live) -> Deed {
+        let count = 2 + self.random.below(6);
+        let mut commands: Vec<Command> = (0..count).map(|_| self.command(live)).collect();
+        if self.random.percent(40) {
+            return Deed::Batch { commands, order: Order::Free };
+        }
+        // What a batch appends is not in the log before its commit, so that a trim in the middle
+        // of a batch finds less than one that comes by itself.
+        commands.retain(|command| !matches!(command, Command::TrimLog(_)));
+        Deed::Batch { commands, order: Order::Strict }
+    }
+
+    /// Ends a task, forgets it, and makes another one under its id, all in one batch.
+    fn turnover(&mut self, live: &Live) -> Deed {
+        let task = live.key(&mut self.random, |_| true);
+        let mut new = NewTask::new(task.id.clone(), "again");
+        new.payload = self.random.percent(70).then(|| Payload::json("\"again\""));
+        let create = Create { tenant: task.tenant.clone(), tasks: vec![new] };
+        let commands: Vec<Command> = vec![
+            Cancel { task: task.clone(), reason: "for another".into() }.into(),
+            Reap { task }.into(),
+            create.into(),
+        ];
+        Deed::Batch { commands, order: Order::Strict }
+    }
+}
+
+/// A task that this version cannot read, at the head of a queue and due.
+fn unreadable(now: Timestamp) -> Row {
+    let spot = TaskSpot::ready(UNREADABLE, -2_000_000, START.micros());
+    TaskSpot { due_at: Some(START.micros()), ..spot }.row(now.micros())
+}
+
+fn single(command: Command) -> Deed {
+    Deed::Batch { commands: vec![command], order: Order::Strict }
+}
+
+/// As many routes in one lane as a lane may have.
+fn crowd() -> Command {
+    let task = |n| routed(&format!("crowd-{n}"), &format!("tag-{n}"));
+    let tasks = (0..windlass_core::limits::ROUTES_PER_LANE).map(task).collect();
+    Create { tenant: Tenant::default(), tasks }.into()
+}
+
+fn one_too_many() -> Command {
+    Create::one(routed("one-too-many", "another-tag")).into()
+}
+
+fn routed(id: &str, tag: &str) -> NewTask {
+    NewTask { lane: "crowd".into(), tag: Some(tag.to_owned()), ..NewTask::new(id, "k") }
+}

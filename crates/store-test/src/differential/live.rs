@@ -1,0 +1,81 @@
+use std::sync::Arc;
+
+use windlass_core::{
+    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, read_row,
+};
+
+use crate::random::Random;
+
+pub(super) const TENANTS: &[&str] = &["default", "default", "default", "acme"];
+pub(super) const LANES: &[&str] = &["l", "l", "lane-2", "l\u{e4}ne \u{1f6a6}"];
+/// The id of a task that this version cannot read, in the seeds that have one.
+pub(super) const UNREADABLE: &str = "unreadable";
+pub(super) const IDS: &[&str] =
+    &["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "T7", "\u{1f600}", "it's", UNREADABLE];
+
+/// What there is to act on.
+pub(super) struct Live {
+    pub(super) now: Timestamp,
+    tasks: Vec<Arc<Task>>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+impl Live {
+    pub(super) fn of(shelf: &Shelf, now: Timestamp) -> Self {
+        Self { now, tasks: records(shelf), lanes: records(shelf) }
+    }
+
+    /// A task, mostly one that exists, and rather one that `suits`.
+    pub(super) fn task(
+        &self,
+        random: &mut Random,
+        suits: impl Fn(&Task) -> bool,
+    ) -> Option<&Arc<Task>> {
+        let suitable: Vec<_> = self.tasks.iter().filter(|task| suits(task)).collect();
+        if !suitable.is_empty() && random.percent(80) {
+            return Some(*random.pick(&suitable));
+        }
+        if self.tasks.is_empty() { None } else { Some(random.pick(&self.tasks)) }
+    }
+
+    pub(super) fn key(&self, random: &mut Random, suits: impl Fn(&Task) -> bool) -> TaskKey {
+        match self.task(random, suits) {
+            Some(task) if random.percent(95) => task.task_key(),
+            _ => any_key(random),
+        }
+    }
+
+    /// A fence, mostly that of a lease; sometimes stale, ahead of its time, or of nothing.
+    pub(super) fn fence(&self, random: &mut Random) -> Fence {
+        let held = |task: &Task| matches!(task.lifecycle, Lifecycle::Active(_));
+        match self.task(random, held) {
+            Some(task) if random.percent(96) => {
+                let epoch = match random.below(20) {
+                    0 => task.epoch.saturating_sub(1),
+                    1 => task.epoch + 1,
+                    _ => task.epoch,
+                };
+                Fence { task: task.task_key(), epoch }
+            }
+            _ => Fence { task: any_key(random), epoch: random.below(3) },
+        }
+    }
+
+    pub(super) fn lane(&self, random: &mut Random) -> (Tenant, LaneName) {
+        if !self.lanes.is_empty() && random.percent(90) {
+            let lane = random.pick(&self.lanes);
+            return (lane.tenant.clone(), lane.name.clone());
+        }
+        (Tenant::new(*random.pick(TENANTS)), LaneName::new(*random.pick(LANES)))
+    }
+}
+
+fn any_key(random: &mut Random) -> TaskKey {
+    let id = if random.percent(30) { UNREADABLE } else { *random.pick(IDS) };
+    TaskKey { tenant: Tenant::new(*random.pick(TENANTS)), id: id.into() }
+}
+
+fn records<R: Filed>(shelf: &Shelf) -> Vec<Arc<R>> {
+    let rows = shelf.rows().filter(|row| row.key.table == R::TABLE);
+    rows.filter_map(|row| read_row::<R>(row.schema, &row.body)).collect()
+}

@@ -1,0 +1,117 @@
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use windlass_store::ManualClock;
+
+use super::coverage::Coverage;
+use super::generator::Generator;
+use super::oracle::Oracle;
+use super::step::Deed;
+use super::subject::Subject;
+use crate::factory::Factory;
+use crate::fixture::START;
+
+/// The seeds of an ordinary run; they reach everything in [`super::REQUIRED`].
+pub const DEFAULT_SEEDS: Range<u64> = 0..40;
+
+/// The steps of one seed.
+pub const STEPS: usize = 150;
+
+/// The variable that names a single seed to run.
+const SEED_VARIABLE: &str = "WINDLASS_SEED";
+
+/// Where a store first did something else than the shelf. Its text is one line, and enough to see
+/// the same again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    pub seed: u64,
+    pub step: usize,
+    pub store: String,
+    pub what: String,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, step, store, what } = self;
+        write!(f, "{SEED_VARIABLE}={seed} (step={step} store={store}): {what}")
+    }
+}
+
+/// The seeds to run: those given, or the one that the environment names.
+pub fn seeds(otherwise: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var(SEED_VARIABLE) else { return otherwise };
+    let seed: u64 = text.parse().expect("the environment names a seed by its number");
+    seed..seed + 1
+}
+
+/// Takes every seed's steps on the shelf and on each of the named stores, and compares them after
+/// each. What no store can be blamed for is reported under the name `batch`.
+pub async fn run(
+    seeds: Range<u64>,
+    stores: &[(&str, &dyn Factory)],
+) -> Result<Coverage, Divergence> {
+    let mut coverage = Coverage::default();
+    for seed in seeds {
+        let mut position = Position { seed, step: 0 };
+        Box::pin(run_seed(&mut position, stores, &mut coverage)).await?;
+        coverage.seeds += 1;
+    }
+    Ok(coverage)
+}
+
+async fn run_seed(
+    position: &mut Position,
+    stores: &[(&str, &dyn Factory)],
+    coverage: &mut Coverage,
+) -> Result<(), Divergence> {
+    let place = format!("seed-{}", position.seed);
+    let clock = Arc::new(ManualClock::at(START));
+    let mut subjects = Vec::new();
+    for (name, factory) in stores {
+        subjects.push((*name, Subject::open(*factory, &place, &clock).await));
+    }
+    let mut oracle = Oracle::default();
+    let mut generator = Generator::new(position.seed);
+    for step in 0..STEPS {
+        position.step = step;
+        let next = generator.next(&oracle, step);
+        clock.set(next.at);
+        let expected = oracle.take(&next);
+        let expected = expected.map_err(|what| position.divergence("batch", what))?;
+        generator.learn(&expected);
+        for (name, subject) in &mut subjects {
+            let taken = subject.take(&next, &expected, &oracle.payloads).await;
+            taken.map_err(|what| {
+                let what = format!("{what} after {:?}", next.deed);
+                position.divergence(name, what)
+            })?;
+        }
+        if let Deed::Batch { commands, .. } = &next.deed {
+            let answers = commands.iter().zip(&expected.batch.answers);
+            answers.for_each(|(command, answer)| coverage.note(command, answer));
+        }
+        coverage.steps += 1;
+    }
+    Ok(())
+}
+
+/// Where a run stands; it says so when something panics.
+struct Position {
+    seed: u64,
+    step: usize,
+}
+
+impl Position {
+    fn divergence(&self, store: &str, what: String) -> Divergence {
+        Divergence { seed: self.seed, step: self.step, store: store.to_owned(), what }
+    }
+}
+
+impl Drop for Position {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("panicked at {SEED_VARIABLE}={} (step={})", self.seed, self.step);
+        }
+    }
+}

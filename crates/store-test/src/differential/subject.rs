@@ -1,0 +1,77 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_core::{ChangeSet, Hints, PayloadKey};
+use windlass_store::{ManualClock, Store, StoreError};
+
+use super::oracle::Expected;
+use super::step::{Deed, Step};
+use crate::factory::Factory;
+use crate::fixture::inserts;
+use crate::runner::{Batch, Order, execute_batch};
+use crate::snapshot::Snapshot;
+
+/// A store under test, through two handles.
+pub(super) struct Subject {
+    handles: [Arc<dyn Store>; 2],
+    hints: Hints,
+}
+
+impl Subject {
+    pub(super) async fn open(factory: &dyn Factory, place: &str, clock: &Arc<ManualClock>) -> Self {
+        let first = factory.open(place, clock.clone()).await;
+        let second = factory.open(place, clock.clone()).await;
+        Self { handles: [first, second], hints: Hints::default() }
+    }
+
+    /// Takes a step, and says in words what came of it that should not have.
+    pub(super) async fn take(
+        &mut self,
+        step: &Step,
+        expected: &Expected,
+        payloads: &BTreeSet<PayloadKey>,
+    ) -> Result<(), String> {
+        let failed = |error: StoreError| format!("the store answered: {error}");
+        let batch = self.act(step).await.map_err(failed)?;
+        let reader = &self.handles[1 - step.handle];
+        let snapshot = Snapshot::with_payloads(&**reader, payloads).await.map_err(failed)?;
+        same("time", &batch.now, &expected.batch.now)?;
+        same("answers", &batch.answers, &expected.batch.answers)?;
+        match snapshot.difference(&expected.snapshot) {
+            Some(difference) => Err(difference),
+            None => same("change set", &batch.changes, &expected.batch.changes),
+        }
+    }
+
+    async fn act(&mut self, step: &Step) -> Result<Batch, StoreError> {
+        let store = &*self.handles[step.handle];
+        match &step.deed {
+            Deed::Plant(row) => {
+                let tx = store.begin().await?;
+                let (now, hints) = (tx.now(), Hints::default());
+                let changes = ChangeSet { now, ..inserts([row.clone()]) };
+                tx.commit(Arc::new(changes.clone())).await?;
+                Ok(Batch { now, answers: Vec::new(), changes, hints })
+            }
+            Deed::Batch { commands, order } => {
+                // Guesses decide nothing, so the oracle makes none. They may change who is
+                // decided first, which counts only where the order is free.
+                let hints = match order {
+                    Order::Strict => self.hints.clone(),
+                    Order::Free => Hints::default(),
+                };
+                let batch = execute_batch(store, commands, *order, &hints).await?;
+                self.hints = batch.hints.clone();
+                Ok(batch)
+            }
+        }
+    }
+}
+
+fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: found {found:?}, expected {expected:?}"))
+}

@@ -1,0 +1,302 @@
+//! Commands, good and bad, out of what there is.
+
+use std::collections::BTreeSet;
+
+use windlass_core::command::{
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
+    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep, TrimLog,
+};
+use windlass_core::{
+    Backoff, Command, FailureClass, LaneName, LaneState, Offer, Payload, Policy, Retry,
+    RetryPolicy, TagFilter, Task, Tenant,
+};
+
+use super::live::{IDS, LANES, Live, TENANTS};
+use crate::random::Random;
+
+type Wish = fn(&mut Random, &Live) -> Command;
+
+/// Commands by how often they are wished for.
+const WISHES: &[(u64, Wish)] = &[
+    (20, create),
+    (20, claim),
+    (5, renew),
+    (6, begin),
+    (9, complete),
+    (8, fail),
+    (4, delay),
+    (4, release),
+    (3, cancel_held),
+    (4, cancel),
+    (4, change_priority),
+    (5, replay),
+    (4, reap),
+    (5, set_lane_state),
+    (4, limit_lane),
+    (12, sweep),
+    (3, trim_log),
+];
+
+/// So many of a hundred commands are such as nobody should send.
+const BAD: u64 = 4;
+
+const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
+
+pub(super) fn command(random: &mut Random, live: &Live) -> Command {
+    let all = WISHES.iter().map(|(weight, _)| weight).sum();
+    let mut left = random.below(all);
+    for (weight, wish) in WISHES {
+        match left.checked_sub(*weight) {
+            Some(rest) => left = rest,
+            None => return wish(random, live),
+        }
+    }
+    unreachable!("the number is below the sum of the weights")
+}
+
+fn text(random: &mut Random, choices: &[&str]) -> String {
+    (*random.pick(choices)).to_owned()
+}
+
+fn reason(random: &mut Random) -> String {
+    if random.percent(BAD) { "a\0b".to_owned() } else { text(random, REASONS) }
+}
+
+fn payload(random: &mut Random) -> Option<Payload> {
+    match random.below(6) {
+        0 | 1 => Some(Payload::json(format!("[{}]", random.below(3)))),
+        2 => Some(Payload::new("application/octet-stream", vec![0, 255, 10, 39])),
+        _ => None,
+    }
+}
+
+fn words(random: &mut Random, choices: &[&str], percent: u64) -> BTreeSet<String> {
+    let words = choices.iter().filter(|_| random.percent(percent));
+    words.map(|word| (*word).to_owned()).collect()
+}
+
+fn policy(random: &mut Random) -> Policy {
+    let attempts = 1 + u32::from(random.percent(60)) + u32::from(random.percent(30));
+    let retry = match random.below(4) {
+        0 => None,
+        1 => Some(RetryPolicy::exponential(attempts)),
+        2 => Some(RetryPolicy {
+            backoff: Backoff::Fixed { ms: 0 },
+            ..RetryPolicy::fixed(attempts, 0)
+        }),
+        _ => Some(RetryPolicy::fixed(attempts, 1_000)),
+    };
+    Policy {
+        retry,
+        attempt_timeout_ms: random.percent(15).then_some(2_000),
+        max_reclaims: *random.pick(&[0, 1, 100]),
+        max_replays: *random.pick(&[0, 1, 100]),
+        retention_ms: *random.pick(&[0, 5_000, 5_000_000, 600_000_000]),
+        accept_late: random.percent(15),
+    }
+}
+
+fn new_task(random: &mut Random, live: &Live) -> NewTask {
+    let mut task = NewTask::new(*random.pick(IDS), *random.pick(&["email", "r\u{e9}sum\u{e9}"]));
+    task.lane = LaneName::new(*random.pick(LANES));
+    task.payload = payload(random);
+    task.priority = *random.pick(&[0, 0, 0, 1, -1, 5, -1_000_000, 1_000_000]);
+    task.start = match random.below(10) {
+        0 | 1 => Start::After { ms: *random.pick(&[0, 700, 60_000]) },
+        2 => Start::At { at: live.now.plus_ms(300) },
+        3 => Start::At { at: live.now.minus_ms(300) },
+        _ => Start::Now,
+    };
+    task.deadline_ms = random.percent(15).then(|| *random.pick(&[1, 2_500, 100_000]));
+    if random.percent(10) {
+        task.labels.insert("who".into(), text(random, REASONS));
+    }
+    task.capabilities = words(random, &["gpu", "ssd"], 12);
+    task.tag = random.percent(15).then(|| text(random, &["blue", "red"]));
+    task.policy = policy(random);
+    if random.percent(25) {
+        let window_ms = *random.pick(&[1_000, 60_000, 86_400_000]);
+        task.idempotency =
+            Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]), window_ms });
+    }
+    task
+}
+
+fn spoil(random: &mut Random, task: &mut NewTask) {
+    match random.below(6) {
+        0 => task.id = "".into(),
+        1 => task.kind = "k".repeat(256).into(),
+        2 => task.lane = "a\nb".into(),
+        3 => task.tag = Some("not a token".into()),
+        4 => task.priority = 1_000_001,
+        _ => task.policy.max_replays = u32::MAX,
+    }
+}
+
+fn create(random: &mut Random, live: &Live) -> Command {
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    let count = if random.percent(15) { 2 + random.below(4) } else { 1 };
+    let mut tasks: Vec<NewTask> = (0..count).map(|_| new_task(random, live)).collect();
+    if random.percent(BAD) {
+        spoil(random, &mut tasks[0]);
+    }
+    Create { tenant, tasks }.into()
+}
+
+/// The same once more; a request for tasks sometimes with another task behind them.
+pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Command {
+    match command {
+        Command::Create(mut create) if random.percent(40) => {
+            create.tasks.push(new_task(random, live));
+            create.into()
+        }
+        other => other,
+    }
+}
+
+fn offer(random: &mut Random) -> Offer {
+    let tags = match random.below(8) {
+        0 => TagFilter::Only(words(random, &["blue", "red"], 60)),
+        1 => TagFilter::UntaggedAnd(words(random, &["blue", "red"], 60)),
+        2..=4 => TagFilter::Any,
+        5 => TagFilter::None,
+        _ => TagFilter::Untagged,
+    };
+    Offer { capabilities: words(random, &["gpu", "ssd", "fpga"], 60), tags }
+}
+
+fn claim(random: &mut Random, live: &Live) -> Command {
+    let (tenant, first) = live.lane(random);
+    let mut lanes = vec![first];
+    for _ in 0..random.below(6) {
+        lanes.push(LaneName::new(*random.pick(LANES)));
+    }
+    Claim {
+        tenant,
+        lanes,
+        worker: (*random.pick(&["w1", "w\u{f6}rker"])).into(),
+        offer: offer(random),
+        lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
+        limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
+        begin: random.percent(65),
+        turn: u32::try_from(random.below(4)).expect("it is below four"),
+    }
+    .into()
+}
+
+fn renew(random: &mut Random, live: &Live) -> Command {
+    let lease_ms = if random.percent(BAD) { 0 } else { *random.pick(&[100, 5_000, 60_000]) };
+    Renew { fence: live.fence(random), lease_ms }.into()
+}
+
+fn begin(random: &mut Random, live: &Live) -> Command {
+    Begin { fence: live.fence(random) }.into()
+}
+
+fn complete(random: &mut Random, live: &Live) -> Command {
+    let mut result = payload(random);
+    if let Some(result) = result.as_mut().filter(|_| random.percent(BAD * 3)) {
+        result.content_type.clear();
+    }
+    Complete { fence: live.fence(random), result }.into()
+}
+
+fn fail(random: &mut Random, live: &Live) -> Command {
+    let class = *random.pick(&[
+        FailureClass::Transient,
+        FailureClass::Transient,
+        FailureClass::Permanent,
+        FailureClass::Crash,
+        FailureClass::Timeout,
+        FailureClass::Cancelled,
+    ]);
+    let retry = match random.below(6) {
+        0 => Retry::After { ms: *random.pick(&[0, 900]) },
+        1 => Retry::GiveUp,
+        _ => Retry::Policy,
+    };
+    Fail { fence: live.fence(random), class, reason: reason(random), retry }.into()
+}
+
+fn delay(random: &mut Random, live: &Live) -> Command {
+    let delay_ms = if random.percent(BAD) { u64::MAX } else { *random.pick(&[0, 800, 90_000]) };
+    Delay { fence: live.fence(random), delay_ms }.into()
+}
+
+fn release(random: &mut Random, live: &Live) -> Command {
+    Release { fence: live.fence(random) }.into()
+}
+
+fn cancel_held(random: &mut Random, live: &Live) -> Command {
+    CancelHeld { fence: live.fence(random), reason: reason(random) }.into()
+}
+
+fn open(task: &Task) -> bool {
+    task.lifecycle.ended_at().is_none()
+}
+
+fn ended(task: &Task) -> bool {
+    task.lifecycle.ended_at().is_some()
+}
+
+fn cancel(random: &mut Random, live: &Live) -> Command {
+    Cancel { task: live.key(random, open), reason: reason(random) }.into()
+}
+
+fn change_priority(random: &mut Random, live: &Live) -> Command {
+    let bad = random.percent(BAD);
+    let priority = if bad { i32::MIN } else { *random.pick(&[-7, 0, 7, 1_000_000]) };
+    ChangePriority { task: live.key(random, open), priority }.into()
+}
+
+fn replay(random: &mut Random, live: &Live) -> Command {
+    let Some(task) = live.task(random, ended).filter(|_| random.percent(95)) else {
+        return Replay { task: live.key(random, ended), generation: 0 }.into();
+    };
+    let generation = match random.below(10) {
+        0 => task.generation + 1,
+        1 => task.generation.saturating_sub(1),
+        _ => task.generation,
+    };
+    Replay { task: task.task_key(), generation }.into()
+}
+
+fn reap(random: &mut Random, live: &Live) -> Command {
+    Reap { task: live.key(random, ended) }.into()
+}
+
+fn set_lane_state(random: &mut Random, live: &Live) -> Command {
+    let (tenant, mut lane) = live.lane(random);
+    if random.percent(BAD) {
+        lane = LaneName::new("");
+    }
+    let state = *random.pick(&[
+        LaneState::Active,
+        LaneState::Active,
+        LaneState::Active,
+        LaneState::Paused,
+        LaneState::Draining,
+        LaneState::Disabled,
+    ]);
+    SetLaneState { tenant, lane, state }.into()
+}
+
+fn limit_lane(random: &mut Random, live: &Live) -> Command {
+    let (tenant, lane) = live.lane(random);
+    let limit = match random.below(8) {
+        0 => Some(0),
+        1 | 2 => None,
+        3 | 4 => Some(1),
+        _ => Some(3),
+    };
+    LimitLane { tenant, lane, limit }.into()
+}
+
+fn sweep(random: &mut Random, _: &Live) -> Command {
+    Sweep { page: *random.pick(&[1, 2, 5, 256, 256, 256, 256, 0]) }.into()
+}
+
+fn trim_log(random: &mut Random, _: &Live) -> Command {
+    let retention_ms = *random.pick(&[0, 1_000, 600_000, u64::MAX]);
+    TrimLog { retention_ms, page: *random.pick(&[0, 1, 10, 1_000]) }.into()
+}

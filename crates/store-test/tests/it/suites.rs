@@ -1,0 +1,19 @@
+use windlass_store_test::differential::{self, DEFAULT_SEEDS};
+use windlass_store_test::{MemoryFactory, conformance};
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance::run(&MemoryFactory::default()).await;
+}
+
+#[tokio::test]
+async fn memory_does_what_the_shelf_does() {
+    let seeds = differential::seeds(DEFAULT_SEEDS);
+    let factory = MemoryFactory::default();
+    let run = differential::run(seeds.clone(), &[("memory", &factory)]).await;
+    let coverage = run.unwrap_or_else(|divergence| panic!("{divergence}"));
+    println!("{coverage}");
+    if seeds == DEFAULT_SEEDS {
+        assert_eq!(coverage.missing(), [], "pairs that are not reached:\n{coverage}");
+    }
+}
