@@ -1,64 +1,64 @@
 //! What becomes of a commit whose answer was lost: close, open again, look.
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Result, TransactionBehavior};
 use windlass_store::{StoreError, Ticket};
 
+use crate::error::Trouble;
 use crate::load::number;
+use crate::open;
 use crate::writer::{Writer, checkpoint};
-use crate::{error, open};
 
 impl Writer {
-    /// Answers for the last batch after its COMMIT reported `failed`. There is no second COMMIT.
-    pub(crate) fn settle_commit(&mut self, failed: rusqlite::Error) -> Result<(), StoreError> {
+    /// Answers for the last batch after its COMMIT failed. There is no second COMMIT.
+    pub(crate) fn settle_commit(&mut self, trouble: Trouble) -> Result<(), Trouble> {
         let batch = self.batch;
-        if error::is(&failed, ErrorCode::DiskFull) || error::is(&failed, ErrorCode::DatabaseBusy) {
+        if trouble.is(ErrorCode::DiskFull) || trouble.is(ErrorCode::DatabaseBusy) {
             // Either is reported before the commit is complete in the log, so what this
             // connection sees is what everybody will see.
             self.roll_back();
-            if let Some(Ok(seen)) = self.conn.as_ref().map(|conn| last_batch(conn, &self.id)) {
-                if seen == batch {
+            match self.conn.as_ref().map(|conn| last_batch(conn, &self.id)) {
+                Some(Ok(seen)) if seen == batch => {
                     self.count_commit();
                     return Ok(());
                 }
-                self.note_full(&failed);
-                return Err(error::of_writing(failed, &self.path));
+                Some(Ok(_)) => return Err(trouble),
+                Some(Err(_)) | None => {}
             }
         }
         self.conn = None;
         self.doubt = Some(batch);
         match self.ensure_open() {
-            Err(_) => Err(StoreError::OutcomeUnknown(Ticket(batch))),
-            Ok(()) if self.lost.contains(&batch) => Err(StoreError::Unavailable(Box::new(failed))),
+            Err(_) => Err(StoreError::OutcomeUnknown(Ticket(batch)).into()),
+            Ok(()) if self.lost.contains(&batch) => Err(trouble.into_error(&self.path).into()),
             Ok(()) => Ok(()),
         }
     }
 
     /// Whether the batch of a ticket is there.
-    pub(crate) fn outcome(&mut self, ticket: &Ticket) -> Result<bool, StoreError> {
+    pub(crate) fn outcome(&mut self, ticket: &Ticket) -> Result<bool, Trouble> {
         self.ensure_open()?;
-        let seen = last_batch(self.conn(), &self.id);
-        let seen = seen.map_err(|found| error::of_reading(found, &self.path))?;
+        let seen = last_batch(self.conn(), &self.id)?;
         Ok(seen >= ticket.0 && !self.lost.contains(&ticket.0))
     }
 
     /// Opens the file again if the connection was given up, and settles what was in doubt.
-    pub(crate) fn ensure_open(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn ensure_open(&mut self) -> Result<(), Trouble> {
         if self.conn.is_some() {
             return Ok(());
         }
-        let failed = |found| error::of_reading(found, &self.path);
-        self.hit("sqlite.reopen").map_err(failed)?;
+        self.hit("sqlite.reopen")?;
         let mut conn = open::reopen(&self.path, &self.options)?;
-        let seen = if self.doubt.is_some() { self.fence(&mut conn).map_err(failed)? } else { 0 };
-        self.adopt(conn).map_err(|found| error::of_reading(found, &self.path))?;
-        if let Some(batch) = self.doubt.take() {
-            if seen >= batch {
+        if let Some(batch) = self.doubt {
+            if self.fence(&mut conn)? >= batch {
                 self.count_commit();
             } else {
                 self.lost.insert(batch);
             }
+            self.doubt = None;
         }
-        Ok(())
+        self.conn = Some(conn);
+        self.data_version = None;
+        Ok(self.notice_others()?)
     }
 
     /// Looks for the last batch that is there, and makes sure that the answer stays true.
@@ -66,7 +66,7 @@ impl Writer {
     /// A commit that failed may have left all of its frames behind the end of the log, where
     /// the recovery after a crash would find them. Frames of another commit in their place,
     /// synced, rule that out; and one that is there becomes durable with them.
-    fn fence(&self, conn: &mut Connection) -> rusqlite::Result<u64> {
+    fn fence(&self, conn: &mut Connection) -> Result<u64> {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let seen = last_batch(&tx, &self.id)?;
         let fence = "INSERT INTO writer (id, batch, at, reopened) VALUES (?, ?, ?, 1) \
@@ -79,7 +79,7 @@ impl Writer {
 }
 
 /// The last batch of this handle that the database holds; none is zero.
-fn last_batch(conn: &Connection, id: &str) -> rusqlite::Result<u64> {
+fn last_batch(conn: &Connection, id: &str) -> Result<u64> {
     let mut stmt = conn.prepare_cached("SELECT batch FROM writer WHERE id = ?")?;
     let batch: Option<i64> = stmt.query_row([id], |row| row.get(0)).optional()?;
     Ok(batch.map_or(0, i64::cast_unsigned))

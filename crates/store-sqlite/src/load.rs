@@ -1,22 +1,17 @@
 //! Answers what a batch wants to know.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Result, Row, Statement};
 use windlass_core::{
     Loaded, LogEntry, PageRow, RowKey, Scan, StoredRow, Timestamp, Value, Version, Wanted,
 };
 
-use crate::sql::{self, Shape};
-
-/// The texts of the scans seen so far.
-#[derive(Debug, Default)]
-pub(crate) struct Scans(BTreeMap<Shape, String>);
+use crate::sql;
 
 /// A value as SQLite takes it, without a copy of ours.
-pub(crate) struct Bound<'v>(pub(crate) &'v Value);
+struct Bound<'v>(&'v Value);
 
 impl ToSql for Bound<'_> {
     fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
@@ -24,20 +19,6 @@ impl ToSql for Bound<'_> {
             Value::Null => ValueRef::Null,
             Value::Int(number) => ValueRef::Integer(*number),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
-        }))
-    }
-}
-
-/// A value as SQLite gives it.
-pub(crate) struct Found(pub(crate) Value);
-
-impl FromSql for Found {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        Ok(Self(match value {
-            ValueRef::Null => Value::Null,
-            ValueRef::Integer(number) => Value::Int(number),
-            ValueRef::Text(_) => Value::Text(Arc::from(value.as_str()?)),
-            ValueRef::Real(_) | ValueRef::Blob(_) => return Err(FromSqlError::InvalidType),
         }))
     }
 }
@@ -55,26 +36,23 @@ pub(crate) fn number(n: impl TryInto<i64>) -> i64 {
     n.try_into().unwrap_or(i64::MAX)
 }
 
-pub(crate) fn load(conn: &Connection, scans: &mut Scans, wanted: &Wanted) -> Result<Loaded> {
+pub(crate) fn load(conn: &Connection, wanted: &Wanted) -> Result<Loaded> {
     let mut rows = Vec::with_capacity(wanted.rows.len());
     for keys in wanted.rows.chunk_by(|a, b| a.table == b.table) {
         let mut stmt = conn.prepare_cached(&sql::of(keys[0].table).select)?;
         for key in keys {
-            rows.extend(row(&mut stmt, key)?);
+            bind(&mut stmt, 1, &key.values)?;
+            if let Some(row) = stmt.raw_query().next()? {
+                rows.push(stored(key.clone(), row, 0)?);
+            }
         }
     }
-    let pages = wanted.scans.iter().map(|scan| page(conn, scans, scan)).collect::<Result<_>>()?;
+    let pages = wanted.scans.iter().map(|scan| page(conn, scan)).collect::<Result<_>>()?;
     let log_head = match wanted.log_head {
         0 => Vec::new(),
         entries => log_head(conn, entries)?,
     };
     Ok(Loaded { rows, pages, log_head })
-}
-
-fn row(stmt: &mut Statement<'_>, key: &RowKey) -> Result<Option<StoredRow>> {
-    bind(stmt, 1, &key.values)?;
-    let mut rows = stmt.raw_query();
-    rows.next()?.map(|row| stored(key.clone(), row, 0)).transpose()
 }
 
 /// Reads version, schema and body from column `at` on.
@@ -85,13 +63,17 @@ pub(crate) fn stored(key: RowKey, row: &Row<'_>, at: usize) -> Result<StoredRow>
 
 /// Reads the first `count` columns.
 pub(crate) fn values(row: &Row<'_>, count: usize) -> Result<Vec<Value>> {
-    (0..count).map(|i| Ok(row.get::<_, Found>(i)?.0)).collect()
+    let value = |i| match row.get_ref(i)? {
+        ValueRef::Null => Ok(Value::Null),
+        ValueRef::Integer(number) => Ok(Value::Int(number)),
+        text @ ValueRef::Text(_) => Ok(Value::Text(Arc::from(text.as_str()?))),
+        ValueRef::Real(_) | ValueRef::Blob(_) => Err(FromSqlError::InvalidType.into()),
+    };
+    (0..count).map(value).collect()
 }
 
-fn page(conn: &Connection, scans: &mut Scans, scan: &Scan) -> Result<Vec<PageRow>> {
-    let shape = Shape::of(scan);
-    let text = scans.0.entry(shape).or_insert_with(|| shape.text());
-    let mut stmt = conn.prepare_cached(text)?;
+fn page(conn: &Connection, scan: &Scan) -> Result<Vec<PageRow>> {
+    let mut stmt = conn.prepare_cached(&sql::scan(scan))?;
     let prefix = &scan.range.prefix;
     let mut next = bind(&mut stmt, 1, prefix)?;
     if let Some(after) = &scan.after {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use uuid::Uuid;
-use windlass_core::Table;
+use windlass_core::{Range, Scan, Table};
 use windlass_store::{Clock, Failpoints, StoreError, SystemClock};
 
-use crate::error::{self, Damage};
+use crate::error::{Oddity, Trouble, corrupt};
 use crate::sql;
 
 /// What this program writes and reads. A database of a higher format is fine as long as that
@@ -52,54 +52,24 @@ impl Default for Options {
     }
 }
 
-/// Why a file was not opened.
-enum Refusal {
-    Sqlite(rusqlite::Error),
-    Store(StoreError),
-}
-
-impl From<rusqlite::Error> for Refusal {
-    fn from(error: rusqlite::Error) -> Self {
-        Refusal::Sqlite(error)
-    }
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        Refusal::Store(error)
-    }
-}
-
-impl Refusal {
-    fn into_error(self, path: &Path) -> StoreError {
-        match self {
-            Refusal::Sqlite(error) => error::of_opening(error, path),
-            Refusal::Store(error) => error,
-        }
-    }
-}
-
 /// Opens the connection that writes, and makes the file first if need be.
-pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     let give_up_at = Instant::now() + options.busy_timeout;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     loop {
         match writer(path, options, flags) {
-            // SQLite does not wait by itself while another process makes the same file.
-            Err(Refusal::Sqlite(error))
-                if error::is(&error, ErrorCode::DatabaseBusy) && Instant::now() < give_up_at =>
-            {
+            // SQLite does not always wait by itself while another process makes the same file.
+            Err(trouble) if trouble.is(ErrorCode::DatabaseBusy) && Instant::now() < give_up_at => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            found => return found.map_err(|refusal| refusal.into_error(path)),
+            found => return found,
         }
     }
 }
 
 /// Opens the connection that writes to a file that must be there.
-pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, StoreError> {
-    let found = writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE);
-    found.map_err(|refusal| refusal.into_error(path))
+pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, Trouble> {
+    writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 
 pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> rusqlite::Result<Connection> {
@@ -117,12 +87,12 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     Ok(conn)
 }
 
-fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Refusal> {
+fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before anything is written: a file that is not ours stays as it is.
     let format = format(&conn, path)?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
-        return Err(error::corrupt(path, Damage::Empty).into());
+        return Err(corrupt(path, Oddity::Empty).into());
     }
     tune(&conn, options)?;
     let found = durability(&conn)?;
@@ -137,14 +107,14 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
 }
 
 /// The format of the database; none when there is nothing in it yet.
-fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Refusal> {
+fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
     let names = "SELECT count(*), count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema";
     let (any, meta): (i64, i64) = conn.query_row(names, [], |row| row.try_into())?;
     if any == 0 {
         return Ok(None);
     }
     if meta == 0 {
-        return Err(error::corrupt(path, Damage::Foreign).into());
+        return Err(corrupt(path, Oddity::Foreign).into());
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (format, lowest) = conn.query_row(sql::META, [], read)?;
@@ -190,7 +160,7 @@ pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
 }
 
 /// Brings the tables up to [`FORMAT`]. Whoever comes second finds the work done.
-fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Refusal> {
+fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Trouble> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = format(&tx, path)?.unwrap_or(0);
     for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
@@ -206,18 +176,20 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Prepares a statement over every table: a missing one shows at once, not at the first write.
+/// Prepares statements over every table and every index: what is missing shows at once, not at
+/// the first write.
 fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
     for table in Table::ALL {
-        let sql::TableSql { select, check, insert, update, delete } = sql::of(*table);
-        for text in [select, check, insert, update, delete] {
-            conn.prepare_cached(text)?;
+        conn.prepare(&sql::of(*table).insert)?;
+        for index in table.spec().indexes {
+            let range = Range { index: index.index, prefix: Vec::new(), until: None };
+            conn.prepare(&sql::scan(&Scan { range, after: None, limit: 0 }))?;
         }
     }
-    for text in [sql::META, sql::KEEP_BATCH, sql::EVENTS, sql::APPEND_MANY.as_str()] {
-        conn.prepare_cached(text)?;
+    for text in [sql::KEEP_BATCH, sql::APPEND, sql::PUT_PAYLOAD] {
+        conn.prepare(text)?;
     }
-    conn.prepare_cached(sql::PUT_PAYLOAD).map(drop)
+    Ok(())
 }
 
 pub(crate) fn incarnation(conn: &Connection) -> rusqlite::Result<String> {

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rusqlite::{Connection, Result, Row};
+use rusqlite::{Connection, OptionalExtension, Result, Row};
 use tokio::sync::Semaphore;
 use windlass_core::{LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp};
 use windlass_store::{Query, StoreError};
 
+use crate::error::Trouble;
 use crate::load::{bind, number, seq, stored, values};
-use crate::save::bind_payload_key;
-use crate::{error, open, sql};
+use crate::{open, sql};
 
 const MOST: u32 = 4;
 
@@ -40,7 +40,7 @@ impl Readers {
         let readers = self.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            readers.run(work).map_err(|found| error::of_reading(found, &readers.path))
+            readers.run(work).map_err(|found| Trouble::from(found).into_error(&readers.path))
         });
         match reading.await {
             Ok(found) => found,
@@ -86,7 +86,7 @@ pub(crate) fn list(conn: &Connection, query: &Query) -> Result<Vec<StoredRow>> {
         next = bind(&mut stmt, next, std::slice::from_ref(value))?;
     }
     if let Some(after) = &query.after {
-        next = bind(&mut stmt, next, after)?;
+        next = bind(&mut stmt, next, &after[sql::decided(query)..])?;
     }
     stmt.raw_bind_parameter(next, number(query.limit))?;
     let width = query.table.spec().key.len();
@@ -101,12 +101,11 @@ pub(crate) fn list(conn: &Connection, query: &Query) -> Result<Vec<StoredRow>> {
 
 pub(crate) fn payloads(conn: &Connection, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>> {
     let mut stmt = conn.prepare_cached(sql::GET_PAYLOAD)?;
-    let mut find = |key| {
-        bind_payload_key(&mut stmt, key)?;
-        let mut rows = stmt.raw_query();
-        rows.next()?.map(payload).transpose()
+    let find = |key: &PayloadKey| {
+        let (tenant, task) = (key.tenant.as_str(), key.task.as_str());
+        stmt.query_row((tenant, task, key.generation, key.slot.as_str()), payload).optional()
     };
-    keys.iter().map(&mut find).collect()
+    keys.iter().map(find).collect()
 }
 
 fn payload(row: &Row<'_>) -> Result<Payload> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use windlass_core::{Index, Scan, Table, TableSpec};
+use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec};
 use windlass_store::Query;
 
 /// What each commit keeps of itself: the time, and that this handle's batch is there.
@@ -15,6 +15,8 @@ pub(crate) const META: &str = "SELECT format, lowest, clock FROM meta WHERE id =
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 pub(crate) const LOG_HEAD: &str = "SELECT seq, at FROM event ORDER BY seq LIMIT ?";
+pub(crate) const APPEND: &str = "INSERT INTO event \
+    (at, tenant, lane, task, kind, family, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const EVENTS: &str = "SELECT seq, at, tenant, lane, task, kind, family, name, body \
     FROM event WHERE seq > ? ORDER BY seq LIMIT ?";
 pub(crate) const TRIM: &str = "DELETE FROM event WHERE seq <= ?";
@@ -27,17 +29,6 @@ pub(crate) const GET_PAYLOAD: &str = "SELECT content_type, bytes FROM payload \
     WHERE tenant = ? AND task = ? AND generation = ? AND slot = ?";
 pub(crate) const DROP_PAYLOAD: &str = "DELETE FROM payload \
     WHERE tenant = ? AND task = ? AND generation = ? AND slot = ?";
-
-/// How many events one statement takes: it is cheaper by the statement than by the row.
-pub(crate) const EVENTS_AT_ONCE: usize = 16;
-
-pub(crate) static APPEND_ONE: LazyLock<String> = LazyLock::new(|| append(1));
-pub(crate) static APPEND_MANY: LazyLock<String> = LazyLock::new(|| append(EVENTS_AT_ONCE));
-
-fn append(rows: usize) -> String {
-    let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ");
-    format!("INSERT INTO event (at, tenant, lane, task, kind, family, name, body) VALUES {values}")
-}
 
 /// The statements of one table. Parameters come in the order key, columns, version, schema,
 /// body; in an update the key comes last, followed by the version that must still be there.
@@ -73,58 +64,38 @@ impl TableSql {
     }
 }
 
-/// What the text of a scan depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape {
-    index: Index,
-    prefix: usize,
-    after: bool,
-    until: bool,
+/// Parameters come in the order prefix, the rest of `after`, `until`, limit.
+///
+/// The columns of an index are not null in the rows that are in it, so plain comparisons do.
+/// Naming the index keeps SQLite to it whatever statistics the file holds; naming the condition
+/// of the index is what allows that.
+pub(crate) fn scan(scan: &Scan) -> String {
+    let Range { index, prefix, until } = &scan.range;
+    let IndexSpec { columns, present, .. } = index.spec();
+    let TableSpec { name, key, .. } = index.table().spec();
+    let names = each(columns, "", ", ");
+    let mut text = format!(r#"SELECT {names}, version, schema, body FROM "{name}""#);
+    // The primary key serves an index of the same columns.
+    if columns == key {
+        text += " NOT INDEXED";
+    } else {
+        text += &format!(r#" INDEXED BY "{name}_{present}""#);
+    }
+    text += &format!(r#" WHERE "{present}" IS NOT NULL"#);
+    let (same, rest) = columns.split_at(prefix.len());
+    for column in same {
+        text += &format!(r#" AND "{column}" = ?"#);
+    }
+    if scan.after.is_some() {
+        text += &behind(rest);
+    }
+    if until.is_some() {
+        text += &format!(r#" AND "{}" <= ?"#, rest[0]);
+    }
+    text + &format!(" ORDER BY {names} LIMIT ?")
 }
 
-impl Shape {
-    pub(crate) fn of(scan: &Scan) -> Self {
-        Self {
-            index: scan.range.index,
-            prefix: scan.range.prefix.len(),
-            after: scan.after.is_some(),
-            until: scan.range.until.is_some(),
-        }
-    }
-
-    /// Parameters come in the order prefix, the rest of `after`, `until`, limit.
-    ///
-    /// The columns of an index are not null in the rows that are in it, so plain comparisons do.
-    /// Naming the index keeps SQLite to it whatever statistics the file holds; naming the
-    /// condition of the index is what allows that.
-    pub(crate) fn text(self) -> String {
-        let spec = self.index.spec();
-        let (prefix, rest) = spec.columns.split_at(self.prefix);
-        let columns = each(spec.columns, "", ", ");
-        let TableSpec { name, key, .. } = self.index.table().spec();
-        let present = spec.present;
-        // The primary key serves an index of the same columns.
-        let by = if spec.columns == *key {
-            "NOT INDEXED".to_owned()
-        } else {
-            format!(r#"INDEXED BY "{name}_{present}""#)
-        };
-        let mut text = format!(r#"SELECT {columns}, version, schema, body FROM "{name}" {by}"#);
-        text += &format!(r#" WHERE "{present}" IS NOT NULL"#);
-        for column in prefix {
-            text += &format!(r#" AND "{column}" = ?"#);
-        }
-        if self.after {
-            text += &behind(rest);
-        }
-        if self.until {
-            text += &format!(r#" AND "{}" <= ?"#, rest[0]);
-        }
-        text + &format!(" ORDER BY {columns} LIMIT ?")
-    }
-}
-
-/// A list for people. Parameters come in the order prefix, filter, after, limit.
+/// A list for people. Parameters come in the order prefix, filter, the rest of `after`, limit.
 pub(crate) fn list(query: &Query) -> String {
     let TableSpec { name, key, .. } = query.table.spec();
     let keys = each(key, "", ", ");
@@ -136,9 +107,17 @@ pub(crate) fn list(query: &Query) -> String {
         text += &format!(r#" AND "{column}" IS ?"#);
     }
     if query.after.is_some() {
-        text += &behind(key);
+        text += &behind(&key[decided(query)..]);
     }
     text + &format!(" ORDER BY {keys} LIMIT ?")
+}
+
+/// How many columns of `after` say nothing that the prefix does not. Comparing the others alone
+/// lets SQLite start at the right place instead of at the first row of the prefix.
+pub(crate) fn decided(query: &Query) -> usize {
+    let prefix = query.prefix.len();
+    let same = query.after.as_ref().is_some_and(|after| after.starts_with(&query.prefix));
+    if same && prefix < query.table.spec().key.len() { prefix } else { 0 }
 }
 
 /// The condition that a row lies behind a position.
@@ -155,16 +134,16 @@ fn each(names: &[&str], suffix: &str, separator: &str) -> String {
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
+    use windlass_core::Value;
 
     use super::*;
 
     fn plan(conn: &Connection, text: &str) -> Vec<String> {
         let mut stmt = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let detail = |row: &rusqlite::Row<'_>| row.get("detail");
         let mut rows = stmt.raw_query();
         let mut details = Vec::new();
         while let Some(row) = rows.next().unwrap() {
-            details.push(detail(row).unwrap());
+            details.push(row.get("detail").unwrap());
         }
         details
     }
@@ -175,31 +154,52 @@ mod tests {
         conn
     }
 
-    fn check(conn: &Connection, shape: Shape) {
-        let spec = shape.index.spec();
-        let TableSpec { name, key, .. } = shape.index.table().spec();
+    fn check(conn: &Connection, wanted: &Scan) {
+        let spec = wanted.range.index.spec();
+        let TableSpec { name, key, .. } = wanted.range.index.table().spec();
         let used = if spec.columns == *key {
             format!("SEARCH {name} USING PRIMARY KEY")
         } else {
             format!("SEARCH {name} USING INDEX {name}_{}", spec.present)
         };
-        let found = plan(conn, &shape.text());
-        assert_eq!(found.len(), 1, "{shape:?}: {found:?}");
+        let found = plan(conn, &scan(wanted));
+        assert_eq!(found.len(), 1, "{wanted:?}: {found:?}");
         // Without any bound there is nothing to search for.
-        let whole = shape.prefix == 0 && !shape.after && !shape.until;
-        assert!(whole || found[0].starts_with(&used), "{shape:?}: {found:?}");
-        assert_eq!(found[0].matches("=?").count(), shape.prefix, "{shape:?}: {found:?}");
+        let Range { prefix, until, .. } = &wanted.range;
+        let whole = prefix.is_empty() && wanted.after.is_none() && until.is_none();
+        assert!(whole || found[0].starts_with(&used), "{wanted:?}: {found:?}");
+        assert_eq!(found[0].matches("=?").count(), prefix.len(), "{wanted:?}: {found:?}");
     }
 
     #[test]
     fn every_scan_is_one_search_of_its_index() {
         let conn = migrated();
         for spec in Table::ALL.iter().flat_map(|table| table.spec().indexes) {
+            let position = vec![Value::Int(0); spec.columns.len()];
             for prefix in 0..spec.columns.len() {
-                for (after, until) in [(false, false), (true, false), (false, true), (true, true)] {
-                    check(&conn, Shape { index: spec.index, prefix, after, until });
+                for after in [None, Some(position.clone())] {
+                    for until in [None, Some(Value::Int(0))] {
+                        let prefix = position[..prefix].to_vec();
+                        let range = Range { index: spec.index, prefix, until };
+                        check(&conn, &Scan { range, after: after.clone(), limit: 1 });
+                    }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_list_starts_where_the_one_before_ended() {
+        let conn = migrated();
+        let after = Some(vec!["t".into(), "x".into()]);
+        for (prefix, expected) in [
+            (vec![], "((tenant,id)>(?,?))"),
+            (vec!["t".into()], "(tenant=? AND id>?)"),
+            (vec!["u".into()], "(tenant=?)"),
+        ] {
+            let query = Query { prefix, after: after.clone(), ..Query::all(Table::Task, 10) };
+            let found = plan(&conn, &list(&query));
+            assert_eq!(found, [format!("SEARCH task USING PRIMARY KEY {expected}")], "{query:?}");
         }
     }
 }

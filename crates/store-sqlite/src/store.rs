@@ -1,15 +1,14 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex as BlockingMutex};
-use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
 use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
 use windlass_store::{Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
 
-use crate::error;
+use crate::error::Trouble;
 use crate::open::{self, Options};
 use crate::read::{self, Readers};
 use crate::writer::{Job, Reply, Writer};
@@ -30,7 +29,6 @@ pub struct SqliteStore {
     durability: String,
     incarnation: String,
     commits: Arc<AtomicU64>,
-    thread: BlockingMutex<Option<JoinHandle<()>>>,
 }
 
 impl SqliteStore {
@@ -40,30 +38,24 @@ impl SqliteStore {
     }
 
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
-        let path = PathBuf::from(path.as_ref());
-        let conn = open::create(&path, &options)?;
-        let failed = |found| error::of_opening(found, &path);
-        let durability = open::durability(&conn).map_err(failed)?;
-        let incarnation = open::incarnation(&conn).map_err(failed)?;
-        let readers = Arc::new(Readers::new(path.clone(), options.busy_timeout));
+        let path = path.as_ref();
+        Self::start(path, options).map_err(|trouble| trouble.into_error(path))
+    }
+
+    fn start(path: &Path, options: Options) -> Result<Self, Trouble> {
+        let conn = open::create(path, &options)?;
+        let (durability, incarnation) = (open::durability(&conn)?, open::incarnation(&conn)?);
+        let readers = Arc::new(Readers::new(path.to_owned(), options.busy_timeout));
         let commits = Arc::new(AtomicU64::new(0));
         let (sender, notices) = broadcast::channel(16);
         let (jobs, queue) = mpsc::channel();
-        let writer = Writer::new(path.clone(), options, conn, sender, commits.clone());
-        let writer = writer.map_err(failed)?;
+        let writer = Writer::new(path.to_owned(), options, conn, sender, commits.clone())?;
+        // It ends by itself once the store is closed, or everybody who could ask is gone.
         let thread = std::thread::Builder::new().name("windlass-sqlite".into());
-        let thread = thread.spawn(move || writer.run(&queue));
-        let thread = thread.map_err(|found| StoreError::Unavailable(Box::new(found)))?;
-        Ok(Self {
-            jobs,
-            turn: Arc::default(),
-            readers,
-            notices,
-            durability,
-            incarnation,
-            commits,
-            thread: BlockingMutex::new(Some(thread)),
-        })
+        let started = thread.spawn(move || writer.run(&queue));
+        started.map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
+        let turn = Arc::default();
+        Ok(Self { jobs, turn, readers, notices, durability, incarnation, commits })
     }
 }
 
@@ -126,20 +118,6 @@ impl Store for SqliteStore {
         match ask(&self.jobs, Job::Close).await {
             Err(StoreError::Closed) => Ok(()),
             done => done,
-        }
-    }
-}
-
-impl Drop for SqliteStore {
-    /// Leaves a transaction that is under way to its owner: the thread ends after it.
-    fn drop(&mut self) {
-        let Ok(_turn) = self.turn.try_lock() else { return };
-        let (reply, _) = oneshot::channel();
-        let _ = self.jobs.send(Job::Close(reply));
-        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
-        if let Some(thread) = thread {
-            // It reports what goes wrong by itself.
-            let _ = thread.join();
         }
     }
 }

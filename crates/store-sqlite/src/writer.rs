@@ -13,11 +13,10 @@ use uuid::Uuid;
 use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Notice, StoreError, Ticket};
 
-use crate::error::{self, Ended, Trouble};
-use crate::load::{Scans, load};
+use crate::error::{Oddity, Trouble};
+use crate::load::load;
 use crate::open::{self, Options};
-use crate::save::{self, Mark};
-use crate::sql;
+use crate::{save, sql};
 
 /// How often an idle writer looks whether another process has written.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -46,7 +45,6 @@ pub(crate) struct Writer {
     pub(crate) options: Options,
     /// None after an I/O error, until the file could be opened again.
     pub(crate) conn: Option<Connection>,
-    scans: Scans,
     /// Names this handle in the database.
     pub(crate) id: String,
     /// The number of the last batch that was tried.
@@ -59,7 +57,8 @@ pub(crate) struct Writer {
     open: Option<Timestamp>,
     /// While the disk is full: when the next batch may try.
     probe_at: Option<Instant>,
-    data_version: i64,
+    /// What SQLite said of the commits of others; none when anything may have happened.
+    pub(crate) data_version: Option<i64>,
     notices: broadcast::Sender<(u64, Notice)>,
     commits: Arc<AtomicU64>,
 }
@@ -72,12 +71,11 @@ impl Writer {
         notices: broadcast::Sender<(u64, Notice)>,
         commits: Arc<AtomicU64>,
     ) -> rusqlite::Result<Self> {
-        let data_version = data_version(&conn)?;
+        let data_version = Some(data_version(&conn)?);
         let writer = Self {
             path,
             options,
             conn: Some(conn),
-            scans: Scans::default(),
             id: Uuid::now_v7().to_string(),
             batch: 0,
             doubt: None,
@@ -99,7 +97,8 @@ impl Writer {
                 Ok(Job::Close(reply)) => {
                     self.finish();
                     drop(self);
-                    answer(reply, Ok(()));
+                    // Whoever asked may be gone.
+                    let _ = reply.send(Ok(()));
                     return;
                 }
                 Ok(job) => self.work(job),
@@ -111,84 +110,97 @@ impl Writer {
 
     fn work(&mut self, job: Job) {
         match job {
-            Job::Begin(reply) => answer(reply, self.begin()),
-            Job::Load(wanted, reply) => answer(reply, self.load(&wanted)),
-            Job::Commit(changes, reply) => answer(reply, self.commit(&changes)),
+            Job::Begin(reply) => {
+                let begun = self.begin();
+                self.answer(reply, begun);
+            }
+            Job::Load(wanted, reply) => {
+                let loaded = self.load(&wanted);
+                self.answer(reply, loaded);
+            }
+            Job::Commit(changes, reply) => {
+                let committed = self.commit(&changes);
+                self.answer(reply, committed);
+            }
+            Job::Outcome(ticket, reply) => {
+                let there = self.outcome(&ticket);
+                self.answer(reply, there);
+            }
             Job::Rollback => self.roll_back(),
-            Job::Outcome(ticket, reply) => answer(reply, self.outcome(&ticket)),
             Job::Close(_) => unreachable!("the loop ends with it"),
         }
     }
 
-    fn begin(&mut self) -> Result<Timestamp, StoreError> {
+    /// Whoever asked may be gone; dropping its transaction rolls it back.
+    fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, Trouble>) {
+        let _ = reply.send(found.map_err(|trouble| self.give_up(trouble)));
+    }
+
+    /// Ends a transaction that failed before its commit: nothing was changed.
+    fn give_up(&mut self, trouble: Trouble) -> StoreError {
+        self.roll_back();
+        if trouble.is(ErrorCode::SystemIoFailure) {
+            self.conn = None;
+        }
+        if trouble.is(ErrorCode::DiskFull) {
+            self.probe_at = Some(Instant::now() + PROBE_EVERY);
+        }
+        trouble.into_error(&self.path)
+    }
+
+    fn begin(&mut self) -> Result<Timestamp, Trouble> {
         if let Some(probe_at) = self.probe_at {
             let now = Instant::now();
             if now < probe_at {
-                return Err(StoreError::Full);
+                return Err(StoreError::Full.into());
             }
             self.probe_at = Some(now + PROBE_EVERY);
         }
         self.ensure_open()?;
-        let (format, lowest, clock) = self.try_begin().map_err(|found| self.give_up(found))?;
-        if let Err(refused) = open::supported(format, lowest) {
-            self.roll_back();
-            return Err(refused);
-        }
-        let now = self.options.clock.now().max(Timestamp::from_micros(clock));
+        self.hit("sqlite.begin")?;
+        let conn = self.conn();
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
+        let meta = conn.prepare_cached(sql::META)?.query_row((), |row| row.try_into());
+        let (format, lowest, clock) = meta?;
+        open::supported(format, lowest)?;
+        self.notice_others()?;
+        let now = self.options.clock.now().max(Timestamp::from_micros(clock).next());
         self.open = Some(now);
         Ok(now)
     }
 
-    fn try_begin(&mut self) -> rusqlite::Result<(i64, i64, i64)> {
-        self.hit("sqlite.begin")?;
-        let conn = self.conn();
-        conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
-        let meta = conn.prepare_cached(sql::META)?.query_row((), |row| row.try_into())?;
-        self.notice_others()?;
-        Ok(meta)
+    /// The time of the open transaction.
+    fn opened(&self) -> Result<Timestamp, StoreError> {
+        self.open.ok_or_else(|| StoreError::Unavailable(Box::new(Oddity::Ended)))
     }
 
-    fn load(&mut self, wanted: &Wanted) -> Result<Loaded, StoreError> {
-        self.open.ok_or_else(ended)?;
-        let found = self.hit("sqlite.load").and_then(|()| {
-            let conn = self.conn.as_ref().expect(OPEN);
-            load(conn, &mut self.scans, wanted)
-        });
-        found.map_err(|failed| self.give_up(failed))
+    fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Trouble> {
+        self.opened()?;
+        self.hit("sqlite.load")?;
+        Ok(load(self.conn(), wanted)?)
     }
 
-    fn commit(&mut self, changes: &ChangeSet) -> Result<(), StoreError> {
-        let at = self.open.ok_or_else(ended)?;
-        let saved = if changes.is_empty() {
-            save::check(self.conn(), &changes.reads)
-        } else {
-            self.batch += 1;
-            let mark = Mark { id: &self.id, batch: self.batch, at };
-            save::save(self.conn(), changes, &mark)
-        };
-        match saved {
-            Ok(()) => {}
-            Err(Trouble::Clash) => {
-                self.roll_back();
-                return Err(StoreError::Conflict);
-            }
-            Err(Trouble::Sqlite(failed)) => return Err(self.give_up(failed)),
-        }
+    fn commit(&mut self, changes: &ChangeSet) -> Result<(), Trouble> {
+        let at = self.opened()?;
+        save::check(self.conn(), &changes.reads)?;
         if changes.is_empty() {
             self.roll_back();
             return Ok(());
         }
+        self.batch += 1;
+        save::save(self.conn(), changes)?;
+        save::mark(self.conn(), &self.id, self.batch, at)?;
         self.open = None;
         match self.try_commit() {
             Ok(()) => {
                 self.count_commit();
                 Ok(())
             }
-            Err(failed) => self.settle_commit(failed),
+            Err(trouble) => self.settle_commit(trouble),
         }
     }
 
-    fn try_commit(&self) -> rusqlite::Result<()> {
+    fn try_commit(&self) -> Result<(), Trouble> {
         self.hit("sqlite.commit.before")?;
         self.conn().prepare_cached("COMMIT")?.execute(())?;
         self.hit("sqlite.commit.after")
@@ -197,24 +209,6 @@ impl Writer {
     pub(crate) fn count_commit(&mut self) {
         self.probe_at = None;
         self.commits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Ends a transaction that failed before its commit: nothing was changed.
-    fn give_up(&mut self, failed: rusqlite::Error) -> StoreError {
-        if error::is(&failed, ErrorCode::SystemIoFailure) {
-            self.open = None;
-            self.conn = None;
-        } else {
-            self.roll_back();
-        }
-        self.note_full(&failed);
-        error::of_writing(failed, &self.path)
-    }
-
-    pub(crate) fn note_full(&mut self, failed: &rusqlite::Error) {
-        if error::is(failed, ErrorCode::DiskFull) {
-            self.probe_at = Some(Instant::now() + PROBE_EVERY);
-        }
     }
 
     /// A connection that cannot even roll back is closed, which does the same.
@@ -236,8 +230,8 @@ impl Writer {
         }
     }
 
-    fn notice_others(&mut self) -> rusqlite::Result<()> {
-        let found = data_version(self.conn())?;
+    pub(crate) fn notice_others(&mut self) -> rusqlite::Result<()> {
+        let found = Some(data_version(self.conn())?);
         if found != self.data_version {
             self.data_version = found;
             // Nobody listening is fine.
@@ -267,31 +261,12 @@ impl Writer {
     }
 
     pub(crate) fn conn(&self) -> &Connection {
-        self.conn.as_ref().expect(OPEN)
+        self.conn.as_ref().expect("a transaction begins with a connection and ends without it")
     }
 
-    pub(crate) fn hit(&self, step: &'static str) -> rusqlite::Result<()> {
-        self.options.failpoints.hit(step).map_or(Ok(()), |fault| Err(error::of_fault(fault)))
+    pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
+        self.options.failpoints.hit(step).map_or(Ok(()), |fault| Err(fault.into()))
     }
-
-    /// Takes a connection that was opened again. Others may have written meanwhile.
-    pub(crate) fn adopt(&mut self, conn: Connection) -> rusqlite::Result<()> {
-        self.data_version = data_version(&conn)?;
-        self.conn = Some(conn);
-        let _ = self.notices.send((SOMEBODY, Notice::Anything));
-        Ok(())
-    }
-}
-
-const OPEN: &str = "a transaction begins with an open connection and ends when it is lost";
-
-fn answer<T>(reply: Reply<T>, found: Result<T, StoreError>) {
-    // Whoever asked may be gone; dropping its transaction rolls it back.
-    let _ = reply.send(found);
-}
-
-fn ended() -> StoreError {
-    StoreError::Unavailable(Box::new(Ended))
 }
 
 /// Changes when another connection commits.

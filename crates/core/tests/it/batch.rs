@@ -24,6 +24,9 @@ pub(crate) struct Batch {
     /// The commands in the order in which they were decided.
     pub(crate) decided: Vec<usize>,
     pub(crate) rounds: usize,
+    /// A scan was answered while an earlier claim of its round was parked. It may have passed over
+    /// what that claim picked, as if those rows were locked, which no order of commands explains.
+    pub(crate) overtook: bool,
     pub(crate) changes: ChangeSet,
     pub(crate) hints: Hints,
 }
@@ -39,17 +42,20 @@ pub(crate) fn run(
     let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     let mut decided = Vec::new();
     let mut rounds = 0;
+    let mut overtook = false;
     while decided.len() < commands.len() {
         rounds += 1;
         assert!(rounds <= MOST_ROUNDS, "{commands:?} never settles");
-        let mut waits = false;
+        let (mut waits, mut picked) = (false, false);
         for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
             if waits && order == Order::Kept {
                 probe(&mut world, command);
             } else if let Decided::Ready(answer) = decide(&mut world, command) {
                 answers[at] = Some(answer);
+                overtook |= picked && matches!(command, Command::Claim(_) | Command::Sweep(_));
             } else {
                 waits = true;
+                picked |= matches!(command, Command::Claim(_));
             }
         }
         let fresh = |at: &usize| answers[*at].is_some() && !decided.contains(at);
@@ -62,7 +68,7 @@ pub(crate) fn run(
     }
     let (changes, hints) = world.finish();
     let answers = answers.into_iter().flatten().collect();
-    Batch { answers, decided, rounds, changes, hints }
+    Batch { answers, decided, rounds, overtook, changes, hints }
 }
 
 /// Decides a batch in order, commits it, and answers.

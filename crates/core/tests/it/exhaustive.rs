@@ -54,7 +54,7 @@ const ATTEMPTS: Scope = Scope {
     ],
     racing: &[],
     depth: 6,
-    floor: (1, 1),
+    floor: (2_800, 10_500),
 };
 
 /// A lane with a limit that moves while leases come and go.
@@ -109,7 +109,7 @@ const DIRECTORY_RACES: Scope = Scope {
         Act::After(MINUTE_MS),
     ],
     depth: 3,
-    floor: (1, 1),
+    floor: (450, 4_500),
 };
 
 /// Nodes that act on the same leases at once.
@@ -128,7 +128,7 @@ const LEASE_RACES: Scope = Scope {
         Act::After(LEASE_MS),
     ],
     depth: 3,
-    floor: (1, 1),
+    floor: (750, 16_000),
 };
 
 /// A limit that is lifted and set again while leases that it counted are alive.
@@ -137,7 +137,7 @@ const LIFTED: Scope = Scope {
     alphabet: &[Act::Claim, Act::Complete, Act::Limit(Some(1)), Act::Limit(None)],
     racing: &[],
     depth: 6,
-    floor: (50, 150),
+    floor: (60, 150),
 };
 
 /// An id that is forgotten and used again.

@@ -23,7 +23,7 @@ use crate::steps::{Ghost, Step};
 pub(crate) enum Act {
     /// With a payload, without a retry policy.
     CreatePlain(&'static str),
-    /// Two attempts, a while apart.
+    /// Two attempts, a while apart, each shorter than a lease.
     CreateRetried(&'static str),
     /// In a route of its own.
     CreateTagged(&'static str),
@@ -97,6 +97,7 @@ impl Act {
             Act::CreateRetried(id) => {
                 let mut new = new_task(id);
                 new.policy.retry = Some(RetryPolicy::fixed(2, BACKOFF_MS));
+                new.policy.attempt_timeout_ms = Some(LEASE_MS - BACKOFF_MS);
                 Create::one(new).into()
             }
             Act::CreateTagged(id) => {

@@ -113,9 +113,9 @@ fn a_lane_counts_its_queues(view: &View) -> Held {
 fn a_gate_counts_its_leases(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let Some(gate) = lane.gate else { return Ok(()) };
-        let counted = |task: &&Task| {
-            task.lane == lane.name
-                && matches!(&task.lifecycle, Lifecycle::Active(lease) if lease.gate == Some(gate.number))
+        let counted = |task: &&Task| match &task.lifecycle {
+            Lifecycle::Active(lease) => task.lane == lane.name && lease.gate == Some(gate.number),
+            _ => false,
         };
         let leased = view.tasks.values().filter(counted).count();
         ensure(gate.running as usize == leased, || format!("{gate:?} with {leased} leases"))

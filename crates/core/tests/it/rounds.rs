@@ -182,6 +182,6 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
         let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
         let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
         assert_eq!(swept as u64, due.min(256));
-        assert!(batch.rounds <= 4, "{due} due: {} rounds", batch.rounds);
+        assert!(batch.rounds <= 5, "{due} due: {} rounds", batch.rounds);
     }
 }

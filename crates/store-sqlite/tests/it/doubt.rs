@@ -79,9 +79,9 @@ async fn an_outcome_is_settled_before_anything_else_is_written() {
 #[tokio::test]
 async fn an_outcome_that_cannot_be_learned_is_asked_for_again() {
     let (_place, faults, store) = shaky().await;
+    let mut notices = store.notices();
     let ticket = ticket(&faults, &store, "sqlite.commit.after", "b").await;
     faults.plan("sqlite.reopen", Fault::Io);
-    let mut notices = store.notices();
     // Either this asks while the file cannot be opened, or the idle writer has tried before it.
     match store.outcome(&ticket).await {
         Err(StoreError::Unavailable(_)) => assert!(store.outcome(&ticket).await.unwrap()),

@@ -56,6 +56,7 @@ async fn tables_that_are_missing_or_not_ours_are_refused() {
         "DROP TABLE writer",
         "DROP TABLE meta",
         "DELETE FROM meta",
+        "DROP INDEX task_ready_at",
         "ALTER TABLE task RENAME COLUMN state TO condition",
     ] {
         let place = made().await;
