@@ -13,7 +13,7 @@
 //! let create = Create::one(NewTask::new("task-1", "email"));
 //! shelf.execute(now, &create.into()).unwrap();
 //! let claimed = shelf.execute(now, &Claim::new("worker-1").into()).unwrap();
-//! assert!(matches!(claimed, Outcome::Claimed(tasks) if tasks[0].epoch == 1));
+//! assert!(matches!(claimed, Outcome::Claimed(tasks) if tasks[0].attempts == 1));
 //! ```
 
 mod admission;

@@ -43,9 +43,16 @@ pub(crate) fn key(id: &str) -> TaskKey {
     TaskKey { tenant: Tenant::default(), id: id.into() }
 }
 
-pub(crate) fn fence(epoch: u64) -> Fence {
-    Fence { task: key("t"), epoch }
+/// The fence of the `nth` claim of task `t`, when it was created at the start.
+pub(crate) fn fence(nth: u64) -> Fence {
+    fence_of("t", nth)
 }
+
+pub(crate) fn fence_of(id: &str, nth: u64) -> Fence {
+    Fence { task: key(id), epoch: START.micros() as u64 + nth }
+}
+
+const START: Timestamp = Timestamp::from_millis(1_000_000);
 
 pub(crate) fn lane() -> LaneName {
     LaneName::new("l")
@@ -72,7 +79,7 @@ pub(crate) fn task(id: &str) -> Task {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self { shelf: Shelf::default(), now: Timestamp::from_millis(1_000_000) }
+        Self { shelf: Shelf::default(), now: START }
     }
 
     pub(crate) fn run(&mut self, command: impl Into<Command>) -> Result<Outcome, Rejection> {
@@ -188,7 +195,7 @@ impl Stage {
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
                 }
-                format!("{state} e{} a{}", task.epoch, task.attempts)
+                format!("{state} e{} a{}", task.claims(), task.attempts)
             }
         }
     }

@@ -189,7 +189,7 @@ impl Writer {
         }
         self.batch += 1;
         save::save(self.conn(), changes)?;
-        save::mark(self.conn(), &self.id, self.batch, at)?;
+        save::mark(self.conn(), &self.id, self.batch, at.max(changes.now))?;
         self.open = None;
         match self.try_commit() {
             Ok(()) => {

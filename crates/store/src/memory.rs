@@ -156,7 +156,7 @@ impl Tx for MemoryTx {
         if changes.is_empty() {
             return Ok(());
         }
-        kept.last_commit_at = kept.last_commit_at.max(self.now);
+        kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.now);
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
         let wakes = changes.wakes.keys().cloned().collect();

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::command::{Complete, Create, LimitLane, NewTask, Start, Sweep};
     use crate::task::TagFilter;
-    use crate::testing::{Stage, check_lane, check_task, claim, fence, lane, new_task};
+    use crate::testing::{Stage, check_lane, check_task, claim, fence, fence_of, lane, new_task};
 
     #[test]
     fn table() {
@@ -292,8 +292,7 @@ mod tests {
         stage.must(LimitLane { tenant, lane: lane(), limit: Some(2) });
         assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["0", "1"]);
         assert!(ids(stage.must(claim())).is_empty());
-        let done = crate::task::Fence { task: crate::testing::key("0"), epoch: 1 };
-        stage.must(Complete { fence: done, result: None });
+        stage.must(Complete { fence: fence_of("0", 1), result: None });
         assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["2"]);
         assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
     }

@@ -54,8 +54,7 @@ impl LimitLane {
 mod tests {
     use super::*;
     use crate::command::{Complete, Create};
-    use crate::task::Fence;
-    use crate::testing::{Stage, check_lane, claim, key, lane, new_task};
+    use crate::testing::{Stage, check_lane, claim, fence_of, lane, new_task};
 
     #[test]
     fn table() {
@@ -92,8 +91,7 @@ mod tests {
         stage.must(limit(None));
         stage.must(limit(Some(1)));
         stage.must(claim());
-        let a = Fence { task: key("a"), epoch: 1 };
-        stage.must(Complete { fence: a, result: None });
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
         assert_eq!(running(&stage), Some(1), "b still runs");
         assert_eq!(stage.must(claim()), Outcome::Claimed(vec![]));
         stage.must(limit(Some(2)));

@@ -24,6 +24,7 @@ impl Reap {
 
 pub(super) fn reap(world: &mut World, task: &Task) {
     world.emit(Event::of_task(task, world.now(), Change::Reaped));
+    world.outlive(task.epoch);
     world.drop_payloads(task.payload_keys());
     world.remove(&task.task_key().row_key());
 }
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
     use crate::command::{Command, Complete, Create, Decided, NewTask, decide};
     use crate::payload::Payload;
-    use crate::testing::{Stage, check_task, fence, key, new_task};
+    use crate::testing::{Stage, check_task, claim, fence, key, new_task};
     use crate::world::Hints;
 
     #[test]
@@ -72,6 +73,17 @@ mod tests {
         stage.shelf.commit(&world.finish().0).unwrap();
         let input = stage.task("t").unwrap().input_key().unwrap();
         assert_eq!(stage.shelf.payload(&input), Some(&Payload::json("fresh")));
+    }
+
+    #[test]
+    fn a_fence_of_an_earlier_task_of_the_same_id_is_stale() {
+        let mut stage = Stage::with_task("cancelled");
+        stage.must(Reap { task: key("t") });
+        stage.later(1);
+        stage.must(Create::one(new_task("t")));
+        stage.must(claim());
+        let late = stage.run(Complete { fence: fence(1), result: None });
+        assert_eq!(late.unwrap_err().code(), "stale");
     }
 
     #[test]

@@ -52,7 +52,6 @@ mod tests {
     use super::*;
     use crate::command::{Complete, NewTask};
     use crate::payload::Payload;
-    use crate::task::Fence;
     use crate::testing::{Stage, check_task, claim, fence, key, new_task};
 
     #[test]
@@ -101,10 +100,8 @@ mod tests {
     fn each_generation_has_its_own_result_and_deadline() {
         let new = NewTask { deadline_ms: Some(100_000), ..new_task("t") };
         let mut stage = Stage::with_new_task("active", new);
-        let complete = |epoch, text| {
-            let fence = Fence { task: key("t"), epoch };
-            Complete { fence, result: Some(Payload::json(text)) }
-        };
+        let complete =
+            |nth, text| Complete { fence: fence(nth), result: Some(Payload::json(text)) };
         stage.must(complete(1, "first"));
         let first = stage.task("t").unwrap().result_key().unwrap();
         stage.later(90_000);

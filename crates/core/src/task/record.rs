@@ -35,9 +35,13 @@ pub struct Task {
     /// Counts operator replays.
     #[serde(default)]
     pub generation: u32,
-    /// Counts claims; never falls.
+    /// Rises by one with every claim, from the time of its creation on, so that it never falls and
+    /// never comes again, not even for another task of the same id.
     #[serde(default)]
     pub epoch: u64,
+    /// The epoch before its first claim.
+    #[serde(default)]
+    pub first_epoch: u64,
     /// Attempts begun in this generation and not given back.
     #[serde(default)]
     pub attempts: u32,
@@ -93,6 +97,11 @@ impl Task {
 
     pub fn fence(&self) -> Fence {
         Fence { task: self.task_key(), epoch: self.epoch }
+    }
+
+    /// How often it was claimed.
+    pub fn claims(&self) -> u64 {
+        self.epoch.saturating_sub(self.first_epoch)
     }
 
     /// The order in which a lane hands its tasks out.

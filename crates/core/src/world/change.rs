@@ -13,6 +13,7 @@ use crate::world::{Hints, World};
 /// All effects of one batch: net, checked, and committed together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
+    /// The time of the batch, or a little later: the clock of the store goes on from here.
     pub now: Timestamp,
     /// Read as absent; a key that is there by the time of the commit is a conflict.
     pub inserts: Vec<Row>,
@@ -94,7 +95,7 @@ impl World {
     /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
     pub fn finish(self) -> (ChangeSet, Hints) {
         let mut changes = ChangeSet {
-            now: self.now,
+            now: self.latest,
             events: self.events,
             trim_through: self.trim_through,
             ..ChangeSet::default()

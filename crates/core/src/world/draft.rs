@@ -1,4 +1,7 @@
-use crate::row::RowKey;
+use std::collections::BTreeMap;
+
+use crate::row::{Range, RowKey};
+use crate::time::Timestamp;
 use crate::world::World;
 use crate::world::entry::Slot;
 
@@ -12,10 +15,13 @@ pub(super) struct Draft {
     payloads: usize,
     wakes: usize,
     trim_through: Option<u64>,
+    latest: Timestamp,
+    /// How much of each range this command has asked for.
+    pub(super) asked: BTreeMap<Range, usize>,
 }
 
 impl World {
-    /// Starts a command.
+    /// Starts a command: from here on it can be undone.
     pub(crate) fn open(&mut self) {
         self.draft.undo.clear();
         self.draft.touched.clear();
@@ -24,18 +30,21 @@ impl World {
         self.draft.payloads = self.payloads.len();
         self.draft.wakes = self.wakes.len();
         self.draft.trim_through = self.trim_through;
+        self.draft.latest = self.latest;
+        self.draft.asked.clear();
     }
 
     /// Ends a command that was accepted: those after it see what it did.
     pub(crate) fn accept(&mut self) {
         self.keep_reads();
-        self.draft.undo.clear();
+        self.open();
     }
 
     /// Ends a command that was rejected. What it read is checked like what an accepted one read.
     pub(crate) fn reject(&mut self) {
         self.undo();
         self.keep_reads();
+        self.open();
     }
 
     /// Ends a command that could not be decided yet. What it picked stays picked for the rest of
@@ -43,11 +52,13 @@ impl World {
     pub(crate) fn park(&mut self) {
         self.undo();
         self.held.extend(self.draft.picked.drain(..));
+        self.open();
     }
 
     /// Ends a command that panicked, or that was decided only to learn what it needs.
     pub fn abandon(&mut self) {
         self.undo();
+        self.open();
     }
 
     fn keep_reads(&mut self) {
@@ -70,5 +81,6 @@ impl World {
         self.payloads.truncate(self.draft.payloads);
         self.wakes.truncate(self.draft.wakes);
         self.trim_through = self.draft.trim_through;
+        self.latest = self.draft.latest;
     }
 }

@@ -63,6 +63,8 @@ pub struct Hints {
 #[derive(Debug, PartialEq)]
 pub struct World {
     now: Timestamp,
+    /// What the clock must be past once this batch is committed.
+    latest: Timestamp,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
     reaches: BTreeMap<Range, Reach>,
@@ -82,6 +84,7 @@ impl World {
     pub fn new(now: Timestamp, hints: Hints) -> Self {
         Self {
             now,
+            latest: now,
             entries: BTreeMap::new(),
             positions: BTreeMap::new(),
             reaches: BTreeMap::new(),
@@ -99,6 +102,18 @@ impl World {
 
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The epoch that the first claim of a task created here counts on from. It is higher than any
+    /// that an earlier task of the same id was claimed under, so that a fence never comes twice.
+    pub(crate) fn first_epoch(&self) -> u64 {
+        u64::try_from(self.latest.micros()).unwrap_or(0)
+    }
+
+    /// Makes sure that every task created from here on starts above this epoch.
+    pub(crate) fn outlive(&mut self, epoch: u64) {
+        let epoch = Timestamp::from_micros(i64::try_from(epoch).unwrap_or(i64::MAX));
+        self.latest = self.latest.max(epoch);
     }
 
     /// Reads a record. It is checked at the commit, whatever comes of the command.

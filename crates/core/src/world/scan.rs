@@ -91,8 +91,10 @@ impl World {
     /// cannot be read is crossed in a few rounds, however long it is.
     fn want_scan(&mut self, range: &Range, more: usize) -> Halt {
         let known = self.reaches.get(range).map_or(0, |reach| reach.rows);
+        let asked = self.draft.asked.entry(range.clone()).or_default();
         let noted = self.wanted.scans.entry(range.clone()).or_insert(known);
-        *noted = noted.saturating_add(more);
+        *noted = noted.saturating_add(more.saturating_sub(*asked));
+        *asked = more.max(*asked);
         Halt::Parked
     }
 

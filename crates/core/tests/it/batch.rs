@@ -90,8 +90,10 @@ pub(crate) fn key(id: &str) -> TaskKey {
     TaskKey { tenant: Tenant::default(), id: id.into() }
 }
 
-pub(crate) fn fence(id: &str, epoch: u64) -> Fence {
-    Fence { task: key(id), epoch }
+/// The fence of the `nth` claim of a task that was created at the start.
+pub(crate) fn fence(id: &str, nth: u64) -> Fence {
+    let start = u64::try_from(START.micros()).expect("it is past the epoch");
+    Fence { task: key(id), epoch: start + nth }
 }
 
 pub(crate) fn new_task(id: &str) -> NewTask {

@@ -11,7 +11,7 @@ use windlass_core::command::{
 };
 use windlass_core::{
     ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
-    RetryPolicy, Shelf, Tenant,
+    RetryPolicy, Shelf, Table, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -180,8 +180,9 @@ impl Node {
                 let one = start.view.shelf.attempt(now, &first);
                 let other = start.view.shelf.attempt(now, &second);
                 let between = start.commit(&first, &one, found)?;
-                if between.view.shelf.clone().commit(&other.1).is_err() {
-                    let again = between.view.shelf.attempt(now, &second);
+                let late = !other.1.inserts.is_empty() && now < between.view.now;
+                if late || between.view.shelf.clone().commit(&other.1).is_err() {
+                    let again = between.view.shelf.attempt(between.view.now, &second);
                     return between.commit(&second, &again, found);
                 }
                 between.commit(&second, &other, found)
@@ -196,7 +197,7 @@ impl Node {
 
     fn commit(&self, command: &Command, decided: &Attempt, found: &mut Found) -> Option<Node> {
         let (answer, changes) = decided;
-        let view = if changes.is_empty() {
+        let mut view = if changes.is_empty() {
             self.view.clone()
         } else {
             let mut shelf = self.view.shelf.clone();
@@ -211,6 +212,11 @@ impl Node {
         found.steps += 1;
         let whole = found.note(&self.path, step.broken());
         let ghost = step.remember();
+        // Time rises with every commit. Where no task goes it makes no difference, and states that
+        // differ only by it would never meet.
+        if changes.deletes.iter().any(|(key, _)| key.table == Table::Task) {
+            view.now = changes.now.next();
+        }
         whole.then(|| Node { view, ghost, path: self.path.clone() })
     }
 }

@@ -248,7 +248,7 @@ fn the_task(shelf: &Shelf) -> Task {
 fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
     let (mut shelf, now) = (with_task(NewTask::new("t", "k")), Timestamp::from_millis(2));
     shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
-    shelf.execute(now, &settle(Fence { task: the_key(), epoch: 1 })).expect("it is held");
+    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is held");
     the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
 }
 

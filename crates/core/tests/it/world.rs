@@ -233,7 +233,7 @@ fn a_task_is_created_and_claimed_in_one_commit() {
         assert!(batch.rounds <= 3, "{order:?}: {} rounds", batch.rounds);
         let written = batch.changes.inserts.iter().find(|row| row.key == task_row("a"));
         let task = written.and_then(|row| read_row::<Task>(row.schema, &row.body));
-        assert_eq!(task.map(|task| task.epoch), Some(1));
+        assert_eq!(task.map(|task| task.claims()), Some(1));
         assert!(batch.changes.updates.is_empty());
     }
 }
@@ -295,7 +295,7 @@ fn commands_of_one_batch_see_each_other() {
     assert!(answers[9].is_ok());
     let row = shelf.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
-    assert_eq!((task.epoch, task.lifecycle.public()), (2, PublicState::Completed));
+    assert_eq!((task.claims(), task.lifecycle.public()), (2, PublicState::Completed));
 }
 
 /// What the answers say was trimmed is gone, and nothing else.

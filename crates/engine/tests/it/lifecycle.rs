@@ -1,10 +1,12 @@
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, Create, Fail, NewTask, Release, Replay, Start};
+use windlass_core::command::{Cancel, Complete, Create, Fail, NewTask, Release, Replay, Start};
 use windlass_core::{
-    Command, FailureClass, Offer, Outcome, Payload, PublicState, Rejection, Retry, Settled, Why,
+    Command, FailureClass, Fence, Offer, Outcome, Payload, PublicState, Rejection, Retry, Settled,
+    Why,
 };
 use windlass_engine::{Error, Input};
+use windlass_store::Clock;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, created, fence, ids, key};
 
@@ -18,7 +20,7 @@ async fn a_task_from_its_creation_to_its_result() {
     let claimed = claim_now(engine).await;
     assert_eq!(claimed[0].input, Input::Here(payload));
     let result = Some(Payload::json("2"));
-    let done = windlass_core::command::Complete { fence: fence("t", 1), result: result.clone() };
+    let done = Complete { fence: fence(engine, "t", 1).await, result: result.clone() };
     let settled = engine.submit(done).await.unwrap();
     assert_eq!(settled, Outcome::Settled(Settled::Completed));
     assert_eq!(engine.result(&key("t")).await.unwrap(), result);
@@ -30,34 +32,38 @@ async fn a_task_from_its_creation_to_its_result() {
 async fn a_refusal_is_an_answer() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
-    let refused = engine.submit(complete("t", 1)).await.unwrap_err();
+    let refused = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
     assert_eq!(refused.code(), "task_not_found");
     engine.submit(create("t")).await.unwrap();
     claim_now(engine).await;
-    let stale = engine.submit(complete("t", 7)).await.unwrap_err();
-    assert!(matches!(stale, Error::Rejected(Rejection::Stale { current: 1 })));
+    let stale = engine.submit(complete(engine, "t", 7).await).await.unwrap_err();
+    assert!(matches!(stale, Error::Rejected(Rejection::Stale { .. })));
     engine.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
-    let late = engine.submit(complete("t", 1)).await.unwrap_err();
+    let late = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
     assert_eq!(late.code(), "ended");
 }
 
 #[tokio::test]
 async fn many_commands_keep_their_order_and_have_an_answer_each() {
     let stage = Stage::new().await;
+    // Epochs count on from the time of the creation, which is that of the first commit here.
+    let first = stage.clock.now().micros() as u64;
+    let fence = |nth| Fence { task: key("t"), epoch: first + nth };
+    let complete = |nth| Complete { fence: fence(nth), result: None };
     let commands: Vec<Command> = vec![
         create("t").into(),
         claim().into(),
-        complete("t", 1).into(),
-        complete("t", 2).into(),
+        complete(1).into(),
+        complete(2).into(),
         Replay { task: key("t"), generation: 0 }.into(),
         claim().into(),
-        Release { fence: fence("t", 2) }.into(),
+        Release { fence: fence(2) }.into(),
     ];
     let answers = stage.engine.submit_many(commands).await.unwrap();
     let codes: Vec<_> = answers.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
     assert_eq!(codes, [None, None, None, Some("stale"), None, None, None]);
     let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.epoch, task.generation, task.attempts), (2, 1, 0));
+    assert_eq!((task.claims(), task.generation, task.attempts), (2, 1, 0));
     assert!(stage.engine.submit_many(vec![]).await.unwrap().is_empty());
 }
 
@@ -113,7 +119,7 @@ async fn a_failed_task_is_tried_again_in_its_time() {
     stage.engine.submit(Create::one(new)).await.unwrap();
     claim_now(&stage.engine).await;
     let fail = Fail {
-        fence: fence("t", 1),
+        fence: fence(&stage.engine, "t", 1).await,
         class: FailureClass::Transient,
         reason: "busy".into(),
         retry: Retry::Policy,

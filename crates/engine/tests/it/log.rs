@@ -60,7 +60,7 @@ async fn an_emptied_log_goes_on_where_it_was() {
     assert_eq!(stage.engine.trim_log().await.unwrap(), 1_500);
     let mut subscription = stage.engine.subscribe(None).await.unwrap();
     claim_now(&stage.engine).await;
-    stage.engine.submit(complete("0", 1)).await.unwrap();
+    stage.engine.submit(complete(&stage.engine, "0", 1).await).await.unwrap();
     assert_eq!(subscription.next().await.unwrap()[0].seq, 1_501);
 }
 

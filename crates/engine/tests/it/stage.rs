@@ -47,16 +47,18 @@ pub(crate) fn key(id: &str) -> TaskKey {
     TaskKey { tenant: Tenant::default(), id: id.into() }
 }
 
-pub(crate) fn fence(id: &str, epoch: u64) -> Fence {
-    Fence { task: key(id), epoch }
+/// The fence of the `nth` claim of a task.
+pub(crate) async fn fence(engine: &Engine, id: &str, nth: u64) -> Fence {
+    let task = engine.task(&key(id)).await.unwrap();
+    Fence { task: key(id), epoch: task.map_or(0, |task| task.first_epoch) + nth }
 }
 
 pub(crate) fn create(id: &str) -> Create {
     Create::one(NewTask::new(id, "k"))
 }
 
-pub(crate) fn complete(id: &str, epoch: u64) -> Complete {
-    Complete { fence: fence(id, epoch), result: None }
+pub(crate) async fn complete(engine: &Engine, id: &str, nth: u64) -> Complete {
+    Complete { fence: fence(engine, id, nth).await, result: None }
 }
 
 pub(crate) fn claim() -> Claim {

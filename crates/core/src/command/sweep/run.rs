@@ -28,13 +28,15 @@ impl Sweep {
         for &table in Table::ALL {
             if let Some(due) = due(table, Some(world.now())) {
                 world.prefetch_scan(&due, page);
-                world.prefetch_scan(&at_any_time(table), 1);
             }
         }
         let tasks = page_of::<Task>(world, page)?;
         let queues = page_of::<Queue>(world, page)?;
         let admissions = page_of::<Admission>(world, page)?;
         let swept = tasks.len() + queues.len() + admissions.len();
+        world.prefetch_scan(&at_any_time(Table::Task), tasks.len() + 1);
+        world.prefetch_scan(&at_any_time(Table::Queue), queues.len() + 1);
+        world.prefetch_scan(&at_any_time(Table::Admission), admissions.len() + 1);
         tasks.iter().for_each(|due| task::prefetch(world, due));
         queues.iter().for_each(|due| queue::prefetch(world, due));
         tasks.iter().try_for_each(|due| task::sweep(world, due))?;
@@ -144,7 +146,7 @@ mod tests {
             stage.later(30_000);
             stage.must(Sweep::default());
             let task = stage.task("t").unwrap();
-            assert_eq!((task.epoch, task.attempts, task.reclaims), (epoch, 0, epoch as u32));
+            assert_eq!((task.claims(), task.attempts, task.reclaims), (epoch, 0, epoch as u32));
         }
         for attempt in 1..=2 {
             stage.must(claim());
