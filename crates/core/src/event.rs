@@ -21,23 +21,61 @@ pub struct Event {
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
     Created,
-    Claimed { epoch: u64, worker: WorkerId },
-    Begun { epoch: u64, attempt: u32 },
-    Renewed { epoch: u64, expires_at: Timestamp },
-    Completed { epoch: u64 },
-    RetryScheduled { class: FailureClass, reason: String, at: Timestamp },
-    Failed { class: FailureClass, reason: String },
-    Delayed { until: Timestamp },
-    Released { epoch: u64 },
-    Cancelled { reason: String },
+    /// With the attempt, when the claim began it as well.
+    Claimed {
+        epoch: u64,
+        worker: WorkerId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u32>,
+    },
+    Begun {
+        epoch: u64,
+        attempt: u32,
+    },
+    Renewed {
+        epoch: u64,
+        expires_at: Timestamp,
+    },
+    Completed {
+        epoch: u64,
+    },
+    RetryScheduled {
+        class: FailureClass,
+        reason: String,
+        at: Timestamp,
+    },
+    Failed {
+        class: FailureClass,
+        reason: String,
+    },
+    Delayed {
+        until: Timestamp,
+    },
+    Released {
+        epoch: u64,
+    },
+    Cancelled {
+        reason: String,
+    },
     Promoted,
-    LeaseExpired { epoch: u64, reclaims: u32 },
+    LeaseExpired {
+        epoch: u64,
+        reclaims: u32,
+    },
     Expired,
-    PriorityChanged { priority: i32 },
-    Replayed { generation: u32 },
+    PriorityChanged {
+        priority: i32,
+    },
+    Replayed {
+        generation: u32,
+    },
     Reaped,
-    LaneStateChanged { state: LaneState },
-    LaneLimited { limit: Option<u32> },
+    LaneStateChanged {
+        state: LaneState,
+    },
+    LaneLimited {
+        limit: Option<u32>,
+    },
 }
 
 /// What a subscriber can choose from.

@@ -47,6 +47,8 @@ impl Batcher {
             let jobs = self.gather(intake);
             if !jobs.is_empty() {
                 self.settle(jobs).await;
+                // Those who were just answered may have something to add to the next batch.
+                tokio::task::yield_now().await;
             }
         }
         for job in self.waiters.take_all() {

@@ -6,13 +6,15 @@
 -- set.
 
 -- One row: what this database is. A program older than `lowest` must not open it; `incarnation`
--- marks this log apart from any other; `clock` is the time of the last commit.
+-- marks this log apart from any other; `clock` is the time of the last commit, `last_seq` the last
+-- number that the log has given.
 CREATE TABLE meta (
     id          INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     format      INTEGER NOT NULL,
     lowest      INTEGER NOT NULL,
     incarnation TEXT    NOT NULL,
-    clock       INTEGER NOT NULL
+    clock       INTEGER NOT NULL,
+    last_seq    INTEGER NOT NULL
 ) STRICT;
 
 -- The programs that have this file open, with the number of the last batch each committed: how a
@@ -115,7 +117,7 @@ CREATE TABLE payload (
 
 -- The event log, in the order of the commits. A number is never given twice.
 CREATE TABLE event (
-    seq    INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    seq    INTEGER NOT NULL PRIMARY KEY,
     at     INTEGER NOT NULL,
     tenant TEXT    NOT NULL,
     lane   TEXT    NOT NULL,

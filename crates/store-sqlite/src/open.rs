@@ -167,8 +167,8 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Trouble> {
         tx.execute_batch(migration)?;
     }
     if applied == 0 {
-        let made = "INSERT INTO meta (id, format, lowest, incarnation, clock) \
-            VALUES (1, ?, ?, ?, 0)";
+        let made = "INSERT INTO meta (id, format, lowest, incarnation, clock, last_seq) \
+            VALUES (1, ?, ?, ?, 0, 0)";
         tx.execute(made, (FORMAT, FORMAT, Uuid::now_v7().to_string()))?;
     }
     tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;

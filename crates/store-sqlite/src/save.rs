@@ -10,22 +10,32 @@ use crate::sql::{self, TableSql};
 
 type Done = Result<(), Trouble>;
 
-pub(crate) fn save(conn: &Connection, changes: &ChangeSet) -> Done {
+/// Writes everything but the mark. Events are numbered on from `last_seq`.
+pub(crate) fn save(conn: &Connection, changes: &ChangeSet, last_seq: i64) -> Done {
     insert(conn, &changes.inserts)?;
     update(conn, &changes.updates)?;
     delete(conn, &changes.deletes)?;
     payloads(conn, changes)?;
-    append(conn, &changes.events)?;
+    append(conn, &changes.events, last_seq)?;
     if let Some(through) = changes.trim_through {
         conn.prepare_cached(sql::TRIM)?.execute([number(through)])?;
     }
     Ok(())
 }
 
-/// Leaves the mark of this commit: its time, and that this batch of this handle is there.
-pub(crate) fn mark(conn: &Connection, id: &str, batch: u64, at: Timestamp) -> Result<()> {
-    conn.prepare_cached(sql::KEEP_CLOCK)?.execute([at.micros()])?;
-    conn.prepare_cached(sql::KEEP_BATCH)?.execute((id, number(batch), at.micros()))?;
+/// What a commit leaves behind of itself.
+pub(crate) struct Mark<'m> {
+    pub(crate) at: Timestamp,
+    pub(crate) last_seq: i64,
+    /// The handle and its number of this commit.
+    pub(crate) id: &'m str,
+    pub(crate) batch: u64,
+}
+
+pub(crate) fn mark(conn: &Connection, mark: &Mark<'_>) -> Result<()> {
+    let at = mark.at.micros();
+    conn.prepare_cached(sql::KEEP_CLOCK)?.execute((at, mark.last_seq))?;
+    conn.prepare_cached(sql::KEEP_BATCH)?.execute((mark.id, number(mark.batch), at))?;
     Ok(())
 }
 
@@ -119,14 +129,15 @@ fn payloads(conn: &Connection, changes: &ChangeSet) -> Done {
     Ok(())
 }
 
-fn append(conn: &Connection, events: &[Event]) -> Done {
+fn append(conn: &Connection, events: &[Event], last_seq: i64) -> Done {
     let mut stmt = conn.prepare_cached(sql::APPEND)?;
-    for Event { at, tenant, lane, task, change } in events {
+    for (seq, event) in (last_seq + 1..).zip(events) {
+        let Event { at, tenant, lane, task, change } = event;
         let id = task.as_ref().map(|(id, _)| id.as_str());
         let kind = task.as_ref().map(|(_, kind)| kind.as_str());
         let (family, name, body) = (change.family().as_str(), change.name(), change.body());
         let (at, tenant, lane) = (at.micros(), tenant.as_str(), lane.as_str());
-        stmt.execute((at, tenant, lane, id, kind, family, name, body))?;
+        stmt.execute((seq, at, tenant, lane, id, kind, family, name, body))?;
     }
     Ok(())
 }

@@ -6,17 +6,18 @@ use std::sync::LazyLock;
 use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec};
 use windlass_store::Query;
 
-/// What each commit keeps of itself: the time, and that this handle's batch is there.
-pub(crate) const KEEP_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?)";
+/// What each commit keeps of itself: the time, the last number of the log, and that this handle's
+/// batch is there.
+pub(crate) const KEEP_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?), last_seq = ?";
 pub(crate) const KEEP_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened) \
     VALUES (?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at";
 
-pub(crate) const META: &str = "SELECT format, lowest, clock FROM meta WHERE id = 1";
+pub(crate) const META: &str = "SELECT format, lowest, clock, last_seq FROM meta WHERE id = 1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 pub(crate) const LOG_HEAD: &str = "SELECT seq, at FROM event ORDER BY seq LIMIT ?";
 pub(crate) const APPEND: &str = "INSERT INTO event \
-    (at, tenant, lane, task, kind, family, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    (seq, at, tenant, lane, task, kind, family, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const EVENTS: &str = "SELECT seq, at, tenant, lane, task, kind, family, name, body \
     FROM event WHERE seq > ? ORDER BY seq LIMIT ?";
 pub(crate) const TRIM: &str = "DELETE FROM event WHERE seq <= ?";

@@ -14,9 +14,10 @@ use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Notice, StoreError, Ticket};
 
 use crate::error::{Oddity, Trouble};
-use crate::load::load;
+use crate::load::{load, number};
 use crate::open::{self, Options};
-use crate::{save, sql};
+use crate::save::{self, Mark};
+use crate::sql;
 
 /// How often an idle writer looks whether another process has written.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -55,6 +56,8 @@ pub(crate) struct Writer {
     pub(crate) lost: BTreeSet<u64>,
     /// The time of the open transaction.
     open: Option<Timestamp>,
+    /// The last number of the log when it was opened.
+    last_seq: i64,
     /// While the disk is full: when the next batch may try.
     probe_at: Option<Instant>,
     /// What SQLite said of the commits of others; none when anything may have happened.
@@ -81,6 +84,7 @@ impl Writer {
             doubt: None,
             lost: BTreeSet::new(),
             open: None,
+            last_seq: 0,
             probe_at: None,
             data_version,
             notices,
@@ -161,11 +165,12 @@ impl Writer {
         let conn = self.conn();
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         let meta = conn.prepare_cached(sql::META)?.query_row((), |row| row.try_into());
-        let (format, lowest, clock) = meta?;
+        let (format, lowest, clock, last_seq) = meta?;
         open::supported(format, lowest)?;
         self.notice_others()?;
         let now = self.options.clock.now().max(Timestamp::from_micros(clock).next());
         self.open = Some(now);
+        self.last_seq = last_seq;
         Ok(now)
     }
 
@@ -188,8 +193,14 @@ impl Writer {
             return Ok(());
         }
         self.batch += 1;
-        save::save(self.conn(), changes)?;
-        save::mark(self.conn(), &self.id, self.batch, at.max(changes.now))?;
+        save::save(self.conn(), changes, self.last_seq)?;
+        let mark = Mark {
+            at: at.max(changes.now),
+            last_seq: self.last_seq + number(changes.events.len()),
+            id: &self.id,
+            batch: self.batch,
+        };
+        save::mark(self.conn(), &mark)?;
         self.open = None;
         match self.try_commit() {
             Ok(()) => {

@@ -147,13 +147,12 @@ impl Claim {
         task.epoch += 1;
         let expires_at = now.plus_ms(self.lease_ms);
         let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gate };
-        let (epoch, worker) = (task.epoch, self.worker.clone());
-        world.emit(Event::of_task(&task, now, Change::Claimed { epoch, worker }));
         if self.begin {
-            let run = begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
-            let change = Change::Begun { epoch, attempt: run.attempt };
-            world.emit(Event::of_task(&task, now, change));
+            begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
         }
+        let attempt = lease.run.as_ref().map(|run| run.attempt);
+        let (epoch, worker) = (task.epoch, self.worker.clone());
+        world.emit(Event::of_task(&task, now, Change::Claimed { epoch, worker, attempt }));
         task.lifecycle = Lifecycle::Active(lease);
         task.due_at = task.next_due();
         let task = Arc::new(task);
@@ -176,7 +175,7 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | claimed 0 |
-            waiting   |         | active e1 a1    | claimed 1 | claimed begun
+            waiting   |         | active e1 a1    | claimed 1 | claimed
             waiting   | nobegin | claimed e1 a0   | claimed 1 | claimed
             delayed   |         | delayed e0 a0   | claimed 0 |
             claimed   |         | claimed e1 a0   | claimed 0 |
@@ -196,11 +195,11 @@ mod tests {
         check_lane(
             "
             absent   | | absent      | claimed 0 |
-            active   | | active      | claimed 1 | claimed begun
+            active   | | active      | claimed 1 | claimed
             paused   | | paused      | claimed 0 |
-            draining | | draining    | claimed 1 | claimed begun
+            draining | | draining    | claimed 1 | claimed
             disabled | | disabled    | claimed 0 |
-            limited  | | active 1/1  | claimed 1 | claimed begun
+            limited  | | active 1/1  | claimed 1 | claimed
             ",
             |_| claim(),
         );

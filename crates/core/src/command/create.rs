@@ -73,12 +73,13 @@ impl Create {
 
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check(world.now())?;
-        for task in &self.tasks {
-            self.prefetch(world, task);
+        let routes: Vec<Route> = self.tasks.iter().map(NewTask::route).collect();
+        for (task, route) in self.tasks.iter().zip(&routes) {
+            self.prefetch(world, task, route);
         }
         let mut answers = Vec::with_capacity(self.tasks.len());
-        for task in &self.tasks {
-            answers.push(self.create(world, task)?);
+        for (task, route) in self.tasks.iter().zip(&routes) {
+            answers.push(self.create(world, task, route)?);
         }
         Ok(Outcome::Created(answers))
     }
@@ -97,17 +98,20 @@ impl Create {
         Ok(())
     }
 
-    fn prefetch(&self, world: &mut World, new: &NewTask) {
-        world.prefetch(TaskKey::new(&self.tenant, &new.id).row_key());
+    fn prefetch(&self, world: &mut World, new: &NewTask, route: &Route) {
+        if !world.prefetch(TaskKey::new(&self.tenant, &new.id).row_key()) {
+            return;
+        }
         world.prefetch(Lane::key_of(&self.tenant, &new.lane));
-        world.prefetch(Queue::key_of(&self.tenant, &new.lane, &new.route()));
+        world.prefetch(Queue::key_of(&self.tenant, &new.lane, route));
         if let Some(idempotency) = &new.idempotency {
             world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
         }
     }
 
-    fn create(&self, world: &mut World, new: &NewTask) -> Result<Created, Halt> {
-        let fingerprint = new.fingerprint();
+    fn create(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<Created, Halt> {
+        let known = world.get::<Task>(&TaskKey::new(&self.tenant, &new.id).row_key())?;
+        let fingerprint = new.fingerprint(route);
         if let Some(idempotency) = &new.idempotency {
             let wish = Reservation {
                 tenant: &self.tenant,
@@ -121,14 +125,14 @@ impl Create {
                 return Ok(Created { id, duplicate: true });
             }
         }
-        if let Some(known) = world.get::<Task>(&TaskKey::new(&self.tenant, &new.id).row_key())? {
+        if let Some(known) = known {
             if known.fingerprint != fingerprint {
                 return Err(Rejection::Conflict.into());
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
-        self.open_lane(world, new)?;
-        let mut task = new.to_task(&self.tenant, fingerprint, world.now());
+        self.open_lane(world, new, route)?;
+        let mut task = new.to_task(&self.tenant, route, fingerprint, world.now());
         (task.first_epoch, task.epoch) = (world.first_epoch(), world.first_epoch());
         if let Some(payload) = &new.payload {
             world.attach(task.payload_key(0, Slot::Input), payload.clone());
@@ -139,7 +143,7 @@ impl Create {
     }
 
     /// A lane comes to be with its first task; a closed one and a crowded one take no more.
-    fn open_lane(&self, world: &mut World, new: &NewTask) -> Result<(), Halt> {
+    fn open_lane(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<(), Halt> {
         let Some(lane) = world.get::<Lane>(&Lane::key_of(&self.tenant, &new.lane))? else {
             world.put::<Lane>(Lane::new(&self.tenant, &new.lane));
             return Ok(());
@@ -148,7 +152,7 @@ impl Create {
             return Err(Rejection::LaneClosed { lane: new.lane.clone() }.into());
         }
         if lane.queues >= limits::ROUTES_PER_LANE {
-            let listed = Queue::key_of(&self.tenant, &new.lane, &new.route());
+            let listed = Queue::key_of(&self.tenant, &new.lane, route);
             if world.get::<Queue>(&listed)?.is_none() {
                 return Err(Rejection::TooManyRoutes { lane: new.lane.clone() }.into());
             }
@@ -206,17 +210,17 @@ impl NewTask {
     }
 
     /// What makes two requests the same: everything but the id and the key.
-    fn fingerprint(&self) -> Digest {
+    fn fingerprint(&self, route: &Route) -> Digest {
         let digester = Digester::new("create")
             .part(self.kind.as_str().as_bytes())
             .part(self.lane.as_str().as_bytes())
-            .part(self.route().as_str().as_bytes())
+            .part(route.as_str().as_bytes())
             .number(i64::from(self.priority))
             .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
         Payload::digest(self.payload.as_ref(), digester).finish()
     }
 
-    fn to_task(&self, tenant: &Tenant, fingerprint: Digest, now: Timestamp) -> Task {
+    fn to_task(&self, tenant: &Tenant, route: &Route, fingerprint: Digest, now: Timestamp) -> Task {
         let start_at = match self.start {
             Start::Now => now,
             Start::After { ms } => now.plus_ms(ms),
@@ -227,7 +231,7 @@ impl NewTask {
             id: self.id.clone(),
             kind: self.kind.clone(),
             lane: self.lane.clone(),
-            route: self.route(),
+            route: route.clone(),
             priority: self.priority,
             labels: self.labels.clone(),
             created_at: now,

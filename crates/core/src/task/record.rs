@@ -12,6 +12,11 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::{Lease, Lifecycle, Policy, Route, Settle};
 use crate::time::Timestamp;
 
+/// What a body need not say: it is short, and there are many of it.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A unit of work that can be claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
@@ -19,9 +24,9 @@ pub struct Task {
     pub id: TaskId,
     pub kind: Kind,
     pub lane: LaneName,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub route: Route,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -29,11 +34,12 @@ pub struct Task {
     /// When its present generation started.
     pub started_at: Timestamp,
     pub fingerprint: Digest,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// Counts operator replays.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub generation: u32,
     /// Rises by one with every claim, from the time of its creation on, so that it never falls and
     /// never comes again, not even for another task of the same id.
@@ -43,13 +49,14 @@ pub struct Task {
     #[serde(default)]
     pub first_epoch: u64,
     /// Attempts begun in this generation and not given back.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
     /// Leases that ran out in this generation.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reclaims: u32,
     pub lifecycle: Lifecycle,
     /// When the sweep looks at this task: never later than it needs the engine.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_settle: Option<Settle>,

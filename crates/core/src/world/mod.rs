@@ -132,11 +132,14 @@ impl World {
         }
     }
 
-    /// Notes a record that will be read, so that several can be asked for at once.
-    pub(crate) fn prefetch(&mut self, key: RowKey) {
-        if !self.entries.contains_key(&key) {
+    /// Notes a record that will be read, so that several can be asked for at once. Says whether
+    /// it was still missing.
+    pub(crate) fn prefetch(&mut self, key: RowKey) -> bool {
+        let missing = !self.entries.contains_key(&key);
+        if missing {
             self.wanted.rows.insert(key);
         }
+        missing
     }
 
     /// Puts a record in place of what its key held. The key must have been read.

@@ -184,7 +184,10 @@ fn a_log_entry_is_written_as_it_was_read() {
     );
     let logged: Logged = serde_json::from_str(line).unwrap();
     assert_eq!(serde_json::to_string(&logged).unwrap(), line);
-    assert_eq!(logged.change(), Some(Change::Claimed { epoch: 1, worker: "w1".into() }));
+    assert_eq!(
+        logged.change(),
+        Some(Change::Claimed { epoch: 1, worker: "w1".into(), attempt: None })
+    );
 }
 
 /// Fields that came with a default may be missing in what an older version wrote.

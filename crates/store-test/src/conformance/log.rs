@@ -72,7 +72,7 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
     let class = FailureClass::Timeout;
     let changes = [
         Change::Created,
-        Change::Claimed { epoch: u64::MAX, worker: "w\u{f6}rker".into() },
+        Change::Claimed { epoch: u64::MAX, worker: "w\u{f6}rker".into(), attempt: Some(7) },
         Change::Renewed { epoch: 1, expires_at: Timestamp::from_micros(i64::MAX) },
         Change::RetryScheduled { class, reason: reason.clone(), at: START },
         Change::Failed { class, reason: reason.clone() },
