@@ -7,4 +7,5 @@ mod lifecycle;
 mod load;
 mod log;
 mod rules;
+mod sqlite;
 mod stage;
