@@ -3,6 +3,7 @@
 //! * [`conformance::run`]: named cases about rows, versions, ranges, the log, payloads and time.
 //! * [`differential::run`]: one seeded stream of commands through every store and through a plain
 //!   [`windlass_core::Shelf`]; answers and full snapshots are compared after every step.
+//! * [`mishap::run`]: every mishap at every call of a script, which must come to the same end.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
 //!
 //! It is not an engine: [`execute`] runs commands without batching, timers or wakes. Start at
@@ -23,6 +24,7 @@ pub mod differential;
 mod factory;
 mod fault;
 mod fixture;
+pub mod mishap;
 mod random;
 mod runner;
 mod snapshot;

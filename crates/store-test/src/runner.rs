@@ -4,7 +4,7 @@ use windlass_core::{
     ChangeSet, Command, Decided, Hints, Outcome, Rejection, Shelf, Timestamp, Wanted, World,
     decide, probe,
 };
-use windlass_store::{Store, StoreError};
+use windlass_store::{Store, StoreError, Ticket};
 
 /// What comes of a command.
 pub type Answer = Result<Outcome, Rejection>;
@@ -52,18 +52,21 @@ pub async fn execute_batch(
     for _ in 0..MOST_RERUNS {
         match attempt(store, commands, order, hints).await {
             Err(StoreError::Conflict) => {}
-            other => return other,
+            Ok((_, Some(ticket))) => return Err(StoreError::OutcomeUnknown(ticket)),
+            Ok((batch, None)) => return Ok(batch),
+            Err(other) => return Err(other),
         }
     }
     Err(StoreError::Conflict)
 }
 
-async fn attempt(
+/// One try at a batch. With a ticket it may or may not have been committed.
+pub(crate) async fn attempt(
     store: &dyn Store,
     commands: &[Command],
     order: Order,
     hints: &Hints,
-) -> Result<Batch, StoreError> {
+) -> Result<(Batch, Option<Ticket>), StoreError> {
     let mut tx = store.begin().await?;
     let mut deciding = Deciding::new(tx.now(), commands, order, hints);
     while let Some(wanted) = deciding.round() {
@@ -72,8 +75,11 @@ async fn attempt(
         deciding.world.learn(&wanted, loaded);
     }
     let batch = deciding.finish();
-    tx.commit(Arc::new(batch.changes.clone())).await?;
-    Ok(batch)
+    match tx.commit(Arc::new(batch.changes.clone())).await {
+        Ok(()) => Ok((batch, None)),
+        Err(StoreError::OutcomeUnknown(ticket)) => Ok((batch, Some(ticket))),
+        Err(error) => Err(error),
+    }
 }
 
 /// The same on a shelf, at a time of the caller's choice.

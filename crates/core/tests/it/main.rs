@@ -2,6 +2,7 @@
 //! batches that equal their commands one by one, and bytes that stay readable.
 
 mod batch;
+mod cost;
 mod exhaustive;
 mod explore;
 mod golden;

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use windlass_store::{ManualClock, Store};
 use windlass_store_sqlite::{Options, SqliteStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{Factory, conformance};
+use windlass_store_test::{Factory, conformance, mishap};
 
 /// A folder with a file for every place.
 struct Files(TempDir);
@@ -28,4 +28,9 @@ async fn sqlite_does_what_the_shelf_does() {
     let files = Files(tempfile::tempdir().unwrap());
     let run = differential::run(differential::seeds(DEFAULT_SEEDS), &[("sqlite", &files)]).await;
     run.unwrap_or_else(|divergence| panic!("{divergence}"));
+}
+
+#[tokio::test]
+async fn sqlite_comes_to_the_same_end_through_every_mishap() {
+    assert!(mishap::run(&Files(tempfile::tempdir().unwrap())).await > 70);
 }

@@ -1,5 +1,5 @@
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{MemoryFactory, conformance};
+use windlass_store_test::{MemoryFactory, conformance, mishap};
 
 #[tokio::test]
 async fn memory_conforms() {
@@ -16,4 +16,9 @@ async fn memory_does_what_the_shelf_does() {
     if seeds == DEFAULT_SEEDS {
         assert_eq!(coverage.missing(), [], "pairs that are not reached:\n{coverage}");
     }
+}
+
+#[tokio::test]
+async fn memory_comes_to_the_same_end_through_every_mishap() {
+    assert!(mishap::run(&MemoryFactory::default()).await > 70);
 }

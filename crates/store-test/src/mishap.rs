@@ -1,0 +1,155 @@
+//! A script of commands that meets every mishap at every call, and must come to the same end.
+
+use std::sync::Arc;
+
+use windlass_core::command::{Claim, Complete, Create, Fail, Idempotency, NewTask, Replay, Sweep};
+use windlass_core::{
+    Command, FailureClass, Hints, Outcome, Payload, Retry, RetryPolicy, Task, TaskKey, Tenant,
+};
+use windlass_store::{ManualClock, Store, StoreError};
+
+use crate::factory::Factory;
+use crate::fault::{Call, CrashPoint, Failure, FaultStore};
+use crate::fixture::START;
+use crate::runner::{Answer, Order, attempt};
+use crate::snapshot::Snapshot;
+
+/// A client that gives up is not patient enough; none needs nearly as many tries.
+const MOST_TRIES: usize = 50;
+
+/// What goes wrong, and with which call of its kind.
+#[derive(Clone, Copy, Debug)]
+enum Mishap {
+    Fails(Call, Failure),
+    Crashes(CrashPoint),
+}
+
+const MISHAPS: &[Mishap] = &[
+    Mishap::Fails(Call::Begin, Failure::Unavailable),
+    Mishap::Fails(Call::Begin, Failure::Full),
+    Mishap::Fails(Call::Load, Failure::Unavailable),
+    Mishap::Fails(Call::Load, Failure::Conflict),
+    Mishap::Fails(Call::Commit, Failure::Unavailable),
+    Mishap::Fails(Call::Commit, Failure::Full),
+    Mishap::Fails(Call::Commit, Failure::Conflict),
+    Mishap::Crashes(CrashPoint::BeforeCommit),
+    Mishap::Crashes(CrashPoint::InCommit),
+    Mishap::Crashes(CrashPoint::AfterCommit),
+];
+
+/// Runs the script once without a mishap, then once for every mishap at every call, and compares
+/// answers and contents. Says how many runs that were.
+///
+/// # Panics
+///
+/// When a run comes to another end than the first.
+pub async fn run(factory: &dyn Factory) -> usize {
+    let calm = Trial::open(factory, "calm").await;
+    let expected = calm.play().await;
+    let calls = |call| calm.store.calls(call);
+    let mut runs = 1;
+    for &mishap in MISHAPS {
+        let of = match mishap {
+            Mishap::Fails(call, _) => call,
+            Mishap::Crashes(_) => Call::Commit,
+        };
+        for nth in 1..=calls(of) {
+            let trial = Trial::open(factory, &format!("mishap-{runs}")).await;
+            match mishap {
+                Mishap::Fails(call, failure) => trial.store.fail(call, nth, failure),
+                Mishap::Crashes(point) => trial.store.crash(nth, point),
+            }
+            let (answers, snapshot) = trial.play().await;
+            assert!(trial.store.is_spent(), "{mishap:?} at {nth} did not happen");
+            assert_eq!(answers, expected.0, "{mishap:?} at {nth}");
+            let difference = snapshot.difference(&expected.1);
+            assert_eq!(difference, None, "{mishap:?} at {nth}");
+            runs += 1;
+        }
+    }
+    runs
+}
+
+struct Trial {
+    /// The store without its mishaps, to look at.
+    inner: Arc<dyn Store>,
+    store: FaultStore,
+    clock: Arc<ManualClock>,
+}
+
+impl Trial {
+    async fn open(factory: &dyn Factory, place: &str) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        let inner = factory.open(place, clock.clone()).await;
+        Self { store: FaultStore::new(inner.clone()), inner, clock }
+    }
+
+    /// Plays the script like a patient client: what was refused by the store is asked again, what
+    /// has an unknown outcome is looked up first.
+    async fn play(&self) -> (Vec<Answer>, Snapshot) {
+        let mut answers = Vec::new();
+        let bulk = Create { tenant: Tenant::default(), tasks: vec![task("a"), task("b")] };
+        answers.push(self.ask(&bulk.into()).await);
+        let claim = Claim { limit: 2, ..Claim::new("w") }.into();
+        let claimed = self.ask(&claim).await;
+        let tasks = leased(&claimed);
+        answers.push(claimed);
+        for command in settles(&tasks) {
+            answers.push(self.ask(&command).await);
+        }
+        self.clock.advance_ms(60_000);
+        for command in [Sweep::default().into(), Claim::new("w").into(), replay("a")] {
+            answers.push(self.ask(&command).await);
+        }
+        let snapshot = Snapshot::of(&*self.inner).await.expect("nothing fails behind the script");
+        (answers, snapshot)
+    }
+
+    async fn ask(&self, command: &Command) -> Answer {
+        let commands = std::slice::from_ref(command);
+        for _ in 0..MOST_TRIES {
+            match attempt(&self.store, commands, Order::Strict, &Hints::default()).await {
+                Ok((mut batch, ticket)) => {
+                    let took_effect = match ticket {
+                        None => true,
+                        Some(ticket) => self.store.outcome(&ticket).await.expect("it can tell"),
+                    };
+                    if took_effect {
+                        return batch.answers.remove(0);
+                    }
+                }
+                Err(StoreError::Unavailable(_) | StoreError::Full | StoreError::Conflict) => {}
+                Err(other) => panic!("{command:?} met {other}"),
+            }
+        }
+        panic!("{command:?} was asked {MOST_TRIES} times")
+    }
+}
+
+fn task(id: &str) -> NewTask {
+    let mut new = NewTask::new(id, "k");
+    new.payload = Some(Payload::json(format!("{id:?}")));
+    new.policy.retry = Some(RetryPolicy::fixed(3, 60_000));
+    new.idempotency = Some(Idempotency { key: format!("key-{id}"), window_ms: 3_600_000 });
+    new
+}
+
+fn leased(answer: &Answer) -> Vec<Arc<Task>> {
+    match answer {
+        Ok(Outcome::Claimed(tasks)) => tasks.clone(),
+        other => panic!("a claim was answered with {other:?}"),
+    }
+}
+
+fn settles(tasks: &[Arc<Task>]) -> [Command; 2] {
+    let [first, second] = tasks else { panic!("two tasks wait, {} were claimed", tasks.len()) };
+    let (class, retry) = (FailureClass::Transient, Retry::Policy);
+    [
+        Complete { fence: first.fence(), result: Some(Payload::json("1")) }.into(),
+        Fail { fence: second.fence(), class, reason: "busy".into(), retry }.into(),
+    ]
+}
+
+fn replay(id: &str) -> Command {
+    Replay { task: TaskKey::new(&Tenant::default(), &id.into()), generation: 0 }.into()
+}
