@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Claim, Create, NewTask, Reap, SetLaneState};
+use windlass_core::command::{Cancel, Claim, Create, NewTask, Reap, SetLaneState};
 use windlass_core::{
     Command, LaneName, LaneState, Outcome, Record, Row, Settled, Task, Tenant, Timestamp, Version,
 };
@@ -82,6 +82,28 @@ async fn an_old_writer_resurrects_nothing() {
         let left = stage.engine.task(&key("t")).await.unwrap();
         assert_eq!(left.map(|task| task.claims()), again.then_some(0));
     }
+}
+
+#[tokio::test]
+async fn a_first_version_is_never_that_of_an_earlier_task() {
+    let stage = Stage::new().await;
+    let (slow, store) = faulty(&stage).await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let mut held = store.pause_commit(1);
+    let stop = || Cancel { task: key("t"), reason: "the first one".into() };
+    let cancelling = tokio::spawn({
+        let slow = slow.clone();
+        async move { slow.submit(stop()).await }
+    });
+    held.reached().await;
+    stage.engine.submit(stop()).await.unwrap();
+    stage.engine.submit(Reap { task: key("t") }).await.unwrap();
+    let other = NewTask { priority: 5, ..NewTask::new("t", "k") };
+    stage.engine.submit(Create::one(other)).await.unwrap();
+    held.release();
+    cancelling.await.unwrap().unwrap();
+    assert_eq!(slow.stats().conflicts, 1, "it was decided again, on the task that is there");
+    assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().priority, 5);
 }
 
 #[tokio::test]
