@@ -33,7 +33,8 @@ impl ChangePriority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check_task, key};
+    use crate::command::Create;
+    use crate::testing::{Stage, check_task, claim, key, new_task};
 
     #[test]
     fn table() {
@@ -54,5 +55,16 @@ mod tests {
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );
+    }
+
+    #[test]
+    fn it_moves_the_task_in_its_lane() {
+        let mut stage = Stage::new();
+        for id in ["a", "b"] {
+            stage.must(Create::one(new_task(id)));
+        }
+        stage.must(ChangePriority { task: key("b"), priority: 1 });
+        let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
+        assert_eq!((tasks[0].id.as_str(), tasks[0].priority), ("b", 1));
     }
 }

@@ -18,7 +18,7 @@ impl Replay {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
         let known = task(world, &self.task)?;
-        if known.generation > 0 && known.generation == self.generation.saturating_add(1) {
+        if known.generation == self.generation.saturating_add(1) {
             return Ok(Outcome::Replayed { generation: known.generation });
         }
         if known.generation != self.generation {
@@ -50,7 +50,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, NewTask};
+    use crate::command::{Claim, Complete, NewTask, Sweep};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, key, new_task};
 
@@ -85,6 +85,21 @@ mod tests {
     }
 
     #[test]
+    fn a_generation_has_re_claims_of_its_own() {
+        let mut new = new_task("t");
+        new.policy.max_reclaims = 1;
+        let mut stage = Stage::with_new_task("waiting", new);
+        for _ in 0..2 {
+            stage.must(Claim { begin: false, ..claim() });
+            stage.later(30_000);
+            stage.must(Sweep::default());
+        }
+        assert_eq!(stage.task("t").unwrap().lifecycle.public().as_str(), "failed");
+        stage.must(Replay { task: key("t"), generation: 0 });
+        assert_eq!(stage.task("t").unwrap().reclaims, 0);
+    }
+
+    #[test]
     fn replays_are_counted() {
         let mut new = new_task("t");
         new.policy.max_replays = 1;
@@ -107,6 +122,7 @@ mod tests {
         stage.later(90_000);
         stage.must(Replay { task: key("t"), generation: 0 });
         assert_eq!(stage.task("t").unwrap().result_key(), None);
+        assert_eq!(stage.task("t").unwrap().started_at, stage.now);
         assert_eq!(stage.task("t").unwrap().deadline, Some(stage.now.plus_ms(100_000)));
         stage.must(claim());
         stage.must(complete(2, "second"));

@@ -63,6 +63,7 @@ fn a_claim_looks_only_at_what_it_may_take() {
     let delayed = backlog(|n, new| {
         if n >= 5 {
             new.start = Start::After { ms: 60_000 };
+            new.priority = 9;
         }
     });
     assert_eq!(tasks_loaded(&delayed, &claim().into()), (5, 5));

@@ -18,7 +18,7 @@ pub(super) fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
     let waiting = Task::ready_in(&queue.tenant, &queue.lane, &queue.route);
     if !world.scan::<Task>(&waiting, 1)?.is_empty() {
         let due_at = now.plus_ms(QUEUE_CHECK_MS);
-        world.put::<Queue>(Queue { closing: false, due_at, ..queue.clone() });
+        world.put::<Queue>(Queue { due_at, ..queue.clone() });
     } else if !queue.closing {
         let due_at = now.plus_ms(CLOSING_MS);
         world.put::<Queue>(Queue { closing: true, due_at, ..queue.clone() });

@@ -251,7 +251,9 @@ mod tests {
         let swept = |stage: &mut Stage, ms| {
             stage.later(ms);
             stage.must(Sweep::default());
-            stage.record::<Queue>(&line).map(|queue| queue.closing)
+            let queue = stage.record::<Queue>(&line)?;
+            assert!(queue.due_at > stage.now, "it is looked at again, but not at once");
+            Some(queue.closing)
         };
         assert_eq!(swept(&mut stage, 3_600_000), Some(false), "a task waits in it");
         stage.must(crate::command::Cancel { task: crate::testing::key("t"), reason: "".into() });
