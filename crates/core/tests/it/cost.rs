@@ -7,14 +7,14 @@ use crate::batch::{START, lane, new_task};
 
 const BACKLOG: usize = 2_000;
 
-/// Rows of tasks that the store gives out for one claim.
-fn tasks_loaded(shelf: &Shelf, claim: &Command) -> (usize, usize) {
+/// How many rows of tasks the store gives out for one claim, and what is claimed.
+fn tasks_loaded(shelf: &Shelf, claim: &Command) -> (usize, Vec<String>) {
     let mut world = World::new(START.plus_ms(1), Hints::default());
     let mut rows = 0;
     loop {
         if let Decided::Ready(answer) = decide(&mut world, claim) {
             let Ok(windlass_core::Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
-            return (rows, tasks.len());
+            return (rows, tasks.iter().map(|task| task.id.to_string()).collect());
         }
         let wanted = world.wanted().expect("a parked claim lacks something");
         let loaded = shelf.load(&wanted);
@@ -49,8 +49,9 @@ fn claim() -> Claim {
 
 #[test]
 fn a_claim_looks_only_at_what_it_may_take() {
+    let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     let plain = backlog(|_, _| {});
-    assert_eq!(tasks_loaded(&plain, &claim().into()), (5, 5));
+    assert_eq!(tasks_loaded(&plain, &claim().into()), (5, first.clone()));
 
     let other_routes = backlog(|n, new| {
         if n >= 5 {
@@ -58,7 +59,7 @@ fn a_claim_looks_only_at_what_it_may_take() {
             new.priority = 9;
         }
     });
-    assert_eq!(tasks_loaded(&other_routes, &claim().into()), (5, 5));
+    assert_eq!(tasks_loaded(&other_routes, &claim().into()), (5, first.clone()));
 
     let delayed = backlog(|n, new| {
         if n >= 5 {
@@ -66,7 +67,7 @@ fn a_claim_looks_only_at_what_it_may_take() {
             new.priority = 9;
         }
     });
-    assert_eq!(tasks_loaded(&delayed, &claim().into()), (5, 5));
+    assert_eq!(tasks_loaded(&delayed, &claim().into()), (5, first.clone()));
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn a_full_lane_is_passed_over_before_its_tasks_are_looked_at() {
     let limit = LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(3) };
     shelf.execute(START, &limit.into()).expect("the lane is there");
     shelf.execute(START, &claim().into()).expect("it takes three");
-    assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, 0));
+    assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]));
 }
 
 #[test]
@@ -83,6 +84,6 @@ fn a_claim_of_many_lanes_looks_at_a_few_of_them() {
     let spread = backlog(|n, new| new.lane = format!("lane{}", n % 100).into());
     let lanes = (0..100).map(|n| format!("lane{n}").into()).collect();
     let (rows, taken) = tasks_loaded(&spread, &Claim { lanes, ..claim() }.into());
-    assert_eq!(taken, 5);
+    assert_eq!(taken.len(), 5);
     assert!(rows <= 4 * 5, "{rows} rows");
 }
