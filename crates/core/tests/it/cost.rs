@@ -67,7 +67,7 @@ fn a_claim_looks_only_at_what_it_may_take() {
             new.priority = 9;
         }
     });
-    assert_eq!(tasks_loaded(&delayed, &claim().into()), (5, first.clone()));
+    assert_eq!(tasks_loaded(&delayed, &claim().into()), (5, first));
 }
 
 #[test]
