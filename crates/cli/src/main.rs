@@ -1,5 +1,4 @@
 //! The `windlass` command.
-#![allow(clippy::print_stdout, reason = "a command line tool speaks on its standard output")]
 
 mod bench;
 mod store_url;

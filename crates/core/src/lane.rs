@@ -12,9 +12,6 @@ pub struct Lane {
     pub state: LaneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-    /// How many gates it has had.
-    #[serde(default)]
-    pub gates: u32,
     /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
     #[serde(default)]
     pub queues: u32,
@@ -52,18 +49,19 @@ impl LaneState {
     }
 }
 
-/// Admits so many leases at once. It counts the leases taken since it was set up.
+/// Admits so many leases at once. It counts the leases taken since it was set up, and goes on
+/// counting while its limit is lifted, so that the next limit knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
-    /// Tells the gates apart that a lane has had: a lease leaves only the one it went through.
-    pub number: u32,
-    pub limit: u32,
+    pub limit: Option<u32>,
     pub running: u32,
 }
 
 impl Gate {
-    pub(crate) const fn free(self) -> u32 {
-        self.limit.saturating_sub(self.running)
+    /// How many more it admits, asking for `wanted`.
+    pub(crate) fn admits(self, wanted: usize) -> usize {
+        let free = self.limit.map(|limit| limit.saturating_sub(self.running) as usize);
+        free.map_or(wanted, |free| wanted.min(free))
     }
 }
 
@@ -74,7 +72,6 @@ impl Lane {
             name: name.clone(),
             state: LaneState::Active,
             gate: None,
-            gates: 0,
             queues: 0,
         }
     }
@@ -88,7 +85,7 @@ impl Lane {
         if !self.state.hands_out() {
             return 0;
         }
-        self.gate.map_or(wanted, |gate| wanted.min(gate.free() as usize))
+        self.gate.map_or(wanted, |gate| gate.admits(wanted))
     }
 }
 

@@ -30,7 +30,7 @@ impl Record for Log {
     }
 }
 
-/// A place in the log. `incarnation` changes when a database is restored from a backup, so that
+/// A place in the log. Whoever restores a database from a backup renews its `incarnation`, so that
 /// a number that came from a lost future is not taken for one of the present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
@@ -47,9 +47,10 @@ pub struct CursorExpired {
 }
 
 impl Cursor {
-    /// Whether a log of this incarnation and with this floor can go on from here without a gap.
-    pub fn check(&self, incarnation: &str, floor: u64) -> Result<(), CursorExpired> {
-        if self.incarnation == incarnation && self.seq >= floor {
+    /// Whether a log of this incarnation, with this floor and this last number, can go on from here
+    /// without a gap. A number that it has not given yet came from a log that is lost.
+    pub fn check(&self, incarnation: &str, floor: u64, last: u64) -> Result<(), CursorExpired> {
+        if self.incarnation == incarnation && (floor..=last).contains(&self.seq) {
             return Ok(());
         }
         Err(CursorExpired { oldest: Cursor { incarnation: incarnation.to_owned(), seq: floor } })
@@ -62,11 +63,16 @@ mod tests {
 
     #[test]
     fn which_cursors_can_go_on() {
-        for (incarnation, seq, floor, ok) in
-            [("a", 5, 4, true), ("a", 5, 5, true), ("a", 5, 6, false), ("b", 5, 0, false)]
-        {
+        for (incarnation, seq, floor, last, ok) in [
+            ("a", 5, 4, 9, true),
+            ("a", 5, 5, 5, true),
+            ("a", 5, 6, 9, false),
+            ("a", 5, 0, 4, false),
+            ("b", 5, 0, 9, false),
+        ] {
             let cursor = Cursor { incarnation: incarnation.into(), seq };
-            assert_eq!(cursor.check("a", floor).is_ok(), ok, "{cursor:?} at {floor}");
+            let found = cursor.check("a", floor, last).is_ok();
+            assert_eq!(found, ok, "{cursor:?} at {floor} to {last}");
         }
     }
 }

@@ -162,7 +162,7 @@ mod tests {
 
     fn lane() -> Lane {
         let mut lane = Lane::new(&Tenant::new("t"), &LaneName::new("l"));
-        lane.gate = Some(Gate { number: 1, limit: 3, running: 1 });
+        lane.gate = Some(Gate { limit: Some(3), running: 1 });
         lane
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let row = encode(&record, None, Version(7));
         let expected = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"number":1,"limit":3,"running":1},"gates":0,"queues":0}"#
+            r#""gate":{"limit":3,"running":1},"queues":0}"#
         );
         assert_eq!(row.body, expected);
         assert_eq!(decode(Table::Lane, row.schema, &row.body), Some((record, None)));
@@ -182,7 +182,7 @@ mod tests {
     fn fields_of_a_newer_version_are_carried_along() {
         let newer = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"number":1,"limit":3,"running":1},"gates":0,"queues":0,"colour":"red"}"#
+            r#""gate":{"limit":3,"running":1},"queues":0,"colour":"red"}"#
         );
         let (record, extra) = decode(Table::Lane, 9, newer).unwrap();
         assert_eq!(record, Lane::into_any(Arc::new(lane())));

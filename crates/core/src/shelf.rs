@@ -101,6 +101,11 @@ impl Shelf {
         }
     }
 
+    /// The last number that the log has given.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Row> {
         self.rows.values()
     }

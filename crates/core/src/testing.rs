@@ -204,7 +204,10 @@ impl Stage {
         match self.lane() {
             None => "absent".into(),
             Some(lane) => {
-                let gate = lane.gate.map(|gate| format!(" {}/{}", gate.running, gate.limit));
+                let gate = lane.gate.map(|gate| {
+                    let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
+                    format!(" {}/{limit}", gate.running)
+                });
                 format!("{}{}", lane.state.as_str(), gate.unwrap_or_default())
             }
         }

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::lane::{Lane, LaneState};
+use crate::lane::{Gate, Lane, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Task};
 use crate::time::Timestamp;
@@ -68,8 +68,10 @@ fn why_waiting(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
         if !lane.state.hands_out() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
         }
-        if let Some(gate) = lane.gate.filter(|gate| gate.free() == 0) {
-            return Why::LaneFull { lane: name, limit: gate.limit, running: gate.running };
+        if let Some(Gate { limit: Some(limit), running }) = lane.gate
+            && running >= limit
+        {
+            return Why::LaneFull { lane: name, limit, running };
         }
     }
     if offers.iter().any(|offer| offer.meets(&task.route)) {

@@ -2,11 +2,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use windlass_core::command::Release;
-use windlass_core::{Command, Outcome, Payload, PayloadKey, Task};
+use windlass_core::{Outcome, Payload, PayloadKey, Task};
 use windlass_store::Store;
 
 use crate::error::Error;
+use crate::handed::{Handed, Leases};
 use crate::inbox::{Inbox, Job};
 
 /// A task under a lease, as its worker gets it.
@@ -32,14 +32,16 @@ pub(crate) type Answer = Result<Outcome, Error>;
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Every command of the job, in order.
-    Plain(oneshot::Sender<Vec<Answer>>),
+    Plain(oneshot::Sender<Handed<Vec<Answer>>>),
     /// The one claim of the job, with payloads. A claim that `waits` is not answered with nothing.
     Claim {
-        sender: oneshot::Sender<Result<Vec<Claimed>, Error>>,
+        sender: ClaimSender,
         waits: bool,
     },
     Nobody,
 }
+
+type ClaimSender = oneshot::Sender<Handed<Result<Vec<Claimed>, Error>>>;
 
 impl Reply {
     /// Whether nobody will ever look at the answer.
@@ -60,7 +62,7 @@ pub(crate) struct Answerer {
     pub(crate) claim_bytes: u64,
 }
 
-type ClaimReply = (oneshot::Sender<Result<Vec<Claimed>, Error>>, Vec<Arc<Task>>);
+type ClaimReply = (ClaimSender, Vec<Arc<Task>>);
 
 impl Answerer {
     /// Answers what needs no payload at once, and the claims as soon as their payloads are read,
@@ -70,14 +72,11 @@ impl Answerer {
         for (reply, answers) in answered {
             match reply {
                 Reply::Nobody => {}
-                Reply::Plain(sender) => {
-                    if let Err(answers) = sender.send(answers) {
-                        answers.into_iter().for_each(|answer| self.give_back(answer));
-                    }
-                }
+                // A caller that left does not take what is handed to it: see `Handed`.
+                Reply::Plain(sender) => drop(sender.send(self.hand(answers))),
                 Reply::Claim { sender, .. } => match answers.into_iter().next() {
                     Some(Ok(Outcome::Claimed(tasks))) => claims.push((sender, tasks)),
-                    Some(Err(error)) => drop(sender.send(Err(error))),
+                    Some(Err(error)) => drop(sender.send(self.hand(Err(error)))),
                     Some(Ok(_)) | None => unreachable!("a claim is answered as a claim"),
                 },
             }
@@ -88,7 +87,8 @@ impl Answerer {
         } else {
             for (sender, tasks) in claims {
                 let bare = |task| Claimed { task, input: Input::None };
-                self.hand_over(sender, tasks.into_iter().map(bare).collect());
+                let claimed = tasks.into_iter().map(bare).collect();
+                drop(sender.send(self.hand(Ok(claimed))));
             }
         }
     }
@@ -131,33 +131,24 @@ impl Answerer {
                 Claimed { task, input }
             });
             let claimed = claimed.collect();
-            self.hand_over(sender, claimed);
+            drop(sender.send(self.hand(Ok(claimed))));
         }
     }
 
-    fn hand_over(
-        &self,
-        sender: oneshot::Sender<Result<Vec<Claimed>, Error>>,
-        claimed: Vec<Claimed>,
-    ) {
-        if let Err(Ok(claimed)) = sender.send(Ok(claimed)) {
-            self.release(claimed.into_iter().map(|claimed| claimed.task));
-        }
+    fn hand<T: Leases>(&self, answer: T) -> Handed<T> {
+        Handed::new(answer, self.inbox.clone())
     }
 
-    fn give_back(&self, answer: Answer) {
-        if let Ok(Outcome::Claimed(tasks)) = answer {
-            self.release(tasks.into_iter());
-        }
-    }
-
-    /// A caller that went away holds nothing: what it would have got goes back unbilled. If even
-    /// that is too much at the moment, the leases run out by themselves.
-    fn release(&self, tasks: impl Iterator<Item = Arc<Task>>) {
-        let release = |task: Arc<Task>| Command::from(Release { fence: task.fence() });
-        let commands: Vec<Command> = tasks.map(release).collect();
-        if !commands.is_empty() {
-            self.inbox.push_own(Job { commands, reply: Reply::Nobody });
+    /// Answers every command of a job with an error.
+    pub(crate) fn fail(&self, job: Job, error: &Error) {
+        match job.reply {
+            Reply::Plain(sender) => {
+                let answers: Vec<Answer> =
+                    job.commands.iter().map(|_| Err(error.clone())).collect();
+                drop(sender.send(self.hand(answers)));
+            }
+            Reply::Claim { sender, .. } => drop(sender.send(self.hand(Err(error.clone())))),
+            Reply::Nobody => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::inbox::Job;
 use crate::waiters::{Waiters, concerns};
 
 /// More rounds than any transition needs: one that is still parked then never settles.
-const MOST_ROUNDS: u64 = 32;
+const MOST_ROUNDS: u64 = 64;
 
 /// A batch that was decided and committed.
 pub(crate) struct Committed {

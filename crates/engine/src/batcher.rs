@@ -1,3 +1,4 @@
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ enum Verdict {
 
 impl Batcher {
     pub(crate) async fn run(mut self) {
+        // However this ends, nobody waits for an answer that does not come.
+        let _end = End(self.inbox.clone());
         while let Some(intake) = self.inbox.next().await {
             let jobs = self.gather(intake);
             if !jobs.is_empty() {
@@ -52,7 +55,7 @@ impl Batcher {
             }
         }
         for job in self.waiters.take_all() {
-            answer_all(job, &Error::ShuttingDown);
+            self.answerer.fail(job, &Error::ShuttingDown);
         }
     }
 
@@ -65,7 +68,8 @@ impl Batcher {
             self.commits.notify();
             match notice {
                 Notice::Changed { wakes, next_due } => {
-                    jobs.extend(self.waiters.take(wakes.iter()));
+                    let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
+                    jobs.extend(self.waiters.take(each));
                     self.timer.lower(next_due);
                 }
                 Notice::Anything => {
@@ -84,7 +88,7 @@ impl Batcher {
             match self.try_batch(jobs).await {
                 Verdict::Done => {}
                 Verdict::Answer(jobs, error) => {
-                    jobs.into_iter().for_each(|job| answer_all(job, &error));
+                    jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
                 }
                 Verdict::Split(mut jobs) => {
                     add(&self.counters.splits, 1);
@@ -100,6 +104,7 @@ impl Batcher {
         let mut conflicts = 0;
         loop {
             let hints = std::mem::take(&mut self.hints);
+            let own = jobs.len();
             let tried = attempt(&*self.store, &mut jobs, &mut self.waiters, hints).await;
             let error = match tried {
                 Tried::Committed(batch) => {
@@ -116,6 +121,8 @@ impl Batcher {
                 },
                 Tried::Failed(error) => error,
             };
+            // Claims that had joined for what this batch would have made ready go on waiting.
+            self.waiters.restore(jobs.split_off(own));
             match error {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
@@ -173,14 +180,10 @@ impl Batcher {
     }
 }
 
-fn answer_all(job: Job, error: &Error) {
-    match job.reply {
-        Reply::Plain(sender) => {
-            let answers = job.commands.iter().map(|_| Err(error.clone())).collect();
-            // A caller that went away wants no answer.
-            let _ = sender.send(answers);
-        }
-        Reply::Claim { sender, .. } => drop(sender.send(Err(error.clone()))),
-        Reply::Nobody => {}
+struct End(Arc<Inbox>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }

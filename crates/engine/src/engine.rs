@@ -12,6 +12,7 @@ use crate::answer::{Answer, Answerer, Claimed, Reply};
 use crate::batcher::Batcher;
 use crate::config::Config;
 use crate::error::Error;
+use crate::handed::Handed;
 use crate::inbox::{Inbox, Job};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
@@ -21,6 +22,8 @@ use crate::waiters::Waiters;
 
 /// How long to wait after a sweep failed.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait after a sweep that came too early.
+const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 const TRIM_PAGE: u32 = 1_000;
 
 /// A running engine. Clones share it; it ends with [`Engine::shutdown`] or with its last clone.
@@ -113,7 +116,7 @@ impl Engine {
         }
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push(Job { commands, reply: Reply::Plain(sender) })?;
-        receiver.await.map_err(|_| Error::ShuttingDown)
+        Ok(receiver.await.map_err(|_| Error::ShuttingDown)?.take())
     }
 
     /// Leases tasks, with their payloads; waits up to `wait` while there is none.
@@ -122,17 +125,19 @@ impl Engine {
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
         claim.turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
         self.0.offers.note(&claim);
-        let (sender, receiver) = oneshot::channel();
+        let (sender, mut receiver) = oneshot::channel();
         let waits = !wait.is_zero();
         let reply = Reply::Claim { sender, waits };
         self.0.inbox.push(Job { commands: vec![claim.into()], reply })?;
         if !waits {
-            return receiver.await.map_err(|_| Error::ShuttingDown)?;
+            return receiver.await.map_err(|_| Error::ShuttingDown)?.take();
         }
-        match tokio::time::timeout(wait, receiver).await {
-            Ok(answer) => answer.map_err(|_| Error::ShuttingDown)?,
-            Err(_) => Ok(Vec::new()),
+        if let Ok(answer) = tokio::time::timeout(wait, &mut receiver).await {
+            return answer.map_err(|_| Error::ShuttingDown)?.take();
         }
+        // What was handed over in the last moment is still good.
+        receiver.close();
+        receiver.try_recv().map_or(Ok(Vec::new()), Handed::take)
     }
 
     /// Looks at a page of what is due; says how much it was and when the next is due.
@@ -199,6 +204,7 @@ impl Engine {
         if let Some(batcher) = batcher {
             batcher.await.map_err(|_| Error::Bug { command: "batcher" })?;
         }
+        self.0.commits.end();
         Ok(self.0.store.close().await?)
     }
 
@@ -212,8 +218,8 @@ impl Engine {
 
     async fn submit_own(&self, command: Command) -> Result<Outcome, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push_own(Job { commands: vec![command], reply: Reply::Plain(sender) });
-        let mut answers = receiver.await.map_err(|_| Error::ShuttingDown)?;
+        self.0.inbox.push_own(Job { commands: vec![command], reply: Reply::Plain(sender) })?;
+        let mut answers = receiver.await.map_err(|_| Error::ShuttingDown)?.take();
         answers.pop().expect("one command, one answer")
     }
 
@@ -241,6 +247,11 @@ impl Engine {
                 timer.due().await;
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
                 match engine.sweep().await {
+                    Ok((0, next_due)) => {
+                        // Nothing was due by the clock of the store: this one may be ahead of it.
+                        tokio::time::sleep(SWEEP_PAUSE).await;
+                        timer.lower(next_due);
+                    }
                     Ok((_, next_due)) => timer.lower(next_due),
                     Err(Error::ShuttingDown) => return,
                     Err(error) => {

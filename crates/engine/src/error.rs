@@ -13,6 +13,9 @@ pub enum Error {
     /// Too much is waiting already. Nothing was changed: try again a little later.
     #[error("the engine has more to do than it may queue: try again a little later")]
     Overloaded,
+    /// Nothing was changed, and trying again does not help.
+    #[error("this call alone is more than the engine may queue: split it")]
+    TooLarge,
     #[error("the engine is shutting down")]
     ShuttingDown,
     /// It may or may not have taken effect, and the store cannot tell. Asking again is safe:
@@ -34,6 +37,7 @@ impl Error {
         match self {
             Error::Rejected(rejection) => rejection.code(),
             Error::Overloaded => "overloaded",
+            Error::TooLarge => "too_large",
             Error::ShuttingDown => "shutting_down",
             Error::OutcomeUnknown => "outcome_unknown",
             Error::CursorExpired(_) => "cursor_expired",

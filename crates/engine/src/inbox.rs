@@ -30,8 +30,9 @@ pub(crate) struct Intake {
     pub(crate) notices: Vec<Notice>,
 }
 
-/// The bounded queue before the batcher. What ends or keeps a lease goes first; what the engine
-/// does by itself goes between the batches of callers.
+/// The bounded queue before the batcher. What ends or keeps a lease goes first, except that every
+/// fourth batch starts with the rest, and every batch takes one thing that the engine does by
+/// itself: nothing waits for ever, however much comes in.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
@@ -48,7 +49,11 @@ struct Queues {
     own: VecDeque<Job>,
     notices: Vec<Notice>,
     load: Load,
+    batches: u64,
+    /// Callers are turned away; what is queued is still decided.
     closed: bool,
+    /// Nobody decides anything any more.
+    done: bool,
 }
 
 /// How much work there is.
@@ -89,6 +94,16 @@ impl Load {
     }
 }
 
+impl Queues {
+    fn next_of_callers(&mut self) -> Option<Job> {
+        let (first, second) = match self.batches % 4 {
+            0 => (&mut self.normal, &mut self.urgent),
+            _ => (&mut self.urgent, &mut self.normal),
+        };
+        first.pop_front().or_else(|| second.pop_front())
+    }
+}
+
 impl Inbox {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
@@ -115,6 +130,9 @@ impl Inbox {
         if queues.closed {
             return Err(Error::ShuttingDown);
         }
+        if !load.fits(self.limit) {
+            return Err(Error::TooLarge);
+        }
         let total = queues.load.plus(load);
         if !total.fits(self.limit) {
             return Err(Error::Overloaded);
@@ -130,13 +148,17 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues what the engine asks of itself. It is little and is never refused.
-    pub(crate) fn push_own(&self, job: Job) {
+    /// Queues what the engine asks of itself. It is little: while anything is decided, this is.
+    pub(crate) fn push_own(&self, job: Job) -> Result<(), Error> {
         let mut queues = self.lock();
+        if queues.done {
+            return Err(Error::ShuttingDown);
+        }
         queues.load = queues.load.plus(Load::of(&job));
         queues.own.push_back(job);
         drop(queues);
         self.arrived.notify_one();
+        Ok(())
     }
 
     pub(crate) fn push_notice(&self, notice: Notice) {
@@ -148,6 +170,13 @@ impl Inbox {
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_one();
+    }
+
+    /// Turns everybody away, those who are queued as well: their answers will not come.
+    pub(crate) fn end(&self) {
+        let mut queues = self.lock();
+        let batches = queues.batches;
+        *queues = Queues { closed: true, done: true, batches, ..Queues::default() };
     }
 
     /// The next batch's worth of work: whatever is queued, never waiting for more. None once it
@@ -172,11 +201,14 @@ impl Inbox {
     fn take(&self, queues: &mut Queues) -> Intake {
         let mut intake = Intake { notices: std::mem::take(&mut queues.notices), jobs: Vec::new() };
         let mut taken = Load::default();
-        while taken.commands < self.batch_commands && taken.bytes <= self.batch_bytes {
-            let next = queues.urgent.pop_front().or_else(|| queues.normal.pop_front());
-            let Some(job) = next.or_else(|| queues.own.pop_front()) else { break };
+        queues.batches += 1;
+        let mut next = queues.own.pop_front();
+        while let Some(job) = next.take().or_else(|| queues.next_of_callers()) {
             taken = taken.plus(Load::of(&job));
             intake.jobs.push(job);
+            if taken.commands >= self.batch_commands || taken.bytes > self.batch_bytes {
+                break;
+            }
         }
         queues.load = queues.load.minus(taken);
         intake

@@ -26,6 +26,7 @@ mod batcher;
 mod config;
 mod engine;
 mod error;
+mod handed;
 mod inbox;
 mod offers;
 mod read;

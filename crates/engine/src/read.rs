@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Filed, Lane, Payload, PayloadKey, RowKey, Task, TaskKey, Tenant, Value, Why, read_row, why,
+    Filed, Lane, Payload, PayloadKey, Rejection, RowKey, Task, TaskKey, Tenant, Value, Why,
+    read_row, why,
 };
 use windlass_store::{Description, Query};
 
@@ -75,7 +76,9 @@ impl Engine {
 
     async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
         let rows = self.store().query(&Query::one(key)).await?;
-        Ok(rows.first().and_then(|row| read_row::<R>(row.schema, &row.body)))
+        let Some(row) = rows.first() else { return Ok(None) };
+        let quarantined = Rejection::Quarantined { table: R::TABLE.spec().name };
+        Ok(Some(read_row::<R>(row.schema, &row.body).ok_or(quarantined)?))
     }
 
     async fn list<R: Filed>(
@@ -84,8 +87,17 @@ impl Engine {
         after: Option<Vec<Value>>,
         limit: usize,
     ) -> Result<Vec<Arc<R>>, Error> {
-        let query = Query { prefix, after, ..Query::all(R::TABLE, limit.min(MOST_ROWS)) };
-        let rows = self.store().query(&query).await?;
-        Ok(rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body)).collect())
+        let limit = limit.min(MOST_ROWS);
+        let mut query = Query { prefix, after, ..Query::all(R::TABLE, limit) };
+        loop {
+            let rows = self.store().query(&query).await?;
+            let read = rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body));
+            let found: Vec<Arc<R>> = read.collect();
+            // A page of nothing but what cannot be read is not the end of the list.
+            if !found.is_empty() || rows.len() < limit || limit == 0 {
+                return Ok(found);
+            }
+            query.after = rows.last().map(|row| row.key.values.clone());
+        }
     }
 }

@@ -6,6 +6,9 @@ use windlass_store::{Query, Store};
 
 use crate::error::Error;
 
+/// The count that is never reached by counting.
+const ENDED: u64 = u64::MAX;
+
 /// Tells readers of the log that there may be more of it.
 #[derive(Debug)]
 pub(crate) struct Commits(watch::Sender<u64>);
@@ -16,7 +19,12 @@ impl Commits {
     }
 
     pub(crate) fn notify(&self) {
-        self.0.send_modify(|count| *count += 1);
+        self.0.send_modify(|count| *count = count.saturating_add(1));
+    }
+
+    /// Tells readers that there will be no more of it.
+    pub(crate) fn end(&self) {
+        self.0.send_modify(|count| *count = ENDED);
     }
 
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {
@@ -52,7 +60,10 @@ impl Subscription {
     /// not read yet are gone, [`Error::ShuttingDown`] when the engine has ended.
     pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
-            self.commits.borrow_and_update();
+            let ended = *self.commits.borrow_and_update() == ENDED;
+            if ended {
+                return Err(Error::ShuttingDown);
+            }
             let events = self.read().await?;
             if !events.is_empty() {
                 return Ok(events);
@@ -68,8 +79,8 @@ impl Subscription {
         let events = self.store.events(self.cursor.seq, self.page).await?;
         // The floor is read after the events: what was forgotten before they were read is below it.
         let floor = floor(&*self.store).await?;
-        let incarnation = self.store.describe().await?.incarnation;
-        self.cursor.check(&incarnation, floor)?;
+        let log = self.store.describe().await?;
+        self.cursor.check(&log.incarnation, floor, log.last_seq)?;
         if let Some(last) = events.last() {
             self.cursor.seq = last.seq;
         }

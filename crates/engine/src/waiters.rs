@@ -39,6 +39,11 @@ impl Waiters {
         woken
     }
 
+    /// Puts claims back in front, as if they had not been taken.
+    pub(crate) fn restore(&mut self, jobs: Vec<Job>) {
+        self.claims.splice(..0, jobs);
+    }
+
     pub(crate) fn take_all(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.claims)
     }

@@ -57,6 +57,7 @@ impl Writer {
             self.doubt = None;
         }
         self.conn = Some(conn);
+        self.file = open::identity(&self.path);
         self.data_version = None;
         Ok(self.notice_others()?)
     }

@@ -57,6 +57,10 @@ pub(crate) enum Oddity {
     Empty,
     #[error("the transaction has ended")]
     Ended,
+    #[error(
+        "the file was removed or replaced while it was open: restart to go on with what is there"
+    )]
+    Gone,
 }
 
 pub(crate) fn corrupt(path: &Path, source: impl Error + Send + Sync + 'static) -> StoreError {
@@ -73,7 +77,8 @@ const TAKEN: [i32; 3] = [
 fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
     let extended = error.sqlite_error().map(|found| found.extended_code);
     match error.sqlite_error_code() {
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Conflict,
+        // Whoever waits for a lock has waited long enough by then.
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Unavailable(Box::new(error)),
         Some(Code::ConstraintViolation) if extended.is_some_and(|c| TAKEN.contains(&c)) => {
             StoreError::Conflict
         }

@@ -192,6 +192,22 @@ fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-pub(crate) fn incarnation(conn: &Connection) -> rusqlite::Result<String> {
-    conn.query_row("SELECT incarnation FROM meta WHERE id = 1", [], |row| row.get(0))
+/// The life of the log, and the last number that it has given.
+pub(crate) fn log(conn: &Connection) -> rusqlite::Result<(String, i64)> {
+    conn.prepare_cached(sql::LOG)?.query_row([], |row| row.try_into())
+}
+
+/// What tells a file from another under the same name.
+pub(crate) type Identity = (u64, u64);
+
+#[cfg(unix)]
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn identity(_: &Path) -> Option<Identity> {
+    None
 }

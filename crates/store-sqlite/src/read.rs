@@ -66,10 +66,6 @@ impl Readers {
         self.idle.lock().expect("nothing panics while it holds the connections")
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.permits.is_closed()
-    }
-
     /// Waits for those that read, and lets nobody in after them.
     pub(crate) async fn close(&self) {
         let all = self.permits.acquire_many(MOST).await;

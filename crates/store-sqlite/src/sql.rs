@@ -13,6 +13,8 @@ pub(crate) const KEEP_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened
     VALUES (?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at";
 
 pub(crate) const META: &str = "SELECT format, lowest, clock, last_seq FROM meta WHERE id = 1";
+pub(crate) const LOG: &str = "SELECT incarnation, last_seq FROM meta WHERE id = 1";
+pub(crate) const RENEW: &str = "UPDATE meta SET incarnation = ? WHERE id = 1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 pub(crate) const LOG_HEAD: &str = "SELECT seq, at FROM event ORDER BY seq LIMIT ?";

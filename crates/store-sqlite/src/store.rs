@@ -5,12 +5,14 @@ use std::sync::mpsc::{self, Sender};
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
+use uuid::Uuid;
 use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
 use windlass_store::{Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
 
 use crate::error::Trouble;
 use crate::open::{self, Options};
 use crate::read::{self, Readers};
+use crate::sql;
 use crate::writer::{Job, Reply, Writer};
 
 /// This handle, among the origins of notices.
@@ -27,7 +29,6 @@ pub struct SqliteStore {
     /// Never read from: a source of receivers that ends with the writer.
     notices: broadcast::Receiver<(u64, Notice)>,
     durability: String,
-    incarnation: String,
     commits: Arc<AtomicU64>,
 }
 
@@ -42,9 +43,21 @@ impl SqliteStore {
         Self::start(path, options).map_err(|trouble| trouble.into_error(path))
     }
 
+    /// Starts a new life of the log of a file that was restored from a backup, before anybody opens
+    /// it: readers whose cursor is of the life that was lost are told so.
+    pub fn renew_incarnation(path: impl AsRef<Path>) -> Result<(), StoreError> {
+        let path = path.as_ref();
+        let renew = || -> Result<(), Trouble> {
+            let conn = open::reopen(path, &Options::default())?;
+            conn.execute(sql::RENEW, [Uuid::now_v7().to_string()])?;
+            Ok(())
+        };
+        renew().map_err(|trouble| trouble.into_error(path))
+    }
+
     fn start(path: &Path, options: Options) -> Result<Self, Trouble> {
         let conn = open::create(path, &options)?;
-        let (durability, incarnation) = (open::durability(&conn)?, open::incarnation(&conn)?);
+        let durability = open::durability(&conn)?;
         let readers = Arc::new(Readers::new(path.to_owned(), options.busy_timeout));
         let commits = Arc::new(AtomicU64::new(0));
         let (sender, notices) = broadcast::channel(16);
@@ -55,7 +68,7 @@ impl SqliteStore {
         let started = thread.spawn(move || writer.run(&queue));
         started.map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
         let turn = Arc::default();
-        Ok(Self { jobs, turn, readers, notices, durability, incarnation, commits })
+        Ok(Self { jobs, turn, readers, notices, durability, commits })
     }
 }
 
@@ -100,13 +113,12 @@ impl Store for SqliteStore {
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        if self.readers.is_closed() {
-            return Err(StoreError::Closed);
-        }
+        let (incarnation, last_seq) = self.readers.read(open::log).await?;
         Ok(Description {
             backend: "sqlite",
             durability: self.durability.clone(),
-            incarnation: self.incarnation.clone(),
+            incarnation,
+            last_seq: u64::try_from(last_seq).unwrap_or(0),
             commits: self.commits.load(Ordering::Relaxed),
         })
     }

@@ -11,11 +11,11 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{broadcast, oneshot};
 use uuid::Uuid;
 use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Notice, StoreError, Ticket};
+use windlass_store::{Notice, Pace, StoreError, Ticket};
 
 use crate::error::{Oddity, Trouble};
 use crate::load::{load, number};
-use crate::open::{self, Options};
+use crate::open::{self, Identity, Options};
 use crate::save::{self, Mark};
 use crate::sql;
 
@@ -60,6 +60,9 @@ pub(crate) struct Writer {
     last_seq: i64,
     /// While the disk is full: when the next batch may try.
     probe_at: Option<Instant>,
+    pace: Pace,
+    /// The file as it was opened.
+    pub(crate) file: Option<Identity>,
     /// What SQLite said of the commits of others; none when anything may have happened.
     pub(crate) data_version: Option<i64>,
     notices: broadcast::Sender<(u64, Notice)>,
@@ -75,6 +78,7 @@ impl Writer {
         commits: Arc<AtomicU64>,
     ) -> rusqlite::Result<Self> {
         let data_version = Some(data_version(&conn)?);
+        let file = open::identity(&path);
         let writer = Self {
             path,
             options,
@@ -86,6 +90,8 @@ impl Writer {
             open: None,
             last_seq: 0,
             probe_at: None,
+            pace: Pace::default(),
+            file,
             data_version,
             notices,
             commits,
@@ -161,6 +167,9 @@ impl Writer {
             self.probe_at = Some(now + PROBE_EVERY);
         }
         self.ensure_open()?;
+        if open::identity(&self.path) != self.file {
+            return Err(StoreError::Unavailable(Box::new(Oddity::Gone)).into());
+        }
         self.hit("sqlite.begin")?;
         let conn = self.conn();
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
@@ -168,7 +177,7 @@ impl Writer {
         let (format, lowest, clock, last_seq) = meta?;
         open::supported(format, lowest)?;
         self.notice_others()?;
-        let now = self.options.clock.now().max(Timestamp::from_micros(clock).next());
+        let now = self.pace.now(&*self.options.clock, Timestamp::from_micros(clock));
         self.open = Some(now);
         self.last_seq = last_seq;
         Ok(now)

@@ -1,12 +1,38 @@
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use windlass_core::Timestamp;
 
 /// Where a store takes its time from.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Timestamp;
+
+    /// Time since some moment, which nobody sets: it neither falls nor stands.
+    fn steady(&self) -> Duration;
+}
+
+/// The time of batches: that of the clock, but later than every commit before. While the clock is
+/// behind the last commit, as when it was once set ahead, time goes on from there at its own pace.
+#[derive(Debug, Default)]
+pub struct Pace {
+    anchor: Option<(Timestamp, Duration)>,
+}
+
+impl Pace {
+    pub fn now(&mut self, clock: &dyn Clock, last_commit_at: Timestamp) -> Timestamp {
+        let now = clock.now();
+        if now > last_commit_at {
+            self.anchor = None;
+            return now;
+        }
+        let steady = clock.steady();
+        let (from, since) = *self.anchor.get_or_insert((last_commit_at, steady));
+        let micros = i64::try_from(steady.saturating_sub(since).as_micros()).unwrap_or(i64::MAX);
+        let paced = Timestamp::from_micros(from.micros().saturating_add(micros));
+        paced.max(last_commit_at.next())
+    }
 }
 
 /// The clock of the machine.
@@ -18,6 +44,11 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let micros = since.map_or(0, |since| since.as_micros());
         Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+
+    fn steady(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
     }
 }
 
@@ -42,5 +73,45 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+
+    fn steady(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Two(i64, u64);
+
+    impl Clock for Two {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(self.0)
+        }
+
+        fn steady(&self) -> Duration {
+            Duration::from_micros(self.1)
+        }
+    }
+
+    #[test]
+    fn time_goes_on_while_the_clock_is_behind() {
+        let mut pace = Pace::default();
+        for (clock, steady, last, expected) in [
+            (100, 0, 50, 100),
+            (100, 0, 100, 101),
+            (100, 1_000, 500, 1_100),
+            (100, 1_400, 500, 1_500),
+            (100, 1_400, 5_000, 5_001),
+            (9_000, 1_500, 5_000, 9_000),
+            (10, 2_000, 9_000, 9_001),
+            (10, 2_700, 9_001, 9_700),
+        ] {
+            let now = pace.now(&Two(clock, steady), Timestamp::from_micros(last));
+            assert_eq!(now.micros(), expected, "{clock} {steady} {last}");
+        }
     }
 }

@@ -79,8 +79,11 @@ pub struct Description {
     pub backend: &'static str,
     /// How durable an answer is, as read back from the database.
     pub durability: String,
-    /// Changes when the log may have lost its end, as after a restore.
+    /// Names the life of the log. It is renewed when the log may have lost its end, by whoever
+    /// restores a backup.
     pub incarnation: String,
+    /// The last number that the log has given.
+    pub last_seq: u64,
     /// Commits that wrote something since this handle was opened.
     pub commits: u64,
 }

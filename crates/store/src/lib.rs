@@ -22,7 +22,7 @@ mod failpoint;
 mod memory;
 mod notice;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, Pace, SystemClock};
 pub use contract::{Description, Query, Store, Tx};
 pub use error::{StoreError, Ticket};
 pub use failpoint::{Failpoints, Fault};

@@ -7,7 +7,7 @@ use windlass_core::{
     ChangeSet, Loaded, Logged, Payload, PayloadKey, Row, Shelf, StoredRow, Timestamp, Wanted,
 };
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Pace, SystemClock};
 use crate::contract::{Description, Query, Store, Tx};
 use crate::error::{StoreError, Ticket};
 use crate::notice::{Notice, Notices};
@@ -34,6 +34,7 @@ struct Shared {
 struct Kept {
     shelf: Shelf,
     last_commit_at: Timestamp,
+    pace: Pace,
 }
 
 impl Default for MemoryStore {
@@ -87,7 +88,11 @@ impl Shared {
 #[async_trait]
 impl Store for MemoryStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
-        let now = self.clock.now().max(self.shared.lock().last_commit_at.next());
+        let now = {
+            let mut kept = self.shared.lock();
+            let last = kept.last_commit_at;
+            kept.pace.now(&*self.clock, last)
+        };
         let (shared, handle) = (self.shared.clone(), self.handle);
         Ok(Box::new(MemoryTx { shared, now, handle, commits: self.commits.clone() }))
     }
@@ -120,6 +125,7 @@ impl Store for MemoryStore {
             backend: "memory",
             durability: "none: gone with the process".into(),
             incarnation: self.shared.incarnation.clone(),
+            last_seq: self.shared.lock().shelf.last_seq(),
             commits: self.commits.load(Ordering::Relaxed),
         })
     }
@@ -159,8 +165,7 @@ impl Tx for MemoryTx {
         kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.now);
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
-        let wakes = changes.wakes.keys().cloned().collect();
-        let notice = Notice::Changed { wakes, next_due: changes.next_due };
+        let notice = Notice::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due };
         // Nobody listening is fine: there is no other engine.
         let _ = self.shared.notices.send((self.handle, notice));
         Ok(())

@@ -1,11 +1,13 @@
+use std::collections::BTreeMap;
+
 use tokio::sync::broadcast;
 use windlass_core::{Timestamp, Wake};
 
 /// Word of a change that somebody else made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// These lanes may have something, and something may be due by then.
-    Changed { wakes: Vec<Wake>, next_due: Option<Timestamp> },
+    /// These lanes may have something, so many tasks each, and something may be due by then.
+    Changed { wakes: BTreeMap<Wake, u32>, next_due: Option<Timestamp> },
     /// Anything may have changed.
     Anything,
 }

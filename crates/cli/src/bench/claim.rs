@@ -8,8 +8,8 @@ use windlass_core::{LaneName, Tenant};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{Place, fill};
-use crate::bench::report::{Report, percentile};
+use crate::bench::place::{Place, fill, own_tenant};
+use crate::bench::report::{Report, percentile, say};
 
 /// What a claim costs against a backlog.
 #[derive(Debug, Args)]
@@ -84,14 +84,14 @@ impl Shape {
         matches!(self, Shape::OneLane | Shape::OneOfHundred | Shape::AllOfHundred)
     }
 
-    fn claim(self) -> Claim {
+    fn claim(self, tenant: &Tenant) -> Claim {
         let lanes = match self {
             Shape::OneLane | Shape::Incapable | Shape::Delayed => vec![LaneName::default()],
             Shape::OneOfHundred => vec![lane(7)],
             Shape::AllOfHundred => (0..LANES).map(lane).collect(),
             Shape::FullLane => vec![lane(0), LaneName::default()],
         };
-        Claim { lanes, ..Claim::new("bench") }
+        Claim { tenant: tenant.clone(), lanes, ..Claim::new("bench") }
     }
 }
 
@@ -110,12 +110,12 @@ impl ClaimCost {
                 let base = *smallest.get_or_insert(p50);
                 let ratio = p50.as_secs_f64() / base.as_secs_f64();
                 if !self.common.json {
-                    println!(
+                    say(&format!(
                         "{:<15} {waiting:>9} waiting   p50 {:.3} ms   p99 {:.3} ms   {ratio:.2}x",
                         shape.to_string(),
                         p50.as_secs_f64() * 1_000.0,
                         p99.as_secs_f64() * 1_000.0,
-                    );
+                    ));
                 }
                 rows.push(row(shape, waiting, p50, p99, ratio));
             }
@@ -135,19 +135,21 @@ impl ClaimCost {
     ) -> Result<(Duration, Duration, String), BenchError> {
         let place = Place::of(self.common.store.clone())?;
         let (engine, store) = place.start(self.common.config()).await?;
-        fill(&engine, waiting, self.common.json, |n, task| shape.make(n, task)).await?;
+        let tenant = own_tenant();
+        fill(&engine, &tenant, waiting, self.common.json, |n, task| shape.make(n, task)).await?;
         if !shape.claimable() {
-            fill(&engine, FREE, true, |_, _| {}).await?;
+            fill(&engine, &tenant, FREE, true, |_, _| {}).await?;
         }
         if shape == Shape::FullLane {
-            let limit = LimitLane { tenant: Tenant::default(), lane: lane(0), limit: Some(1) };
+            let limit = LimitLane { tenant: tenant.clone(), lane: lane(0), limit: Some(1) };
             engine.submit(limit).await?;
-            let first = Claim { lanes: vec![lane(0)], lease_ms: DAY_MS, ..Claim::new("holder") };
+            let lanes = vec![lane(0)];
+            let first = Claim { lanes, lease_ms: DAY_MS, ..shape.claim(&tenant) };
             engine.claim(first, Duration::ZERO).await?;
         }
         let mut latencies = Vec::new();
         for n in 0..self.claims + 20 {
-            let took = claim_once(&engine, shape.claim()).await?;
+            let took = claim_once(&engine, shape.claim(&tenant)).await?;
             if n >= 20 {
                 latencies.push(took);
             }

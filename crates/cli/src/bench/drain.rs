@@ -7,7 +7,7 @@ use windlass_core::command::{Claim, Complete};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::fill;
+use crate::bench::place::{fill, own_tenant};
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
@@ -31,13 +31,18 @@ impl Drain {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
-        fill(&engine, self.tasks, self.common.json, |_, _| {}).await?;
+        let tenant = own_tenant();
+        fill(&engine, &tenant, self.tasks, self.common.json, |_, _| {}).await?;
         let memory_before = memory_mib();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
+        let claim = |n| {
+            let worker = format!("worker-{n}");
+            Claim { tenant: tenant.clone(), limit: self.claim, ..Claim::new(worker) }
+        };
         let workers: Vec<_> = (0..self.workers)
-            .map(|n| tokio::spawn(work(engine.clone(), n, self.claim, progress.clone())))
+            .map(|n| tokio::spawn(work(engine.clone(), claim(n), progress.clone())))
             .collect();
         let mut drained = 0;
         for worker in workers {
@@ -66,8 +71,7 @@ impl Drain {
     }
 }
 
-async fn work(engine: Engine, n: u32, limit: u32, progress: Arc<Progress>) -> Result<u64, Error> {
-    let claim = Claim { limit, ..Claim::new(format!("worker-{n}")) };
+async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<u64, Error> {
     let mut drained = 0;
     loop {
         let claimed = engine.claim(claim.clone(), Duration::ZERO).await?;

@@ -5,7 +5,7 @@ use windlass_core::LaneName;
 use windlass_core::command::Claim;
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::fill;
+use crate::bench::place::{fill, own_tenant};
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
@@ -29,14 +29,16 @@ impl Idle {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
-        fill(&engine, self.backlog, self.common.json, |_, task| {
+        let tenant = own_tenant();
+        fill(&engine, &tenant, self.backlog, self.common.json, |_, task| {
             task.lane = LaneName::new("elsewhere");
         })
         .await?;
         let claims: Vec<_> = (0..self.claims)
             .map(|n| {
                 let engine = engine.clone();
-                let claim = Claim::new(format!("worker-{n}"));
+                let tenant = tenant.clone();
+                let claim = Claim { tenant, ..Claim::new(format!("worker-{n}")) };
                 tokio::spawn(async move { engine.claim(claim, Duration::from_secs(7_200)).await })
             })
             .collect();

@@ -41,16 +41,25 @@ impl Place {
     }
 }
 
-/// A task like those people queue, under a fresh id.
+/// A tenant that nobody has: a benchmark touches no task but its own.
+pub(crate) fn own_tenant() -> Tenant {
+    Tenant::new(format!("bench-{}", Engine::new_id()))
+}
+
+/// A task like those people queue, under a fresh id. In a store that is kept, it goes by itself.
 pub(crate) fn some_task() -> NewTask {
+    const HOUR_MS: u64 = 3_600_000;
     let mut task = NewTask::new(Engine::new_id(), "bench");
     task.payload = Some(Payload::json(PAYLOAD));
+    task.policy.retention_ms = HOUR_MS;
+    task.deadline_ms = Some(48 * HOUR_MS);
     task
 }
 
 /// Creates `count` tasks in bulk; `shape` makes each what it should be.
 pub(crate) async fn fill(
     engine: &Engine,
+    tenant: &Tenant,
     count: u64,
     json: bool,
     shape: impl Fn(u64, &mut NewTask),
@@ -65,7 +74,7 @@ pub(crate) async fn fill(
             shape(n, &mut task);
             task
         });
-        let create = Create { tenant: Tenant::default(), tasks: tasks.collect() };
+        let create = Create { tenant: tenant.clone(), tasks: tasks.collect() };
         engine.submit(create).await?;
         progress.add(next - made);
         made = next;

@@ -1,3 +1,4 @@
+use std::io::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,16 +42,24 @@ impl Report {
 
     pub(crate) fn print(&self, json: bool) {
         if json {
-            println!("{}", Value::Object(self.0.clone()));
+            say(&Value::Object(self.0.clone()).to_string());
             return;
         }
         let widest = self.0.keys().map(String::len).max().unwrap_or(0);
         for (name, value) in &self.0 {
             match value {
-                Value::String(text) => println!("{name:widest$}  {text}"),
-                other => println!("{name:widest$}  {other}"),
+                Value::String(text) => say(&format!("{name:widest$}  {text}")),
+                other => say(&format!("{name:widest$}  {other}")),
             }
         }
+    }
+}
+
+/// Prints a line. Nobody reading any more, as behind `head`, is no reason to complain.
+pub(crate) fn say(line: &str) {
+    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+        let left = error.kind() == std::io::ErrorKind::BrokenPipe;
+        std::process::exit(if left { 0 } else { 1 });
     }
 }
 

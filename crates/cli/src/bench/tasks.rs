@@ -1,11 +1,12 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use windlass_core::Tenant;
 use windlass_core::command::{Claim, Complete, Create};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::some_task;
+use crate::bench::place::{own_tenant, some_task};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
@@ -25,11 +26,15 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
         let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
-        warm_up(&engine).await?;
+        let mut config = self.common.config();
+        config.queue_commands = config.queue_commands.max(self.callers as usize);
+        config.queue_rows = config.queue_rows.max(self.callers as usize);
+        let (engine, store) = place.start(config).await?;
+        let tenant = own_tenant();
+        warm_up(&engine, &tenant).await?;
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
-        let mut latencies = self.cycles(&engine).await?;
+        let mut latencies = self.cycles(&engine, &tenant).await?;
         let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
         let description = store.describe().await?;
         let after = engine.stats();
@@ -49,10 +54,11 @@ impl Tasks {
         Ok(())
     }
 
-    async fn cycles(&self, engine: &Engine) -> Result<Vec<Duration>, BenchError> {
+    async fn cycles(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<Duration>, BenchError> {
         let until = Instant::now() + Duration::from_secs(self.seconds);
-        let callers: Vec<_> =
-            (0..self.callers).map(|_| tokio::spawn(call(engine.clone(), until))).collect();
+        let callers: Vec<_> = (0..self.callers)
+            .map(|_| tokio::spawn(call(engine.clone(), tenant.clone(), until)))
+            .collect();
         let progress = Progress::new("seconds", self.seconds, self.common.json);
         for _ in 0..self.seconds {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -67,26 +73,27 @@ impl Tasks {
 }
 
 /// The first commits of a database grow its file; they are not what is measured.
-async fn warm_up(engine: &Engine) -> Result<(), Error> {
+async fn warm_up(engine: &Engine, tenant: &Tenant) -> Result<(), Error> {
     for _ in 0..20 {
-        cycle(engine).await?;
+        cycle(engine, tenant).await?;
     }
     Ok(())
 }
 
-async fn call(engine: Engine, until: Instant) -> Result<Vec<Duration>, Error> {
+async fn call(engine: Engine, tenant: Tenant, until: Instant) -> Result<Vec<Duration>, Error> {
     let mut latencies = Vec::new();
     while Instant::now() < until {
         let started = Instant::now();
-        cycle(&engine).await?;
+        cycle(&engine, &tenant).await?;
         latencies.push(started.elapsed());
     }
     Ok(latencies)
 }
 
-async fn cycle(engine: &Engine) -> Result<(), Error> {
-    engine.submit(Create::one(some_task())).await?;
-    for claimed in engine.claim(Claim::new("bench"), Duration::from_secs(60)).await? {
+async fn cycle(engine: &Engine, tenant: &Tenant) -> Result<(), Error> {
+    engine.submit(Create { tenant: tenant.clone(), tasks: vec![some_task()] }).await?;
+    let claim = Claim { tenant: tenant.clone(), ..Claim::new("bench") };
+    for claimed in engine.claim(claim, Duration::from_secs(60)).await? {
         engine.submit(Complete { fence: claimed.task.fence(), result: None }).await?;
     }
     Ok(())

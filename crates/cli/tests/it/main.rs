@@ -105,3 +105,15 @@ fn a_named_store_is_kept() {
     let memory = ["bench", "drain", "--tasks", "500", "--json", "--store", "memory:"];
     assert!(json(&windlass(&memory))["durability"].as_str().unwrap().starts_with("none"));
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_trouble() {
+    let command = format!(
+        "{} bench claim --waiting 10,20 --claims 5 | head -1",
+        env!("CARGO_BIN_EXE_windlass")
+    );
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    let complaint = text(&output.stderr);
+    assert!(!complaint.contains("panicked"), "{complaint}");
+    assert!(text(&output.stdout).contains("one-lane"));
+}

@@ -5,14 +5,18 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::begin;
+use crate::primitive::{begin, expire};
 use crate::queue::Queue;
 use crate::rejection::Rejection;
+use crate::row::Range;
 use crate::task::{Lease, Lifecycle, Offer, Route, Task};
 use crate::world::{Halt, World, unless_quarantined};
 
-/// How many lanes a claim looks at together before it goes on to the next ones.
+/// How many lanes a claim looks at together; four times as many each time it finds too little.
 const LANES_AT_ONCE: usize = 4;
+
+/// How many tasks of each route are looked at first, when there are many routes.
+const FEWEST_OF_ROUTE: usize = 4;
 
 /// Leases the next tasks of some lanes to a worker.
 ///
@@ -50,20 +54,30 @@ impl Claim {
         self.check()?;
         let mut lanes = self.lanes.clone();
         lanes.rotate_left(self.turn as usize % self.lanes.len());
+        let (mut rest, mut at_once) = (&lanes[..], LANES_AT_ONCE);
         let mut claimed = Vec::new();
-        for lanes in lanes.chunks(LANES_AT_ONCE) {
-            let missing = self.limit as usize - claimed.len();
-            for lane in lanes {
-                self.prefetch(world, lane, missing);
-            }
+        while !rest.is_empty() && claimed.len() < self.limit as usize {
+            let (lanes, later) = rest.split_at(at_once.min(rest.len()));
+            self.look_at(world, lanes, self.limit as usize - claimed.len())?;
             for lane in lanes {
                 self.claim_from(world, lane, &mut claimed)?;
             }
-            if claimed.len() == self.limit as usize {
-                break;
-            }
+            (rest, at_once) = (later, 4 * at_once);
         }
         Ok(Outcome::Claimed(claimed))
+    }
+
+    /// Asks for what all these lanes need before any of them is claimed from, so that they need as
+    /// many loads together as one of them alone.
+    fn look_at(&self, world: &mut World, lanes: &[LaneName], wanted: usize) -> Result<(), Halt> {
+        for lane in lanes {
+            self.prefetch(world, lane, wanted);
+        }
+        if lanes.len() == 1 {
+            return Ok(());
+        }
+        let looks = lanes.iter().map(|lane| self.heads_of(world, lane, wanted).map(drop));
+        all_or_parked::<(), ()>(looks.collect())
     }
 
     fn check(&self) -> Result<(), Rejection> {
@@ -96,31 +110,43 @@ impl Claim {
         name: &LaneName,
         claimed: &mut Vec<Arc<Task>>,
     ) -> Result<(), Halt> {
-        let known = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
-        let Some(lane) = unless_quarantined(known)?.flatten() else { return Ok(()) };
-        let wanted = lane.allowance(self.limit as usize - claimed.len());
-        if wanted == 0 {
-            return Ok(());
-        }
-        let routes = self.routes(world, name)?;
-        for route in &routes {
-            world.prefetch_scan(&Task::ready_in(&self.tenant, name, route), wanted);
-        }
-        let mut heads = Vec::new();
-        for route in &routes {
-            heads.extend(world.scan::<Task>(&Task::ready_in(&self.tenant, name, route), wanted)?);
-        }
-        heads.sort_by_key(|task| (task.rank(), task.ready_at(), task.id.clone()));
-        heads.truncate(wanted);
-        for task in &heads {
-            world.pick(task.task_key().row_key());
-        }
-        self.count(world, &lane, heads.len());
-        let gate = lane.gate.map(|gate| gate.number);
-        for task in heads {
-            claimed.push(self.lease(world, (*task).clone(), gate));
+        let wanted = self.limit as usize - claimed.len();
+        while let Some((lane, heads)) = self.heads_of(world, name, wanted)? {
+            let now = world.now();
+            let over: Vec<_> = heads.iter().filter(|task| task.is_past_deadline(now)).collect();
+            if over.is_empty() {
+                for task in &heads {
+                    world.pick(task.task_key().row_key());
+                }
+                self.count(world, &lane, heads.len());
+                let gated = lane.gate.is_some();
+                let lease = |task: Arc<Task>| self.lease(world, (*task).clone(), gated);
+                claimed.extend(heads.into_iter().map(lease));
+                break;
+            }
+            over.into_iter().try_for_each(|task| expire(world, task))?;
         }
         Ok(())
+    }
+
+    /// A lane that has something to hand out, and the next tasks of it; none when it has nothing.
+    fn heads_of(
+        &self,
+        world: &mut World,
+        name: &LaneName,
+        wanted: usize,
+    ) -> Result<Option<Heads>, Halt> {
+        let known = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
+        let Some(lane) = unless_quarantined(known)?.flatten() else { return Ok(None) };
+        let wanted = lane.allowance(wanted);
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let routes = self.routes(world, name)?;
+        let ranges: Vec<Range> =
+            routes.iter().map(|route| Task::ready_in(&self.tenant, name, route)).collect();
+        let heads = merged(world, &ranges, wanted)?;
+        Ok((!heads.is_empty()).then_some((lane, heads)))
     }
 
     /// The routes listed for a lane that this worker can serve.
@@ -142,11 +168,11 @@ impl Claim {
         }
     }
 
-    fn lease(&self, world: &mut World, mut task: Task, gate: Option<u32>) -> Arc<Task> {
+    fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
         let now = world.now();
         task.epoch += 1;
         let expires_at = now.plus_ms(self.lease_ms);
-        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gate };
+        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
         }
@@ -159,6 +185,44 @@ impl Claim {
         world.put::<Task>(task.clone());
         task
     }
+}
+
+/// The next tasks of a lane.
+type Heads = (Arc<Lane>, Vec<Arc<Task>>);
+
+/// The first tasks of several routes together, in order. A route is looked at as far as its tasks
+/// can be among them: the more routes there are, the less of each is loaded.
+fn merged(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<Task>>, Halt> {
+    let fair = (2 * wanted).div_ceil(ranges.len().max(1)).max(FEWEST_OF_ROUTE);
+    let mut shares = vec![fair.min(wanted); ranges.len()];
+    loop {
+        let scans = ranges.iter().zip(&shares);
+        let scans = scans.map(|(range, share)| world.scan::<Task>(range, *share));
+        let found: Vec<Vec<Arc<Task>>> = all_or_parked(scans.collect())?;
+        let mut heads: Vec<(usize, Arc<Task>)> = Vec::new();
+        for (route, tasks) in found.into_iter().enumerate() {
+            heads.extend(tasks.into_iter().map(|task| (route, task)));
+        }
+        heads.sort_by_key(|(_, task)| (task.rank(), task.ready_at(), task.id.clone()));
+        heads.truncate(wanted);
+        let mut taken = vec![0; ranges.len()];
+        heads.iter().for_each(|(route, _)| taken[*route] += 1);
+        // Where the whole share was taken, more may follow that belongs before the others.
+        let short = |(share, taken): (&usize, &usize)| taken == share && *share < wanted;
+        if !shares.iter().zip(&taken).any(short) {
+            return Ok(heads.into_iter().map(|(_, task)| task).collect());
+        }
+        for (share, taken) in shares.iter_mut().zip(&taken) {
+            if short((share, taken)) {
+                *share = (2 * *share).min(wanted);
+            }
+        }
+    }
+}
+
+/// All of several reads. Each has noted what it lacks before the first lack is reported.
+fn all_or_parked<T, C: FromIterator<T>>(reads: Vec<Result<T, Halt>>) -> Result<C, Halt> {
+    reads.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -341,6 +405,52 @@ mod tests {
                 other => panic!("{named}: {other:?}"),
             }
             assert_eq!(before, stage.shelf);
+        }
+    }
+
+    #[test]
+    fn a_task_past_its_deadline_is_not_handed_out() {
+        let mut stage = Stage::new();
+        for id in ["a", "b"] {
+            stage.must(Create::one(NewTask { deadline_ms: Some(1_000), ..new_task(id) }));
+        }
+        stage.must(Create::one(NewTask { priority: -1, ..new_task("c") }));
+        stage.later(1_000);
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+        assert_eq!(stage.task("a").unwrap().lifecycle.public().as_str(), "expired");
+    }
+
+    #[test]
+    fn many_lanes_and_many_routes_take_a_few_rounds() {
+        for (lanes, routes, tasks) in [(256, 0, 0), (256, 1, 0), (100, 1, 1), (1, 250, 2)] {
+            let mut stage = Stage::new();
+            let names: Vec<String> = (0..lanes).map(|n| format!("lane{n}")).collect();
+            for lane in &names {
+                for route in 0..routes {
+                    for task in 0..tasks.max(1) {
+                        let new = new_task(&format!("{lane}-{route}-{task}"));
+                        let tag = Some(format!("r{route}"));
+                        let new = NewTask { lane: lane.as_str().into(), tag, ..new };
+                        stage.must(Create::one(new.clone()));
+                        if tasks == 0 {
+                            let (task, reason) = (crate::testing::key(new.id.as_str()), "".into());
+                            stage.must(crate::command::Cancel { task, reason });
+                        }
+                    }
+                }
+            }
+            let lanes: Vec<LaneName> = names.iter().map(|name| name.as_str().into()).collect();
+            let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+            let claim = Claim { lanes, offer, limit: 100, ..claim() };
+            let mut world = World::new(stage.now, crate::world::Hints::default());
+            let mut rounds = 1;
+            while crate::decide(&mut world, &claim.clone().into()) == crate::Decided::Parked {
+                let wanted = world.wanted().unwrap();
+                let loaded = stage.shelf.load(&wanted);
+                world.learn(&wanted, loaded);
+                rounds += 1;
+            }
+            assert!(rounds <= 12, "{rounds} rounds for {routes} routes and {tasks} tasks");
         }
     }
 

@@ -33,8 +33,9 @@ impl Complete {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::{Replay, Sweep};
     use crate::rejection::Rejection;
-    use crate::testing::{Stage, check_task, fence};
+    use crate::testing::{Stage, check_task, claim, fence, key, new_task};
 
     #[test]
     fn table() {
@@ -61,6 +62,33 @@ mod tests {
                 Complete { fence: args.fence(), result }
             },
         );
+    }
+
+    #[test]
+    fn a_late_result_counts_only_if_nobody_raced_it_and_the_policy_allows() {
+        for (accept_late, taken_again, expected) in [
+            (true, false, Ok("completed")),
+            (true, true, Err("stale")),
+            (false, false, Err("not_leased")),
+        ] {
+            let mut new = new_task("t");
+            new.policy.accept_late = accept_late;
+            let mut stage = Stage::with_new_task("lapsed", new);
+            stage.must(Sweep::default());
+            if taken_again {
+                stage.must(claim());
+            }
+            let answer = stage.run(Complete { fence: fence(1), result: None });
+            let state = stage.task("t").unwrap().lifecycle.public().as_str();
+            let found = answer.map(|_| state).map_err(|rejection| rejection.code());
+            assert_eq!(found, expected);
+        }
+        let mut new = new_task("t");
+        new.policy.accept_late = true;
+        let mut stage = Stage::with_new_task("cancelled", new);
+        stage.must(Replay { task: key("t"), generation: 0 });
+        let answer = stage.run(Complete { fence: fence(1), result: None });
+        assert_eq!(answer.unwrap_err().code(), "not_leased", "it was of another generation");
     }
 
     #[test]

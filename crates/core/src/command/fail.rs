@@ -5,7 +5,8 @@ use crate::primitive::{fail, settle};
 use crate::task::{FailureClass, Fence, Retry};
 use crate::world::World;
 
-/// Ends an attempt with a failure: the task is tried again, or has failed for good.
+/// Ends an attempt with a failure: the task is tried again, or has failed for good. What fails
+/// before it has begun counts as an attempt too, or it could go on for ever.
 #[derive(Clone, Debug)]
 pub struct Fail {
     pub fence: Fence,
@@ -22,6 +23,7 @@ impl Fail {
         }
         let digest = Digester::new("fail").json(&(self.class, &self.reason, self.retry)).finish();
         settle(world, &self.fence, digest, |_, task, now| {
+            task.count_unbegun_attempt();
             fail(task, self.class, &self.reason, self.retry, now)
         })
     }
@@ -55,7 +57,7 @@ mod tests {
             absent    |                     | absent          | ! task_not_found    |
             waiting   |                     | waiting e0 a0   | ! stale             |
             delayed   |                     | delayed e0 a0   | ! stale             |
-            claimed   |                     | delayed e1 a0   | retry +60000        | retry_scheduled
+            claimed   |                     | delayed e1 a1   | retry +60000        | retry_scheduled
             active    |                     | delayed e1 a1   | retry +60000        | retry_scheduled
             active    | retry=5000          | delayed e1 a1   | retry +5000         | retry_scheduled
             active    | retry=0             | waiting e1 a1   | retry +0            | retry_scheduled

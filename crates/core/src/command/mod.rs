@@ -38,6 +38,7 @@ pub use set_lane_state::SetLaneState;
 pub use sweep::Sweep;
 pub use trim_log::TrimLog;
 
+use crate::limits;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
@@ -151,7 +152,7 @@ impl Command {
     pub fn rows(&self) -> usize {
         match self {
             Command::Create(create) => create.tasks.len(),
-            Command::Claim(claim) => claim.limit as usize,
+            Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
             _ => 1,
         }

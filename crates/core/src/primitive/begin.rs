@@ -10,7 +10,7 @@ pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Resul
     if !task.attempts_left() {
         return Err(Rejection::AttemptsExhausted { max: task.policy.max_attempts() });
     }
-    task.attempts += 1;
+    task.count_attempt();
     let timeout_at = task.policy.attempt_timeout_ms.map(|ms| now.plus_ms(ms));
     let run = Run { attempt: task.attempts, began_at: now, timeout_at };
     lease.run = Some(run.clone());

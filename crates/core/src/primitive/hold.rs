@@ -30,3 +30,10 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
         _ => Err(Rejection::NotLeased),
     }
 }
+
+/// Whether this lease ran out and was swept up, nobody has taken the task since, and its policy
+/// says that the late holder may still settle it.
+pub(super) fn was_lost_unraced(task: &Task, epoch: u64) -> bool {
+    let waiting = matches!(task.lifecycle, Lifecycle::Waiting { .. });
+    task.policy.accept_late && waiting && task.epoch == epoch && task.reclaims > 0
+}

@@ -1,12 +1,14 @@
 //! What commands are made of. Every job is a composition of these, never a second version of one.
 
 mod begin;
+mod expire;
 mod hold;
 mod place;
 mod reserve;
 mod settle;
 
 pub(crate) use begin::begin;
+pub(crate) use expire::expire;
 pub(crate) use hold::{held, task};
 pub(crate) use place::{QUEUE_CHECK_MS, leave, place};
 pub(crate) use reserve::{Reservation, Reserved, reserve};

@@ -46,11 +46,11 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
 /// Takes a task out of its lease as far as others are concerned: its gate admits the next one.
 pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
-    if lease.gate.is_none() {
+    if !lease.gated {
         return Ok(());
     }
     let mut lane = lane(world, task)?;
-    if let Some(gate) = lane.gate.as_mut().filter(|gate| lease.gate == Some(gate.number)) {
+    if let Some(gate) = &mut lane.gate {
         gate.running = gate.running.saturating_sub(1);
         world.put::<Lane>(lane);
         world.wake(Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route: None });

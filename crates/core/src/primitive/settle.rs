@@ -24,7 +24,9 @@ pub(crate) fn settle(
         }
         return Ok(Outcome::Settled(last.answer.clone()));
     }
-    hold::lease(&known, fence.epoch, now)?;
+    if !hold::was_lost_unraced(&known, fence.epoch) {
+        hold::lease(&known, fence.epoch, now)?;
+    }
     leave(world, &known)?;
     let mut task = (*known).clone();
     let (answer, change) = next(world, &mut task, now);

@@ -46,9 +46,9 @@ pub struct Lease {
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// The gate of its lane that counts this lease, by its number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gate: Option<u32>,
+    /// Whether the gate of its lane counts this lease.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gated: bool,
 }
 
 /// An attempt under way.

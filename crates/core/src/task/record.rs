@@ -123,6 +123,10 @@ impl Task {
         }
     }
 
+    pub(crate) fn is_past_deadline(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// The earliest moment at which this task needs the engine.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let own = match &self.lifecycle {
@@ -135,6 +139,16 @@ impl Task {
             | Lifecycle::Expired { at } => return Some(at.plus_ms(self.policy.retention_ms)),
         };
         own.into_iter().chain(self.deadline).min()
+    }
+
+    pub(crate) fn count_attempt(&mut self) {
+        self.attempts += 1;
+    }
+
+    pub(crate) fn count_unbegun_attempt(&mut self) {
+        if let Lifecycle::Active(Lease { run: None, .. }) = &self.lifecycle {
+            self.count_attempt();
+        }
     }
 
     /// Un-counts the attempt under way, which was given up before anything came of it.

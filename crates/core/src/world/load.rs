@@ -116,8 +116,9 @@ impl World {
             return;
         }
         let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {
-            Some((record, extra)) => (Slot::Here(record), extra),
-            None => (Slot::Unreadable, None),
+            Some((record, extra)) if record.key() == row.key => (Slot::Here(record), extra),
+            // A body that belongs under another key is as good as none.
+            Some(_) | None => (Slot::Unreadable, None),
         };
         self.place(&row.key, &slot);
         let entry = Entry { base: Some(row.version), extra, slot, read: false, changed: false };

@@ -65,13 +65,24 @@ impl World {
         if held_back { Err(Halt::Parked) } else { Ok(found) }
     }
 
-    /// The directory of a lane, whole: it is capped. Claims share one load of it.
+    /// The directory of a lane, whole. Claims share one load of it.
     pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<Queue>>, Halt> {
         self.prefetch_directory(range);
-        if !self.reaches.contains_key(range) {
-            return Err(Halt::Parked);
+        match self.reaches.get(range) {
+            None => return Err(Halt::Parked),
+            Some(reach) if reach.last.is_some() => {
+                return Err(self.want_scan(range, DIRECTORY_PAGE));
+            }
+            Some(_) => {}
         }
-        self.scan::<Queue>(range, DIRECTORY_PAGE)
+        let listed = self.positions.range((range.index, range.prefix.clone())..);
+        let listed = listed
+            .take_while(|((index, position), _)| *index == range.index && range.contains(position));
+        let queue = |(_, key)| match self.entries.get(key).map(|entry| &entry.slot) {
+            Some(Slot::Here(any)) => Some(Queue::from_any(any).clone()),
+            _ => None,
+        };
+        Ok(listed.filter_map(queue).collect())
     }
 
     pub(crate) fn prefetch_directory(&mut self, range: &Range) {

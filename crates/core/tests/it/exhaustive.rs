@@ -54,7 +54,7 @@ const ATTEMPTS: Scope = Scope {
     ],
     racing: &[],
     depth: 6,
-    floor: (2_800, 10_500),
+    floor: (2_000, 9_000),
 };
 
 /// A lane with a limit that moves while leases come and go.
@@ -137,7 +137,7 @@ const LIFTED: Scope = Scope {
     alphabet: &[Act::Claim, Act::Complete, Act::Limit(Some(1)), Act::Limit(None)],
     racing: &[],
     depth: 6,
-    floor: (60, 150),
+    floor: (30, 100),
 };
 
 /// An id that is forgotten and used again.

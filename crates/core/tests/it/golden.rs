@@ -148,7 +148,7 @@ fn the_golden_records_leave_out_no_variant() {
     let leases: BTreeSet<(bool, bool)> = tasks
         .iter()
         .filter_map(|task| match &task.lifecycle {
-            Lifecycle::Active(lease) => Some((lease.run.is_some(), lease.gate.is_some())),
+            Lifecycle::Active(lease) => Some((lease.run.is_some(), lease.gated)),
             _ => None,
         })
         .collect();

@@ -72,7 +72,7 @@ impl View {
 
     /// Whether a claim that offers everything could be handed this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
-        let open = |gate: Gate| gate.running < gate.limit;
+        let open = |gate: Gate| gate.limit.is_none_or(|limit| gate.running < limit);
         matches!(task.lifecycle, Lifecycle::Waiting { .. })
             && self
                 .lanes
@@ -114,7 +114,7 @@ fn a_gate_counts_its_leases(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let Some(gate) = lane.gate else { return Ok(()) };
         let counted = |task: &&Task| match &task.lifecycle {
-            Lifecycle::Active(lease) => task.lane == lane.name && lease.gate == Some(gate.number),
+            Lifecycle::Active(lease) => task.lane == lane.name && lease.gated,
             _ => false,
         };
         let leased = view.tasks.values().filter(counted).count();
@@ -168,14 +168,17 @@ fn a_waiting_task_says_why(view: &View) -> Held {
     let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
     for lane in view.lanes.values() {
         let offers = std::slice::from_ref(&offer);
-        let in_line = view.tasks.values().filter(|task| task.lane == lane.name);
+        let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
+        let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
         let in_line = in_line.filter(|task| why(task, Some(lane), offers) == Why::InLine).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.shelf.attempt(view.now, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = answer else { return Err(format!("{answer:?}")) };
-        let free =
-            lane.gate.map_or(usize::MAX, |gate| gate.limit.saturating_sub(gate.running) as usize);
+        let free = lane
+            .gate
+            .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
+            .unwrap_or(usize::MAX);
         let expected = in_line.min(free);
         ensure(tasks.len() == expected, || format!("{in_line} in line, got {}", tasks.len()))?;
     }

@@ -160,7 +160,10 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
     step.pairs().try_for_each(|(was, is)| {
         let ran = lease(was).and_then(|lease| lease.run.as_ref());
         let runs = lease(is).and_then(|lease| lease.run.as_ref());
-        let began = runs.is_some() && (ran.is_none() || is.epoch != was.epoch);
+        // What fails before it has begun counts as an attempt too.
+        let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
+        let failed = failed && matches!(step.command, Command::Fail(_));
+        let began = failed || runs.is_some() && (ran.is_none() || is.epoch != was.epoch);
         let gave_back = runs.is_none()
             && ran.is_some()
             && matches!(step.command, Command::Release(_) | Command::Delay(_));
@@ -202,7 +205,7 @@ fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     step.after.lanes.iter().try_for_each(|(name, lane)| {
         let Some(gate) = lane.gate else { return Ok(()) };
         let was = step.before.lanes.get(name).and_then(|lane| lane.gate);
-        let most = gate.limit.max(was.map_or(0, |gate| gate.running));
+        let most = gate.limit.unwrap_or(u32::MAX).max(was.map_or(0, |gate| gate.running));
         ensure(gate.running <= most, || format!("{was:?} became {gate:?}"))
     })
 }
@@ -214,7 +217,7 @@ fn seen(task: Option<&Task>) -> Option<Task> {
 
 /// A lane as people see it: what its counters count has events of its own.
 fn seen_lane(lane: Option<&Lane>) -> Option<(windlass_core::LaneState, Option<u32>)> {
-    lane.map(|lane| (lane.state, lane.gate.map(|gate| gate.limit)))
+    lane.map(|lane| (lane.state, lane.gate.and_then(|gate| gate.limit)))
 }
 
 fn events_tell_of_every_change(step: &Step<'_>) -> Held {

@@ -170,10 +170,12 @@ fn a_parked_command_leaves_nothing() {
 #[test]
 fn what_a_parked_claim_picked_stays_picked_for_the_round() {
     let shelf = shelf();
-    let (one, all) = (Command::from(claim(1)), Command::from(claim(9)));
-    let mut world = loaded_for(&shelf, &[all]);
-    let lanes = vec![lane(), "other".into()];
-    assert_eq!(decide(&mut world, &Claim { lanes, ..claim(9) }.into()), Decided::Parked);
+    let one = Command::from(claim(1));
+    // A claim looks at four lanes first; it has picked from them when it goes on to the fifth.
+    let near = vec![lane(), "o1".into(), "o2".into(), "o3".into()];
+    let far = [near.clone(), vec!["o4".into()]].concat();
+    let mut world = loaded_for(&shelf, &[Claim { lanes: near, ..claim(9) }.into()]);
+    assert_eq!(decide(&mut world, &Claim { lanes: far, ..claim(9) }.into()), Decided::Parked);
     assert_eq!(decide(&mut world, &one), Decided::Parked);
     world.wanted().expect("the first claim lacks a lane");
     let Decided::Ready(answer) = decide(&mut world, &one) else { panic!("it lacks nothing") };

@@ -169,3 +169,73 @@ async fn every_claim_finds_its_task() {
     assert_eq!(seen.len(), 400);
     assert!(stage.memory.describe().await.is_ok());
 }
+
+#[tokio::test]
+async fn an_answer_that_was_sent_and_never_seen_is_given_back() {
+    let stage = Stage::new().await;
+    stage.engine.submit(create("t")).await.unwrap();
+    let engine = stage.engine.clone();
+    let mut claiming = Box::pin(engine.claim(claim(), Duration::ZERO));
+    let batches = engine.stats().batches;
+    let pushed =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
+    assert!(pushed.await);
+    until(|| engine.stats().batches > batches).await;
+    assert_eq!(engine.task(&key("t")).await.unwrap().unwrap().attempts, 1, "it is leased");
+    drop(claiming);
+    until(|| engine.stats().batches > batches + 1).await;
+    let task = engine.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!((task.claims(), task.attempts), (1, 0));
+    assert_eq!(ids(&claim_now(&engine).await), ["t"]);
+}
+
+#[tokio::test]
+async fn a_commit_elsewhere_wakes_as_many_as_it_has_tasks_for() {
+    let stage = Stage::new().await;
+    let other = stage.second(|store| store).await;
+    let mut claimers = Vec::new();
+    for _ in 0..5 {
+        claimers.push(waiting(&stage, claim()).await);
+    }
+    let tasks = (0..5).map(|n| NewTask::new(n.to_string(), "k")).collect();
+    other.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    for claimer in claimers {
+        assert_eq!(claimer.await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_as_many_lanes_as_there_may_be() {
+    let stage = Stage::new().await;
+    let names: Vec<LaneName> = (0..256).map(|n| format!("lane{n}").into()).collect();
+    let wide = Claim { lanes: names.clone(), ..claim() };
+    assert!(stage.engine.claim(wide.clone(), Duration::ZERO).await.unwrap().is_empty());
+    for (n, lane) in names.iter().enumerate() {
+        let new = NewTask { lane: lane.clone(), ..NewTask::new(n.to_string(), "k") };
+        stage.engine.submit(Create::one(new)).await.unwrap();
+    }
+    let other = stage.second(|store| store).await;
+    let wide = Claim { limit: 256, ..wide };
+    assert_eq!(other.claim(wide.clone(), Duration::ZERO).await.unwrap().len(), 256);
+    let third = stage.second(|store| store).await;
+    assert!(third.claim(wide, Duration::ZERO).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn tasks_of_every_route_are_found_however_many_there_are() {
+    let stage = Stage::new().await;
+    let capability = |n: u32| [format!("c{n}")].into();
+    for n in 0..600 {
+        let start = windlass_core::command::Start::After { ms: 1_000 };
+        let new = NewTask::new(n.to_string(), "k");
+        let new = NewTask { capabilities: capability(n), start, ..new };
+        stage.engine.submit(Create::one(new)).await.unwrap();
+    }
+    stage.clock.advance_ms(1_001);
+    while stage.engine.sweep().await.unwrap().0 > 0 {}
+    for n in [0, 511, 512, 599] {
+        let offer = windlass_core::Offer { capabilities: capability(n), ..Default::default() };
+        let claimed = stage.engine.claim(Claim { offer, ..claim() }, Duration::ZERO).await.unwrap();
+        assert_eq!(ids(&claimed), [n.to_string()]);
+    }
+}

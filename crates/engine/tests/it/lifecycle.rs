@@ -149,5 +149,7 @@ async fn shutting_down_answers_everybody() {
     assert_eq!(ids(&waiting.await.unwrap().unwrap_or_default()), ["late"]);
     let refused = stage.engine.submit(create("later")).await.unwrap_err();
     assert_eq!(refused.code(), "shutting_down");
+    assert_eq!(stage.engine.sweep().await.unwrap_err().code(), "shutting_down");
+    assert_eq!(stage.engine.trim_log().await.unwrap_err().code(), "shutting_down");
     stage.engine.shutdown().await.unwrap();
 }

@@ -88,3 +88,34 @@ async fn callers_side_by_side_share_a_commit() {
     let tasks = stage.engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
     assert!(tasks.iter().all(|task| task.claims() == 1), "each was claimed once");
 }
+
+/// What waits longest under a load that never ends: a sweep, and a create among renewals.
+#[tokio::test]
+async fn nothing_waits_for_ever() {
+    let stage = Stage::with(Config { batch_commands: 1, ..quiet() }).await;
+    stage.engine.submit(create("held")).await.unwrap();
+    claim_now(&stage.engine).await;
+    let renewal = Renew { fence: fence(&stage.engine, "held", 1).await, lease_ms: 60_000 };
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let (engine, renewal) = (stage.engine.clone(), renewal.clone());
+            tokio::spawn(async move { while engine.submit(renewal.clone()).await.is_ok() {} })
+        })
+        .collect();
+    let before = stage.engine.stats().batches;
+    stage.engine.sweep().await.unwrap();
+    stage.engine.submit(create("other")).await.unwrap();
+    let took = stage.engine.stats().batches - before;
+    assert!(took < 20, "{took} batches went first");
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn what_can_never_be_queued_is_told_apart_from_too_much_at_once() {
+    let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
+    let commands = (0..11).map(|n| create(&n.to_string()).into()).collect();
+    let refused = stage.engine.submit_many(commands).await.unwrap_err();
+    assert_eq!(refused.code(), "too_large");
+    let greedy = windlass_core::command::Claim { limit: 300_000, ..claim() };
+    assert_eq!(stage.engine.submit(greedy).await.unwrap_err().code(), "invalid");
+}

@@ -48,6 +48,9 @@ async fn a_cursor_that_fell_behind_is_told_so() {
     let foreign = Cursor { incarnation: "another".into(), ..start };
     let mut foreign = stage.engine.subscribe(Some(foreign)).await.unwrap();
     assert_eq!(foreign.next().await.unwrap_err().code(), "cursor_expired");
+    let start = stage.engine.subscribe(None).await.unwrap().cursor().clone();
+    let mut ahead = stage.engine.subscribe(Some(Cursor { seq: 99, ..start })).await.unwrap();
+    assert_eq!(ahead.next().await.unwrap_err().code(), "cursor_expired", "of a lost future");
 }
 
 #[tokio::test]
@@ -71,6 +74,5 @@ async fn a_subscriber_learns_of_the_end() {
     let waiting = tokio::spawn(async move { subscription.next().await });
     until(|| true).await;
     stage.engine.shutdown().await.unwrap();
-    drop(stage.engine);
     assert_eq!(waiting.await.unwrap().unwrap_err().code(), "shutting_down");
 }

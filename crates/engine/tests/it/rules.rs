@@ -282,7 +282,47 @@ async fn what_cannot_be_read_stands_in_nobodys_way_but_its_own() {
     assert_eq!(ids(&claim_now(&stage.engine).await), ["plain"]);
     let refused = stage.engine.submit(Reap { task: key("odd") }).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
-    let refused = stage.engine.submit(complete(&stage.engine, "odd", 1).await).await.unwrap_err();
+    let fence = windlass_core::Fence { task: key("odd"), epoch: 1 };
+    let done = windlass_core::command::Complete { fence, result: None };
+    let refused = stage.engine.submit(done).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
+    assert_eq!(stage.engine.task(&key("odd")).await.unwrap_err().code(), "quarantined");
     assert!(stage.memory.snapshot().row(&key("odd").row_key()).is_some(), "it is kept");
+}
+
+#[tokio::test]
+async fn a_claim_that_joined_a_batch_in_vain_goes_on_waiting() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(claim(), Duration::from_secs(60)).await }
+    });
+    crate::stage::until(|| engine.stats().batches == 1).await;
+    store.fail(Call::Commit, 1, Failure::Full);
+    assert_eq!(engine.submit(create("t")).await.unwrap_err().code(), "store");
+    engine.submit(create("t")).await.unwrap();
+    assert_eq!(ids(&waiting.await.unwrap().unwrap()), ["t"]);
+}
+
+#[tokio::test]
+async fn a_row_that_belongs_under_another_key_is_set_aside() {
+    let stage = Stage::new().await;
+    let mut new = NewTask::new("odd", "k");
+    new.policy.retention_ms = 0;
+    stage.engine.submit(Create::one(new)).await.unwrap();
+    claim_now(&stage.engine).await;
+    stage.engine.submit(complete(&stage.engine, "odd", 1).await).await.unwrap();
+    let row = stage.memory.snapshot().row(&key("odd").row_key()).unwrap().clone();
+    stage.memory.plant(Row { key: key("moved").row_key(), ..row });
+    let late = NewTask {
+        start: windlass_core::command::Start::After { ms: 1_000 },
+        ..NewTask::new("t", "k")
+    };
+    stage.engine.submit(Create::one(late)).await.unwrap();
+    stage.clock.advance_ms(1_001);
+    stage.engine.sweep().await.unwrap();
+    assert_eq!(ids(&claim_now(&stage.engine).await), ["t"], "sweeping goes on");
+    let refused = stage.engine.submit(Reap { task: key("moved") }).await.unwrap_err();
+    assert_eq!(refused.code(), "quarantined");
 }

@@ -136,3 +136,41 @@ async fn a_full_disk_is_said_and_survived() {
     let tasks = engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
     assert_eq!(tasks.len(), kept, "reading goes on, and nothing half is there");
 }
+
+#[tokio::test]
+async fn a_file_that_was_taken_away_is_noticed_before_anything_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tasks.db");
+    let engine = Engine::start(SqliteStore::open(&path).unwrap(), quiet()).await.unwrap();
+    engine.submit(create("t")).await.unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let refused = engine.submit(create("u")).await.unwrap_err();
+    assert!(refused.to_string().contains("removed or replaced"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_restored_backup_is_another_life_of_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("tasks.db"), folder.path().join("backup.db"));
+    let engine = open(&path).await;
+    engine.submit(create("a")).await.unwrap();
+    engine.shutdown().await.unwrap();
+    std::fs::copy(&path, &backup).unwrap();
+    let engine = open(&path).await;
+    engine.submit(create("b")).await.unwrap();
+    let mut log = engine.subscribe(None).await.unwrap();
+    while log.cursor().seq < 2 {
+        log.next().await.unwrap();
+    }
+    engine.shutdown().await.unwrap();
+    std::fs::copy(&backup, &path).unwrap();
+    SqliteStore::renew_incarnation(&path).unwrap();
+    let engine = open(&path).await;
+    for id in ["c", "d", "e"] {
+        engine.submit(create(id)).await.unwrap();
+    }
+    let mut log = engine.subscribe(Some(log.cursor().clone())).await.unwrap();
+    assert_eq!(log.next().await.unwrap_err().code(), "cursor_expired");
+}

@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use windlass_core::Shelf;
+use windlass_core::command::{Create, NewTask};
 use windlass_store::{Fault, Notice, Store, StoreError, Ticket};
 use windlass_store_sqlite::SqliteStore;
 
@@ -95,8 +99,11 @@ async fn a_file_that_is_gone_is_not_made_again() {
     let (place, faults, store) = shaky().await;
     faults.plan("sqlite.commit.before", Fault::Io);
     let moved = place.path().with_extension("moved");
+    let tx = store.begin().await.unwrap();
     std::fs::rename(place.path(), &moved).unwrap();
-    let unknown = execute(&store, &create("b")).await;
+    let new = NewTask { lane: "elsewhere".into(), ..NewTask::new("b", "k") };
+    let (_, changes) = Shelf::default().attempt(tx.now(), &Create::one(new).into());
+    let unknown = tx.commit(Arc::new(changes)).await;
     let Err(StoreError::OutcomeUnknown(ticket)) = unknown else { panic!("{unknown:?}") };
     assert!(store.outcome(&ticket).await.is_err());
     assert!(!place.path().exists());

@@ -49,13 +49,13 @@ async fn what_was_decided_on_an_older_state_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_writer_that_holds_on_for_too_long_is_a_conflict() {
+async fn a_writer_that_holds_on_for_too_long_is_said_to_be_in_the_way() {
     let place = Place::new();
     let one = place.open();
     let two =
         place.open_with(Options { busy_timeout: Duration::from_millis(20), ..Options::default() });
     let held = one.begin().await.unwrap();
-    assert!(matches!(two.begin().await, Err(StoreError::Conflict)));
+    assert!(matches!(two.begin().await, Err(StoreError::Unavailable(_))));
     drop(held);
     must(&two, create("a")).await;
 }

@@ -131,7 +131,7 @@ fn waking(lane: &str) -> ChangeSet {
 fn tells_of(notice: &Notice, lane: &str) -> bool {
     match notice {
         Notice::Anything => true,
-        Notice::Changed { wakes, .. } => wakes.iter().any(|wake| wake.lane.as_str() == lane),
+        Notice::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
     }
 }
 

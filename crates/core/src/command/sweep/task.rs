@@ -1,7 +1,7 @@
 use crate::command::reap::reap;
 use crate::event::{Change, Event};
 use crate::lane::Lane;
-use crate::primitive::{fail, leave, place};
+use crate::primitive::{expire, fail, leave, place};
 use crate::queue::Queue;
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task};
 use crate::world::{Halt, World, unless_quarantined};
@@ -32,12 +32,12 @@ pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
         return Ok(());
     }
+    if known.is_past_deadline(now) {
+        return expire(world, known);
+    }
     leave(world, known)?;
     let mut task = known.clone();
-    let change = if task.deadline.is_some_and(|deadline| deadline <= now) {
-        task.lifecycle = Lifecycle::Expired { at: now };
-        Change::Expired
-    } else if let Lifecycle::Active(lease) = &known.lifecycle {
+    let change = if let Lifecycle::Active(lease) = &known.lifecycle {
         end_lease(world, &mut task, lease)
     } else {
         task.lifecycle = Lifecycle::Waiting { ready_at: now };

@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use windlass_core::command::Release;
+use windlass_core::{Command, Fence, Outcome};
+
+use crate::answer::{Answer, Claimed, Reply};
+use crate::error::Error;
+use crate::inbox::{Inbox, Job};
+
+/// An answer on its way. Leases in it that nobody takes out, because the caller has left, go back
+/// unbilled.
+#[derive(Debug)]
+pub(crate) struct Handed<T: Leases> {
+    answer: Option<T>,
+    inbox: Arc<Inbox>,
+}
+
+/// An answer that may hand leases over.
+pub(crate) trait Leases {
+    fn fences(&self) -> Vec<Fence>;
+}
+
+impl Leases for Vec<Answer> {
+    fn fences(&self) -> Vec<Fence> {
+        let tasks = self.iter().flatten().filter_map(|outcome| match outcome {
+            Outcome::Claimed(tasks) => Some(tasks),
+            _ => None,
+        });
+        tasks.flatten().map(|task| task.fence()).collect()
+    }
+}
+
+impl Leases for Result<Vec<Claimed>, Error> {
+    fn fences(&self) -> Vec<Fence> {
+        self.iter().flatten().map(|claimed| claimed.task.fence()).collect()
+    }
+}
+
+impl<T: Leases> Handed<T> {
+    pub(crate) fn new(answer: T, inbox: Arc<Inbox>) -> Self {
+        Self { answer: Some(answer), inbox }
+    }
+
+    pub(crate) fn take(mut self) -> T {
+        self.answer.take().expect("it is taken once")
+    }
+}
+
+impl<T: Leases> Drop for Handed<T> {
+    fn drop(&mut self) {
+        let fences = self.answer.take().map(|answer| answer.fences()).unwrap_or_default();
+        if !fences.is_empty() {
+            let release = |fence| Command::from(Release { fence });
+            let commands = fences.into_iter().map(release).collect();
+            // Without a batcher the leases run out by themselves.
+            let _ = self.inbox.push_own(Job { commands, reply: Reply::Nobody });
+        }
+    }
+}
