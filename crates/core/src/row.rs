@@ -1,6 +1,6 @@
 //! What a store sees: tables, keys, versions, columns and bytes. No rule is visible here.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -95,36 +95,66 @@ pub struct IndexSpec {
 impl TableSpec {
     /// The value of a named column of `row`.
     pub fn value<'r>(&self, row: &'r Row, column: &str) -> &'r Value {
-        self.lookup(&row.key.values, &row.columns, column)
+        Spot::of(self, column).value(&row.key.values, &row.columns)
     }
+}
 
-    pub(crate) fn lookup<'r>(
-        &self,
-        key: &'r [Value],
-        columns: &'r [Value],
-        column: &str,
-    ) -> &'r Value {
+/// Where the values of an index stand in a row, looked up by name once.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    present: Spot,
+    columns: Vec<Spot>,
+    /// Where the columns of the key stand among those of the index.
+    key: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    Key(usize),
+    Column(usize),
+}
+
+impl Spot {
+    fn of(spec: &TableSpec, column: &str) -> Self {
         let at = |names: &[&str]| names.iter().position(|name| *name == column);
-        match at(self.key) {
-            Some(i) => &key[i],
+        match at(spec.key) {
+            Some(i) => Spot::Key(i),
             None => {
-                let i = at(self.columns).expect("an index names only columns of its table");
-                &columns[i]
+                Spot::Column(at(spec.columns).expect("an index is made of its table's columns"))
             }
         }
     }
 
-    /// The position of a row in `index`, or nothing while it is not in there.
-    pub(crate) fn position(
-        &self,
-        index: &IndexSpec,
-        key: &[Value],
-        columns: &[Value],
-    ) -> Option<Vec<Value>> {
-        if *self.lookup(key, columns, index.present) == Value::Null {
+    fn value<'r>(self, key: &'r [Value], columns: &'r [Value]) -> &'r Value {
+        match self {
+            Spot::Key(i) => &key[i],
+            Spot::Column(i) => &columns[i],
+        }
+    }
+}
+
+impl Layout {
+    fn new(index: Index) -> Self {
+        let (table, spec) = (index.table().spec(), index.spec());
+        let at = |column: &&str| spec.columns.iter().position(|name| name == column);
+        Self {
+            present: Spot::of(table, spec.present),
+            columns: spec.columns.iter().map(|column| Spot::of(table, column)).collect(),
+            key: table.key.iter().map(|c| at(c).expect("an index ends with the key")).collect(),
+        }
+    }
+
+    /// The position of a row, or nothing while it is not in the index.
+    pub(crate) fn position(&self, key: &[Value], columns: &[Value]) -> Option<Vec<Value>> {
+        if *self.present.value(key, columns) == Value::Null {
             return None;
         }
-        Some(index.columns.iter().map(|c| self.lookup(key, columns, c).clone()).collect())
+        Some(self.columns.iter().map(|spot| spot.value(key, columns).clone()).collect())
+    }
+
+    /// The key of the row at a position.
+    pub(crate) fn key(&self, position: &[Value]) -> Vec<Value> {
+        self.key.iter().map(|&at| position[at].clone()).collect()
     }
 }
 
@@ -145,6 +175,20 @@ impl Index {
             Index::QueueByLane | Index::QueueDue => Table::Queue,
             Index::AdmissionDue => Table::Admission,
         }
+    }
+
+    pub(crate) const ALL: [Index; 5] = [
+        Index::TaskReady,
+        Index::TaskDue,
+        Index::QueueByLane,
+        Index::QueueDue,
+        Index::AdmissionDue,
+    ];
+
+    pub(crate) fn layout(self) -> &'static Layout {
+        static LAYOUTS: LazyLock<Vec<Layout>> =
+            LazyLock::new(|| Index::ALL.into_iter().map(Layout::new).collect());
+        &LAYOUTS[self as usize]
     }
 
     pub fn spec(self) -> &'static IndexSpec {
@@ -176,4 +220,19 @@ pub struct Scan {
     pub range: Range,
     pub after: Option<Vec<Value>>,
     pub limit: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::PublicState;
+
+    #[test]
+    fn lists_are_in_the_order_of_their_types() {
+        assert!(Index::ALL.iter().enumerate().all(|(at, index)| *index as usize == at));
+        assert!(PublicState::ALL.iter().enumerate().all(|(at, state)| *state as usize == at));
+        for index in Index::ALL {
+            assert_eq!(index.spec().index, index);
+        }
+    }
 }

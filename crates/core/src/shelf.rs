@@ -165,7 +165,7 @@ fn stored(row: &Row) -> StoredRow {
 
 fn positions(spec: &TableSpec, row: &Row) -> Vec<(Index, Vec<Value>)> {
     let position = |index: &crate::row::IndexSpec| {
-        Some((index.index, spec.position(index, &row.key.values, &row.columns)?))
+        Some((index.index, index.index.layout().position(&row.key.values, &row.columns)?))
     };
     spec.indexes.iter().filter_map(position).collect()
 }

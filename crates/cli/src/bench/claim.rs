@@ -136,9 +136,14 @@ impl ClaimCost {
         let place = Place::of(self.common.store.clone())?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        fill(&engine, &tenant, waiting, self.common.json, |n, task| shape.make(n, task)).await?;
+        let expiry_ms = place.expiry_ms();
+        let make = |n, task: &mut NewTask| {
+            shape.make(n, task);
+            task.deadline_ms = expiry_ms;
+        };
+        fill(&engine, &tenant, waiting, self.common.json, make).await?;
         if !shape.claimable() {
-            fill(&engine, &tenant, FREE, true, |_, _| {}).await?;
+            fill(&engine, &tenant, FREE, true, |_, task| task.deadline_ms = expiry_ms).await?;
         }
         if shape == Shape::FullLane {
             let limit = LimitLane { tenant: tenant.clone(), lane: lane(0), limit: Some(1) };

@@ -32,6 +32,7 @@ impl Idle {
         let tenant = own_tenant();
         fill(&engine, &tenant, self.backlog, self.common.json, |_, task| {
             task.lane = LaneName::new("elsewhere");
+            task.deadline_ms = place.expiry_ms();
         })
         .await?;
         let claims: Vec<_> = (0..self.claims)

@@ -31,7 +31,7 @@ pub(crate) struct Common {
     /// Where: sqlite://PATH or memory: [default: a SQLite file in a temporary directory]
     ///
     /// In a store that is kept, the benchmark works under a tenant of its own and touches nobody's
-    /// tasks; what it leaves there goes by itself within days.
+    /// tasks; what it leaves there expires by itself.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
     /// One JSON object on standard output, nothing else.

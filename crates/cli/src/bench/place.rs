@@ -17,19 +17,25 @@ const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","templat
 pub(crate) struct Place {
     url: StoreUrl,
     /// Removed with everything in it at the end.
-    _temporary: Option<TempDir>,
+    temporary: Option<TempDir>,
 }
 
 impl Place {
     pub(crate) fn of(url: Option<StoreUrl>) -> Result<Self, BenchError> {
         match url {
-            Some(url) => Ok(Self { url, _temporary: None }),
+            Some(url) => Ok(Self { url, temporary: None }),
             None => {
                 let folder = tempfile::tempdir().map_err(BenchError::Temporary)?;
                 let url = StoreUrl::Sqlite(folder.path().join("bench.db"));
-                Ok(Self { url, _temporary: Some(folder) })
+                Ok(Self { url, temporary: Some(folder) })
             }
         }
+    }
+
+    /// What becomes of a task that a benchmark leaves behind in a store that is kept: it expires.
+    pub(crate) fn expiry_ms(&self) -> Option<u64> {
+        const DAY_MS: u64 = 24 * 3_600 * 1_000;
+        self.temporary.is_none().then_some(2 * DAY_MS)
     }
 
     pub(crate) async fn start(
@@ -46,13 +52,10 @@ pub(crate) fn own_tenant() -> Tenant {
     Tenant::new(format!("bench-{}", Engine::new_id()))
 }
 
-/// A task like those people queue, under a fresh id. In a store that is kept, it goes by itself.
+/// A task like those people queue, under a fresh id.
 pub(crate) fn some_task() -> NewTask {
-    const HOUR_MS: u64 = 3_600_000;
     let mut task = NewTask::new(Engine::new_id(), "bench");
     task.payload = Some(Payload::json(PAYLOAD));
-    task.policy.retention_ms = HOUR_MS;
-    task.deadline_ms = Some(48 * HOUR_MS);
     task
 }
 

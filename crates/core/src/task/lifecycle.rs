@@ -1,9 +1,11 @@
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::name::WorkerId;
+use crate::row::Value;
 use crate::task::FailureClass;
 use crate::time::Timestamp;
 
@@ -114,6 +116,16 @@ impl PublicState {
             PublicState::Cancelled => "cancelled",
             PublicState::Expired => "expired",
         }
+    }
+}
+
+impl PublicState {
+    /// The name as a column, shared: it is written with every task.
+    pub(crate) fn value(self) -> Value {
+        static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
+            PublicState::ALL.iter().map(|state| Arc::from(state.as_str())).collect()
+        });
+        Value::Text(NAMES[self as usize].clone())
     }
 }
 

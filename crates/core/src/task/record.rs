@@ -232,7 +232,7 @@ impl Record for Task {
             (&self.kind).into(),
             (&self.lane).into(),
             (&self.route).into(),
-            self.lifecycle.public().as_str().into(),
+            self.lifecycle.public().value(),
             self.rank().into(),
             self.ready_at().into(),
             self.due_at.into(),

@@ -55,7 +55,7 @@ fn positions(key: &RowKey, slot: &Slot) -> Vec<(Index, Vec<Value>)> {
     }
     let columns = record.columns();
     let position = |index: &crate::row::IndexSpec| {
-        Some((index.index, spec.position(index, &key.values, &columns)?))
+        Some((index.index, index.index.layout().position(&key.values, &columns)?))
     };
     spec.indexes.iter().filter_map(position).collect()
 }

@@ -95,15 +95,9 @@ impl World {
         let last = last.map(|last| last.position.clone());
         let before = self.reaches.get(&scan.range).map_or(0, |reach| reach.rows);
         self.reaches.insert(scan.range.clone(), Reach { rows: before + page.len(), last });
-        let table = scan.range.index.table();
-        let spec = table.spec();
-        let columns = scan.range.index.spec().columns;
+        let (table, layout) = (scan.range.index.table(), scan.range.index.layout());
         for row in page {
-            let of_key = |name: &&str| {
-                let at = columns.iter().position(|c| c == name);
-                row.position[at.expect("an index ends with the columns of the key")].clone()
-            };
-            let key = RowKey { table, values: spec.key.iter().map(of_key).collect() };
+            let key = RowKey { table, values: layout.key(&row.position) };
             let PageRow { version, schema, body, .. } = row;
             self.learn_row(StoredRow { key, version, schema, body });
         }
