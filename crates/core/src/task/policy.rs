@@ -93,6 +93,25 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// What a stored body means by saying nothing of its policy. Part of the format: a default for
+    /// tasks to come may change, this may not.
+    pub(crate) fn unwritten() -> Self {
+        Self {
+            retry: None,
+            attempt_timeout_ms: None,
+            max_reclaims: 100,
+            max_replays: 100,
+            retention_ms: 604_800_000,
+            accept_late: false,
+        }
+    }
+
+    pub(crate) fn is_unwritten(&self) -> bool {
+        *self == Self::unwritten()
+    }
+}
+
 impl RetryPolicy {
     /// `max_attempts` tries, `ms` apart, after anything that may pass by itself.
     pub fn fixed(max_attempts: u32, ms: u64) -> Self {

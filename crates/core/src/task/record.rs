@@ -34,7 +34,7 @@ pub struct Task {
     /// When its present generation started.
     pub started_at: Timestamp,
     pub fingerprint: Digest,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default = "Policy::unwritten", skip_serializing_if = "Policy::is_unwritten")]
     pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,

@@ -201,6 +201,11 @@ fn a_body_without_what_has_a_default_is_read() {
     );
     let task = read_row::<Task>(1, line).unwrap();
     assert_eq!((task.priority, task.epoch, task.route.as_str()), (0, 0, ""));
+    let unsaid =
+        line.replace(r#""policy":{"max_reclaims":1,"max_replays":1,"retention_ms":1},"#, "");
+    let policy = read_row::<Task>(1, &unsaid).unwrap().policy.clone();
+    let kept = (policy.max_reclaims, policy.max_replays, policy.retention_ms);
+    assert_eq!(kept, (100, 100, 604_800_000), "whatever the defaults are by now");
 }
 
 /// The shape of the tables is in migrations that are never edited.
