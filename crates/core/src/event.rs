@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::lane::LaneState;
+use crate::lane::{Lane, LaneState};
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::task::{FailureClass, Task};
 use crate::time::Timestamp;
@@ -152,6 +152,10 @@ impl Change {
 }
 
 impl Event {
+    pub(crate) fn of_lane(lane: &Lane, at: Timestamp, change: Change) -> Self {
+        Self { at, tenant: lane.tenant.clone(), lane: lane.name.clone(), task: None, change }
+    }
+
     pub(crate) fn of_task(task: &Task, at: Timestamp, change: Change) -> Self {
         Self {
             at,

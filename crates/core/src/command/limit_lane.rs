@@ -22,22 +22,16 @@ impl LimitLane {
         if let Some(limit) = self.limit {
             limits::LANE_LIMIT.check(limit)?;
         }
-        let (tenant, name, limit) = (self.tenant.clone(), self.lane.clone(), self.limit);
-        let known = world.get::<Lane>(&Lane::key_of(&tenant, &name))?;
-        let lane = known.ok_or(Rejection::LaneNotFound)?;
-        if lane.gate.and_then(|gate| gate.limit) == limit {
+        let (tenant, lane, limit) = (self.tenant.clone(), self.lane.clone(), self.limit);
+        let known = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
+        let known = known.ok_or(Rejection::LaneNotFound)?;
+        if known.gate.and_then(|gate| gate.limit) == limit {
             return Ok(Outcome::LaneChanged);
         }
-        let running = lane.gate.map_or(0, |gate| gate.running);
-        world.put::<Lane>(Lane { gate: Some(Gate { limit, running }), ..(*lane).clone() });
-        world.emit(Event {
-            at: world.now(),
-            tenant: tenant.clone(),
-            lane: name.clone(),
-            task: None,
-            change: Change::LaneLimited { limit },
-        });
-        world.wake(Wake { tenant, lane: name, route: None });
+        let running = known.gate.map_or(0, |gate| gate.running);
+        world.put::<Lane>(Lane { gate: Some(Gate { limit, running }), ..(*known).clone() });
+        world.emit(Event::of_lane(&known, world.now(), Change::LaneLimited { limit }));
+        world.wake(Wake { tenant, lane, route: None });
         Ok(Outcome::LaneChanged)
     }
 }

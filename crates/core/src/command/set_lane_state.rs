@@ -18,22 +18,16 @@ impl SetLaneState {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::LANE.check(self.lane.as_str())?;
-        let (tenant, name, state) = (self.tenant.clone(), self.lane.clone(), self.state);
-        let known = world.get::<Lane>(&Lane::key_of(&tenant, &name))?;
-        let lane = known.ok_or(Rejection::LaneNotFound)?;
-        if lane.state == state {
+        let (tenant, lane, state) = (self.tenant.clone(), self.lane.clone(), self.state);
+        let known = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
+        let known = known.ok_or(Rejection::LaneNotFound)?;
+        if known.state == state {
             return Ok(Outcome::LaneChanged);
         }
-        world.put::<Lane>(Lane { state, ..(*lane).clone() });
-        world.emit(Event {
-            at: world.now(),
-            tenant: tenant.clone(),
-            lane: name.clone(),
-            task: None,
-            change: Change::LaneStateChanged { state },
-        });
+        world.put::<Lane>(Lane { state, ..(*known).clone() });
+        world.emit(Event::of_lane(&known, world.now(), Change::LaneStateChanged { state }));
         if state.hands_out() {
-            world.wake(Wake { tenant, lane: name, route: None });
+            world.wake(Wake { tenant, lane, route: None });
         }
         Ok(Outcome::LaneChanged)
     }
