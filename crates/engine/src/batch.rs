@@ -1,10 +1,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use windlass_core::{ChangeSet, Command, Decided, Hints, Outcome, Wake, World, decide, probe};
+use windlass_core::{
+    ChangeSet, Command, Decided, Hints, Outcome, Timestamp, Wake, World, decide, probe,
+};
 use windlass_store::{Store, StoreError};
 
 use crate::answer::Answer;
+use crate::calls::Calls;
 use crate::error::Error;
 use crate::inbox::Job;
 use crate::waiters::{Waiters, concerns};
@@ -19,6 +22,8 @@ pub(crate) struct Committed {
     pub(crate) changes: Arc<ChangeSet>,
     pub(crate) hints: Hints,
     pub(crate) rounds: u64,
+    /// The time of the batch.
+    pub(crate) at: Timestamp,
 }
 
 /// What became of one try at a batch.
@@ -30,10 +35,12 @@ pub(crate) enum Tried {
 }
 
 /// Decides all jobs in one transaction and commits it. Claims that wait for what these jobs make
-/// ready join the batch, so that a task can be created and handed over in one commit.
+/// ready, or for what others did (`foreign`), join the batch, so that a task can be created and
+/// handed over in one commit.
 pub(crate) async fn attempt(
     store: &dyn Store,
     jobs: &mut Vec<Job>,
+    foreign: &[Wake],
     waiters: &mut Waiters,
     hints: Hints,
 ) -> Tried {
@@ -41,21 +48,17 @@ pub(crate) async fn attempt(
         Ok(tx) => tx,
         Err(error) => return Tried::Failed(error),
     };
-    let mut world = World::new(tx.now(), hints);
-    let mut deck = Deck::default();
+    let at = tx.now();
+    let mut world = World::new(at, hints);
+    let mut deck = Deck { calls: Calls::of(foreign), ..Deck::default() };
     let mut rounds = 0;
     loop {
         rounds += 1;
         deck.round(&mut world, jobs);
         if deck.is_done() {
-            let fresh = &world.wakes()[deck.wakes_seen..];
-            let woken = waiters.take(fresh.iter());
-            let reopened = deck.reopen(jobs, fresh);
-            deck.wakes_seen = world.wakes().len();
-            if woken.is_empty() && !reopened {
+            if !deck.call(&world, jobs, waiters) {
                 break;
             }
-            jobs.extend(woken);
             continue;
         }
         let Some(wanted) = world.wanted().filter(|_| rounds < MOST_ROUNDS) else {
@@ -71,7 +74,7 @@ pub(crate) async fn attempt(
     let (changes, hints) = world.finish();
     let changes = Arc::new(changes);
     let committed = tx.commit(changes.clone()).await;
-    let batch = Committed { answers: deck.into_answers(), changes, hints, rounds };
+    let batch = Committed { answers: deck.into_answers(), changes, hints, rounds, at };
     match committed {
         Ok(()) => Tried::Committed(batch),
         Err(StoreError::OutcomeUnknown(ticket)) => Tried::Unknown(batch, ticket),
@@ -84,6 +87,9 @@ pub(crate) async fn attempt(
 struct Deck {
     answers: Vec<Vec<Option<Answer>>>,
     wakes_seen: usize,
+    calls: Calls,
+    /// How many jobs have been looked at for what they took.
+    counted: usize,
 }
 
 impl Deck {
@@ -110,6 +116,21 @@ impl Deck {
                 }
             }
         }
+    }
+
+    /// Calls claims that wait for what is ready by now; says whether there is something to decide.
+    fn call(&mut self, world: &World, jobs: &mut Vec<Job>, waiters: &mut Waiters) -> bool {
+        let fresh = &world.wakes()[self.wakes_seen..];
+        self.wakes_seen = world.wakes().len();
+        for (job, answers) in jobs.iter().zip(&self.answers).skip(self.counted) {
+            self.calls.answered(job, answers);
+        }
+        self.counted = jobs.len();
+        let reopened = self.reopen(jobs, fresh);
+        let called = self.calls.call(fresh, waiters);
+        let more = reopened || !called.is_empty();
+        jobs.extend(called);
+        more
     }
 
     /// A claim of this batch that found nothing is decided again when a command after it made

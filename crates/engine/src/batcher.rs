@@ -2,7 +2,7 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::Hints;
+use windlass_core::{Hints, Wake};
 use windlass_store::{Notice, Store, StoreError, Ticket};
 
 use crate::answer::{Answerer, Reply};
@@ -47,9 +47,9 @@ impl Batcher {
         // However this ends, nobody waits for an answer that does not come.
         let _end = End(self.inbox.clone());
         while let Some(intake) = self.inbox.next().await {
-            let jobs = self.gather(intake);
-            if !jobs.is_empty() {
-                self.settle(jobs).await;
+            let (jobs, foreign) = self.gather(intake);
+            if !jobs.is_empty() || self.waiters.concern(&foreign) {
+                self.settle(jobs, &foreign).await;
                 // Those who were just answered may have something to add to the next batch.
                 tokio::task::yield_now().await;
             }
@@ -59,17 +59,18 @@ impl Batcher {
         }
     }
 
-    /// The jobs of the next batch: what was queued, without claims that nobody waits for any
-    /// more, and with claims that others' changes may have something for.
-    fn gather(&mut self, intake: Intake) -> Vec<Job> {
+    /// The jobs of the next batch, without claims that nobody waits for any more, and what others
+    /// have made ready.
+    fn gather(&mut self, intake: Intake) -> (Vec<Job>, Vec<Wake>) {
         let mut jobs = intake.jobs;
         jobs.retain(|job| !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed()));
+        let mut foreign = Vec::new();
         for notice in intake.notices {
             self.commits.notify();
             match notice {
                 Notice::Changed { wakes, next_due } => {
                     let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
-                    jobs.extend(self.waiters.take(each));
+                    foreign.extend(each.cloned());
                     self.timer.lower(next_due);
                 }
                 Notice::Anything => {
@@ -78,14 +79,14 @@ impl Batcher {
                 }
             }
         }
-        jobs
+        (jobs, foreign)
     }
 
     /// Brings every job to an answer.
-    async fn settle(&mut self, jobs: Vec<Job>) {
+    async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake]) {
         let mut open = vec![jobs];
         while let Some(jobs) = open.pop() {
-            match self.try_batch(jobs).await {
+            match self.try_batch(jobs, foreign).await {
                 Verdict::Done => {}
                 Verdict::Answer(jobs, error) => {
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
@@ -100,14 +101,16 @@ impl Batcher {
         }
     }
 
-    async fn try_batch(&mut self, mut jobs: Vec<Job>) -> Verdict {
+    async fn try_batch(&mut self, mut jobs: Vec<Job>, foreign: &[Wake]) -> Verdict {
         let mut conflicts = 0;
         loop {
             let hints = std::mem::take(&mut self.hints);
             let own = jobs.len();
-            let tried = attempt(&*self.store, &mut jobs, &mut self.waiters, hints).await;
+            let clock_at = self.timer.clock();
+            let tried = attempt(&*self.store, &mut jobs, foreign, &mut self.waiters, hints).await;
             let error = match tried {
                 Tried::Committed(batch) => {
+                    self.timer.adjust(batch.at, clock_at);
                     self.finish(jobs, batch);
                     return Verdict::Done;
                 }
@@ -159,7 +162,7 @@ impl Batcher {
     }
 
     fn finish(&mut self, jobs: Vec<Job>, batch: Committed) {
-        let Committed { answers, changes, hints, rounds } = batch;
+        let Committed { answers, changes, hints, rounds, .. } = batch;
         self.hints = hints;
         add(&self.counters.batches, 1);
         add(&self.counters.commands, answers.iter().map(|job| job.len() as u64).sum());

@@ -40,7 +40,7 @@ struct Inner {
     counters: Arc<Counters>,
     offers: Offers,
     turn: AtomicU32,
-    batcher: Mutex<Option<JoinHandle<()>>>,
+    batcher: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -87,7 +87,7 @@ impl Engine {
             counters,
             offers: Offers::default(),
             turn: AtomicU32::new(0),
-            batcher: Mutex::new(Some(tokio::spawn(batcher.run()))),
+            batcher: tokio::sync::Mutex::new(Some(tokio::spawn(batcher.run()))),
             background: Mutex::default(),
         }));
         engine.listen();
@@ -200,9 +200,12 @@ impl Engine {
             std::mem::take(&mut *tasks)
         };
         background.iter().for_each(JoinHandle::abort);
-        let batcher = self.0.batcher.lock().expect("nothing panics while it holds it").take();
-        if let Some(batcher) = batcher {
-            batcher.await.map_err(|_| Error::Bug { command: "batcher" })?;
+        // Whoever comes second waits too: the store closes when everybody has an answer.
+        let mut batcher = self.0.batcher.lock().await;
+        if let Some(running) = batcher.as_mut() {
+            let ended = running.await;
+            *batcher = None;
+            ended.map_err(|_| Error::Bug { command: "batcher" })?;
         }
         self.0.commits.end();
         Ok(self.0.store.close().await?)

@@ -161,6 +161,17 @@ impl Inbox {
         Ok(())
     }
 
+    /// Queues leases to be given back. They are never too many: each was admitted as a claim.
+    pub(crate) fn push_release(&self, job: Job) {
+        let mut queues = self.lock();
+        if !queues.done {
+            queues.load = queues.load.plus(Load::of(&job));
+            queues.urgent.push_back(job);
+            drop(queues);
+            self.arrived.notify_one();
+        }
+    }
+
     pub(crate) fn push_notice(&self, notice: Notice) {
         self.lock().notices.push(notice);
         self.arrived.notify_one();

@@ -23,6 +23,7 @@
 mod answer;
 mod batch;
 mod batcher;
+mod calls;
 mod config;
 mod engine;
 mod error;

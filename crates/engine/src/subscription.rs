@@ -57,14 +57,20 @@ impl Subscription {
     }
 
     /// The next events; waits while there are none. [`Error::CursorExpired`] when some that were
-    /// not read yet are gone, [`Error::ShuttingDown`] when the engine has ended.
+    /// not read yet are gone, [`Error::ShuttingDown`] when the engine has ended: what was not read
+    /// by then is there for a later subscription from the same cursor.
     pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
             let ended = *self.commits.borrow_and_update() == ENDED;
             if ended {
                 return Err(Error::ShuttingDown);
             }
-            let events = self.read().await?;
+            let events = match self.read().await {
+                Err(Error::Store(_)) if *self.commits.borrow() == ENDED => {
+                    return Err(Error::ShuttingDown);
+                }
+                other => other?,
+            };
             if !events.is_empty() {
                 return Ok(events);
             }

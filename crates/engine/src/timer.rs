@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,13 +12,18 @@ pub(crate) struct Timer {
     next: Mutex<Option<Timestamp>>,
     moved: Notify,
     clock: Arc<dyn Clock>,
+    /// How far the time of the store is ahead of the clock, in microseconds.
+    skew: AtomicI64,
 }
+
+/// A difference as small as this is only the time that it took to tell.
+const NO_SKEW_US: i64 = 5_000;
 
 impl Timer {
     /// Goes off at once: what a database holds is not known before it was looked at.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let next = Mutex::new(Some(Timestamp::default()));
-        Self { next, moved: Notify::new(), clock }
+        Self { next, moved: Notify::new(), clock, skew: AtomicI64::new(0) }
     }
 
     /// Goes off at `at`, if not earlier.
@@ -31,12 +37,31 @@ impl Timer {
     }
 
     pub(crate) fn now(&self) {
-        self.lower(Some(self.clock.now()));
+        self.lower(Some(self.store_time()));
+    }
+
+    pub(crate) fn clock(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Learns the time of a batch that began when the clock said `clock_at`. Appointments are in
+    /// the time of the store.
+    pub(crate) fn adjust(&self, batch_at: Timestamp, clock_at: Timestamp) {
+        let skew = batch_at.micros().saturating_sub(clock_at.micros());
+        let skew = if skew.abs() <= NO_SKEW_US { 0 } else { skew };
+        if self.skew.swap(skew, Ordering::Relaxed) != skew {
+            self.moved.notify_one();
+        }
+    }
+
+    fn store_time(&self) -> Timestamp {
+        let skew = self.skew.load(Ordering::Relaxed);
+        Timestamp::from_micros(self.clock.now().micros().saturating_add(skew))
     }
 
     pub(crate) fn in_a_while(&self, pause: Duration) {
         let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        self.lower(Some(self.clock.now().plus_ms(ms)));
+        self.lower(Some(self.store_time().plus_ms(ms)));
     }
 
     /// Returns when the time has come; the appointment is then forgotten.
@@ -48,7 +73,7 @@ impl Timer {
                 moved.await;
                 continue;
             };
-            let ms = self.clock.now().ms_until(at);
+            let ms = self.store_time().ms_until(at);
             if ms == 0 {
                 *self.next.lock().expect("nothing panics while it holds the time") = None;
                 return;

@@ -39,6 +39,11 @@ impl Waiters {
         woken
     }
 
+    /// Whether one of these wakes concerns anybody who waits.
+    pub(crate) fn concern(&self, wakes: &[Wake]) -> bool {
+        self.claims.iter().any(|job| wakes.iter().any(|wake| concerns(wake, job)))
+    }
+
     /// Puts claims back in front, as if they had not been taken.
     pub(crate) fn restore(&mut self, jobs: Vec<Job>) {
         self.claims.splice(..0, jobs);

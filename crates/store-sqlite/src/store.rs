@@ -39,7 +39,9 @@ impl SqliteStore {
     }
 
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        // A program may change its folder, and no name is taken for an address.
+        let path = &std::path::absolute(path.as_ref())
+            .map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
         Self::start(path, options).map_err(|trouble| trouble.into_error(path))
     }
 

@@ -5,7 +5,7 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::{begin, expire};
+use crate::primitive::begin;
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::row::Range;
@@ -14,6 +14,9 @@ use crate::world::{Halt, World, unless_quarantined};
 
 /// How many lanes a claim looks at together; four times as many each time it finds too little.
 const LANES_AT_ONCE: usize = 4;
+
+/// How many tasks that may not be claimed any more a claim looks past.
+const PASSED_OVER: usize = 32;
 
 /// How many tasks of each route are looked at first, when there are many routes.
 const FEWEST_OF_ROUTE: usize = 4;
@@ -111,21 +114,13 @@ impl Claim {
         claimed: &mut Vec<Arc<Task>>,
     ) -> Result<(), Halt> {
         let wanted = self.limit as usize - claimed.len();
-        while let Some((lane, heads)) = self.heads_of(world, name, wanted)? {
-            let now = world.now();
-            let over: Vec<_> = heads.iter().filter(|task| task.is_past_deadline(now)).collect();
-            if over.is_empty() {
-                for task in &heads {
-                    world.pick(task.task_key().row_key());
-                }
-                self.count(world, &lane, heads.len());
-                let gated = lane.gate.is_some();
-                let lease = |task: Arc<Task>| self.lease(world, (*task).clone(), gated);
-                claimed.extend(heads.into_iter().map(lease));
-                break;
-            }
-            over.into_iter().try_for_each(|task| expire(world, task))?;
+        let Some((lane, heads)) = self.heads_of(world, name, wanted)? else { return Ok(()) };
+        for task in &heads {
+            world.pick(task.task_key().row_key());
         }
+        self.count(world, &lane, heads.len());
+        let gated = lane.gate.is_some();
+        claimed.extend(heads.into_iter().map(|task| self.lease(world, (*task).clone(), gated)));
         Ok(())
     }
 
@@ -145,7 +140,7 @@ impl Claim {
         let routes = self.routes(world, name)?;
         let ranges: Vec<Range> =
             routes.iter().map(|route| Task::ready_in(&self.tenant, name, route)).collect();
-        let heads = merged(world, &ranges, wanted)?;
+        let heads = claimable(world, &ranges, wanted)?;
         Ok((!heads.is_empty()).then_some((lane, heads)))
     }
 
@@ -189,6 +184,19 @@ impl Claim {
 
 /// The next tasks of a lane.
 type Heads = (Arc<Lane>, Vec<Arc<Task>>);
+
+/// The first tasks that may be claimed. A few that may not are passed over; a crowd of them is left
+/// to the sweep, which wakes those who wait for what stands behind it.
+fn claimable(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<Task>>, Halt> {
+    let now = world.now();
+    let mut heads = merged(world, ranges, wanted)?;
+    if !heads.iter().all(|task| task.is_claimable(now)) {
+        heads = merged(world, ranges, wanted + PASSED_OVER)?;
+        heads.retain(|task| task.is_claimable(now));
+        heads.truncate(wanted);
+    }
+    Ok(heads)
+}
 
 /// The first tasks of several routes together, in order. A route is looked at as far as its tasks
 /// can be among them: the more routes there are, the less of each is loaded.
@@ -417,7 +425,15 @@ mod tests {
         stage.must(Create::one(NewTask { priority: -1, ..new_task("c") }));
         stage.later(1_000);
         assert_eq!(ids(stage.must(claim())), ["c"]);
-        assert_eq!(stage.task("a").unwrap().lifecycle.public().as_str(), "expired");
+        for n in 0..200 {
+            let new = new_task(&format!("many-{n}"));
+            stage.must(Create::one(NewTask { deadline_ms: Some(1_000), ..new }));
+        }
+        stage.must(Create::one(NewTask { priority: -1, ..new_task("d") }));
+        stage.later(1_000);
+        assert!(ids(stage.must(claim())).is_empty(), "so many are left to the sweep");
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(claim())), ["d"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::payload::{Payload, Slot};
-use crate::primitive::settle;
+use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -19,7 +19,7 @@ impl Complete {
             result.check()?;
         }
         let digest = Payload::digest(self.result.as_ref(), Digester::new("complete")).finish();
-        settle(world, &self.fence, digest, |world, task, now| {
+        settle(world, &self.fence, digest, Late::IfAllowed, |world, task, now| {
             task.lifecycle = Lifecycle::Completed { at: now };
             if let Some(result) = &self.result {
                 task.results.push(task.generation);
@@ -85,6 +85,16 @@ mod tests {
         }
         let mut new = new_task("t");
         new.policy.accept_late = true;
+        new.policy.attempt_timeout_ms = Some(1_000);
+        new.policy.retry = Some(crate::task::RetryPolicy::fixed(5, 0));
+        let mut stage = Stage::with_new_task("claimed", new.clone());
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        stage.must(claim());
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        let answer = stage.run(Complete { fence: fence(2), result: None });
+        assert_eq!(answer.unwrap_err().code(), "not_leased", "its attempt had timed out");
         let mut stage = Stage::with_new_task("cancelled", new);
         stage.must(Replay { task: key("t"), generation: 0 });
         let answer = stage.run(Complete { fence: fence(1), result: None });

@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
-use crate::primitive::settle;
+use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -17,7 +17,7 @@ impl Delay {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("delay").json(&self.delay_ms).finish();
-        settle(world, &self.fence, digest, |_, task, now| {
+        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
             task.give_back_attempt();
             let until = now.plus_ms(self.delay_ms);
             task.lifecycle = Lifecycle::resting(until, None, now);

@@ -1,7 +1,7 @@
 use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
-use crate::primitive::settle;
+use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -14,9 +14,9 @@ pub struct Release {
 impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
-        settle(world, &self.fence, digest, |_, task, now| {
+        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
             task.give_back_attempt();
-            task.lifecycle = Lifecycle::Waiting { ready_at: now };
+            task.lifecycle = Lifecycle::waiting(now);
             (Settled::Released, Change::Released { epoch: task.epoch })
         })
     }

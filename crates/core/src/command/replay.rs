@@ -39,7 +39,7 @@ impl Replay {
             reclaims: 0,
             started_at: now,
             deadline: known.restarted_deadline(now),
-            lifecycle: Lifecycle::Waiting { ready_at: now },
+            lifecycle: Lifecycle::waiting(now),
             ..(*known).clone()
         };
         place(world, task)?;

@@ -1,12 +1,17 @@
 use crate::event::{Change, Event};
 use crate::primitive::{leave, place};
 use crate::task::{Lifecycle, Task};
-use crate::world::{Halt, World};
+use crate::world::{Halt, Wake, World};
 
 /// Ends a task whose deadline has passed, wherever it stands.
 pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
     let now = world.now();
     leave(world, task)?;
+    // A claim may have passed over it and over what stands behind it.
+    if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
+        let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
+        world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
+    }
     world.emit(Event::of_task(task, now, Change::Expired));
     place(world, Task { lifecycle: Lifecycle::Expired { at: now }, ..task.clone() })
 }

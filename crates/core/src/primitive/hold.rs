@@ -31,9 +31,12 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
     }
 }
 
-/// Whether this lease ran out and was swept up, nobody has taken the task since, and its policy
-/// says that the late holder may still settle it.
+/// Whether this very lease ran out and was swept up, nothing has happened to the task since, and
+/// its policy says that the late holder may still settle it.
 pub(super) fn was_lost_unraced(task: &Task, epoch: u64) -> bool {
-    let waiting = matches!(task.lifecycle, Lifecycle::Waiting { .. });
-    task.policy.accept_late && waiting && task.epoch == epoch && task.reclaims > 0
+    let lost = match task.lifecycle {
+        Lifecycle::Waiting { lost, .. } => lost,
+        _ => None,
+    };
+    task.policy.accept_late && lost == Some(epoch)
 }

@@ -12,4 +12,4 @@ pub(crate) use expire::expire;
 pub(crate) use hold::{held, task};
 pub(crate) use place::{QUEUE_CHECK_MS, leave, place};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
-pub(crate) use settle::{fail, settle};
+pub(crate) use settle::{Late, fail, settle};

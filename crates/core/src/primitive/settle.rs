@@ -8,12 +8,21 @@ use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
 use crate::world::World;
 
+/// Whether a settle may come after its lease was swept up, where the task's policy allows it.
+/// Giving a task back that has gone back already may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    IfAllowed,
+    Never,
+}
+
 /// Ends a lease by its holder, once. The same settle again gets the same answer and does nothing;
 /// a different one under the same fence is refused.
 pub(crate) fn settle(
     world: &mut World,
     fence: &Fence,
     digest: Digest,
+    late: Late,
     next: impl FnOnce(&mut World, &mut Task, Timestamp) -> (Settled, Change),
 ) -> Transition {
     let now = world.now();
@@ -24,7 +33,7 @@ pub(crate) fn settle(
         }
         return Ok(Outcome::Settled(last.answer.clone()));
     }
-    if !hold::was_lost_unraced(&known, fence.epoch) {
+    if late == Late::Never || !hold::was_lost_unraced(&known, fence.epoch) {
         hold::lease(&known, fence.epoch, now)?;
     }
     leave(world, &known)?;

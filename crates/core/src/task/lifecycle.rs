@@ -15,6 +15,9 @@ use crate::time::Timestamp;
 pub enum Lifecycle {
     Waiting {
         ready_at: Timestamp,
+        /// The epoch of the lease that ran out and left it waiting, if that is how it came here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<u64>,
     },
     Delayed {
         until: Timestamp,
@@ -136,13 +139,13 @@ impl fmt::Display for PublicState {
 }
 
 impl Lifecycle {
+    pub(crate) const fn waiting(ready_at: Timestamp) -> Self {
+        Lifecycle::Waiting { ready_at, lost: None }
+    }
+
     /// Waiting from `until` on: at once when that has passed.
     pub(crate) fn resting(until: Timestamp, after: Option<FailureClass>, now: Timestamp) -> Self {
-        if until <= now {
-            Lifecycle::Waiting { ready_at: now }
-        } else {
-            Lifecycle::Delayed { until, after }
-        }
+        if until <= now { Lifecycle::waiting(now) } else { Lifecycle::Delayed { until, after } }
     }
 
     pub const fn public(&self) -> PublicState {

@@ -118,9 +118,14 @@ impl Task {
 
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
         match self.lifecycle {
-            Lifecycle::Waiting { ready_at } => Some(ready_at),
+            Lifecycle::Waiting { ready_at, .. } => Some(ready_at),
             _ => None,
         }
+    }
+
+    /// Whether a claim may take it although it is ready: the sweep sees to those it may not.
+    pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
+        !self.is_past_deadline(now) && self.attempts_left()
     }
 
     pub(crate) fn is_past_deadline(&self, now: Timestamp) -> bool {

@@ -239,3 +239,51 @@ async fn tasks_of_every_route_are_found_however_many_there_are() {
         assert_eq!(ids(&claimed), [n.to_string()]);
     }
 }
+
+/// Whoever is called for one task may take another; the one it was called for still finds its
+/// claim.
+#[tokio::test]
+async fn a_claim_that_takes_another_task_leaves_nobody_waiting_beside_a_ready_one() {
+    for elsewhere in [false, true] {
+        let stage = Stage::new().await;
+        let creator = match elsewhere {
+            true => stage.second(|store| store).await,
+            false => stage.engine.clone(),
+        };
+        let gpu = || std::collections::BTreeSet::from(["gpu".to_owned()]);
+        let offer = windlass_core::Offer { capabilities: gpu(), ..Default::default() };
+        let able = waiting(&stage, Claim { offer, ..claim() }).await;
+        let plain = waiting(&stage, claim()).await;
+        let demanding = NewTask { capabilities: gpu(), priority: 9, ..NewTask::new("gpu", "k") };
+        let tasks = vec![NewTask::new("plain", "k"), demanding];
+        creator.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+        assert_eq!(ids(&able.await.unwrap()), ["gpu"]);
+        assert_eq!(ids(&plain.await.unwrap()), ["plain"]);
+    }
+}
+
+#[tokio::test]
+async fn leases_that_nobody_sees_go_back_together() {
+    let stage = Stage::new().await;
+    let tasks = (0..100).map(|n| NewTask::new(n.to_string(), "k")).collect();
+    stage.engine.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let engine = stage.engine.clone();
+            tokio::spawn(async move { engine.submit(claim()).await.map(|_| ()) })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
+    for call in calls {
+        let _ = call.await;
+    }
+    let held = || async {
+        let tasks = stage.engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
+        tasks.iter().filter(|task| task.attempts > 0).count()
+    };
+    while held().await > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(stage.engine.describe().await.unwrap().commits < 10);
+}

@@ -153,3 +153,69 @@ async fn shutting_down_answers_everybody() {
     assert_eq!(stage.engine.trim_log().await.unwrap_err().code(), "shutting_down");
     stage.engine.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn whoever_shuts_down_second_waits_too() {
+    let config = windlass_engine::Config { batch_commands: 1, ..crate::stage::quiet() };
+    let folder = tempfile::tempdir().unwrap();
+    let store = windlass_store_sqlite::SqliteStore::open(folder.path().join("a.db")).unwrap();
+    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    let calls: Vec<_> = (0..100)
+        .map(|n| {
+            let engine = engine.clone();
+            tokio::spawn(async move { engine.submit(create(&n.to_string())).await })
+        })
+        .collect();
+    crate::stage::until(|| engine.stats().commands > 0).await;
+    let impatient = tokio::time::timeout(Duration::from_millis(1), engine.shutdown()).await;
+    assert!(impatient.is_err(), "it takes longer than that");
+    let (one, other) = tokio::join!(engine.shutdown(), engine.shutdown());
+    one.unwrap();
+    other.unwrap();
+    for call in calls {
+        assert!(created(call.await.unwrap().unwrap()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn appointments_are_kept_after_the_clock_was_ahead_once() {
+    use windlass_store::MemoryStore;
+    let clock = std::sync::Arc::new(Swayed::default());
+    let store = MemoryStore::with_clock(clock.clone());
+    let config = windlass_engine::Config { clock: clock.clone(), ..Default::default() };
+    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    clock.ahead_ms.store(3_600_000, std::sync::atomic::Ordering::SeqCst);
+    engine.submit(create("ahead")).await.unwrap();
+    clock.ahead_ms.store(0, std::sync::atomic::Ordering::SeqCst);
+    let new = NewTask { lane: "l".into(), ..NewTask::new("t", "k") };
+    let new = NewTask { start: Start::After { ms: 200 }, ..new };
+    engine.submit(Create::one(new)).await.unwrap();
+    let claim = windlass_core::command::Claim { lanes: vec!["l".into()], ..claim() };
+    let claimed = engine.claim(claim, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(ids(&claimed), ["t"]);
+}
+
+/// A clock by tokio's time, which can be set ahead.
+#[derive(Debug)]
+struct Swayed {
+    start: tokio::time::Instant,
+    ahead_ms: std::sync::atomic::AtomicU64,
+}
+
+impl Default for Swayed {
+    fn default() -> Self {
+        Self { start: tokio::time::Instant::now(), ahead_ms: Default::default() }
+    }
+}
+
+impl Clock for Swayed {
+    fn now(&self) -> windlass_core::Timestamp {
+        let ms = u64::try_from(self.start.elapsed().as_millis()).unwrap();
+        let ahead_ms = self.ahead_ms.load(std::sync::atomic::Ordering::SeqCst);
+        windlass_core::Timestamp::from_millis(1_000_000).plus_ms(ms + ahead_ms)
+    }
+
+    fn steady(&self) -> Duration {
+        self.start.elapsed()
+    }
+}

@@ -40,7 +40,7 @@ pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let change = if let Lifecycle::Active(lease) = &known.lifecycle {
         end_lease(world, &mut task, lease)
     } else {
-        task.lifecycle = Lifecycle::Waiting { ready_at: now };
+        task.lifecycle = Lifecycle::waiting(now);
         Change::Promoted
     };
     world.emit(Event::of_task(&task, now, change));
@@ -73,7 +73,7 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
     match spent {
         Some(reason) => fail(task, FailureClass::Crash, reason, Retry::GiveUp, now).1,
         None => {
-            task.lifecycle = Lifecycle::Waiting { ready_at: now };
+            task.lifecycle = Lifecycle::Waiting { ready_at: now, lost: Some(task.epoch) };
             Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
         }
     }
