@@ -1,0 +1,100 @@
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use windlass_core::command::Claim;
+use windlass_core::limits;
+use windlass_engine::{Claimed, Error};
+
+use crate::attempt::Attempt;
+use crate::pause::Pause;
+use crate::running::Stop;
+use crate::worker::Worker;
+
+/// Claims as many tasks as there are free slots, and runs an attempt for each.
+#[derive(Debug)]
+pub(crate) struct Claimer {
+    worker: Arc<Worker>,
+    stop: Stop,
+    slots: Arc<Semaphore>,
+    attempts: JoinSet<()>,
+}
+
+impl Claimer {
+    pub(crate) fn new(worker: Worker, stop: Stop) -> Self {
+        let slots = Arc::new(Semaphore::new(worker.concurrency));
+        Self { worker: Arc::new(worker), stop, slots, attempts: JoinSet::new() }
+    }
+
+    /// Claims until it is told to stop, then waits for the attempts under way.
+    pub(crate) async fn run(mut self) {
+        let closing = self.stop.closing.clone();
+        tokio::select! {
+            biased;
+            // A claim that is dropped here gives back what it was handed.
+            () = closing.cancelled() => {}
+            () = self.claim() => {}
+        }
+        while let Some(ended) = self.attempts.join_next().await {
+            report(ended);
+        }
+    }
+
+    /// Returns when the engine shuts down.
+    async fn claim(&mut self) {
+        let mut pause = Pause::default();
+        loop {
+            while let Some(ended) = self.attempts.try_join_next() {
+                report(ended);
+            }
+            let slots = self.free_slots().await;
+            let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
+            let claim = Claim { limit, ..self.worker.claim.clone() };
+            let asked = Instant::now();
+            // The lease is counted from here, so that most of it is left after the longest wait.
+            match self.worker.engine.claim(claim, self.worker.lease_length() / 6).await {
+                Ok(claimed) => {
+                    pause = Pause::default();
+                    self.start(claimed, slots, asked);
+                }
+                Err(Error::ShuttingDown) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a claim failed and is tried again");
+                    tokio::time::sleep(pause.next()).await;
+                }
+            }
+        }
+    }
+
+    /// All free slots that one claim can fill, as soon as there is one.
+    async fn free_slots(&self) -> OwnedSemaphorePermit {
+        let first = self.slots.clone().acquire_owned().await;
+        let mut slots = first.expect("the slots are never closed");
+        let most = usize::try_from(limits::CLAIM.max - 1).unwrap_or(0);
+        let more = self.slots.available_permits().min(most);
+        let more = u32::try_from(more).unwrap_or(0);
+        if let Ok(more) = self.slots.clone().try_acquire_many_owned(more) {
+            slots.merge(more);
+        }
+        slots
+    }
+
+    fn start(&mut self, claimed: Vec<Claimed>, mut slots: OwnedSemaphorePermit, asked: Instant) {
+        for claimed in claimed {
+            let slot = slots.split(1).expect("no more is claimed than there are slots");
+            let attempt = Attempt::new(self.worker.clone(), claimed, asked);
+            let interrupting = self.stop.interrupting.clone();
+            self.attempts.spawn(async move {
+                attempt.run(interrupting).await;
+                drop(slot);
+            });
+        }
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
+    }
+}

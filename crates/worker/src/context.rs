@@ -1,0 +1,78 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use windlass_core::{Fence, Kind, Payload, Task, TaskId, TaskKey};
+
+use crate::token::Token;
+
+/// What a handler knows of the attempt that it makes. Clones are cheap and share it.
+#[derive(Clone, Debug)]
+pub struct Context(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    task: Arc<Task>,
+    payload: Option<Payload>,
+    token: Token,
+    deadline: watch::Receiver<Instant>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        task: Arc<Task>,
+        payload: Option<Payload>,
+        token: Token,
+        deadline: watch::Receiver<Instant>,
+    ) -> Self {
+        Self(Arc::new(Inner { task, payload, token, deadline }))
+    }
+
+    pub fn id(&self) -> &TaskId {
+        &self.0.task.id
+    }
+
+    pub fn key(&self) -> TaskKey {
+        self.0.task.task_key()
+    }
+
+    pub fn kind(&self) -> &Kind {
+        &self.0.task.kind
+    }
+
+    /// Which attempt this is, from one.
+    pub fn attempt(&self) -> u32 {
+        self.0.task.attempts
+    }
+
+    /// Names this run for good: no other run of any task has the same fence.
+    pub fn fence(&self) -> Fence {
+        self.0.task.fence()
+    }
+
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.0.task.labels
+    }
+
+    /// The payload as it was given; none when the task was created without one.
+    pub fn payload(&self) -> Option<&Payload> {
+        self.0.payload.as_ref()
+    }
+
+    /// Until when the lease is surely held, by this machine's own clock. It moves with every
+    /// renewal.
+    pub fn lease_deadline(&self) -> Instant {
+        *self.0.deadline.borrow()
+    }
+
+    /// Whether to stop: the lease is lost, the task was cancelled, or the worker is at its end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.token.is_cancelled()
+    }
+
+    /// Waits until it is time to stop. The handler has a moment from then on before it is dropped.
+    pub async fn cancelled(&self) {
+        self.0.token.cancelled().await;
+    }
+}

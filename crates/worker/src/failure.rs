@@ -1,0 +1,107 @@
+use std::fmt;
+use std::time::Duration;
+
+use windlass_core::command::Fail;
+use windlass_core::{FailureClass, Fence, Retry, limits};
+
+/// Why an attempt failed, and what its handler says about the next one.
+///
+/// Every error becomes a transient failure through `?`. To let it, this type is not an error
+/// itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    class: FailureClass,
+    reason: String,
+    retry: Retry,
+}
+
+impl Failure {
+    /// It may pass by itself: the task's policy says whether and when it is tried again.
+    pub fn transient(reason: impl fmt::Display) -> Self {
+        Self::new(FailureClass::Transient, &reason, Retry::Policy)
+    }
+
+    /// Trying again does not help, unless the task's policy says that it does.
+    pub fn permanent(reason: impl fmt::Display) -> Self {
+        Self::new(FailureClass::Permanent, &reason, Retry::Policy)
+    }
+
+    /// Try again after so long, whatever the policy says of when, while attempts are left.
+    pub fn retry_after(reason: impl fmt::Display, pause: Duration) -> Self {
+        let most_ms = u64::try_from(limits::BACKOFF_MS.max).unwrap_or(u64::MAX);
+        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).min(most_ms);
+        Self::new(FailureClass::Transient, &reason, Retry::After { ms })
+    }
+
+    /// Never try again, whatever the policy says.
+    pub fn give_up(reason: impl fmt::Display) -> Self {
+        Self::new(FailureClass::Permanent, &reason, Retry::GiveUp)
+    }
+
+    pub fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    pub(crate) fn into_command(self, fence: Fence) -> Fail {
+        Fail { fence, class: self.class, reason: self.reason, retry: self.retry }
+    }
+
+    fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
+        Self { class, reason: fitting(reason.to_string()), retry }
+    }
+}
+
+/// What of a reason can be stored: a failure must not be refused for what it says.
+fn fitting(mut reason: String) -> String {
+    reason.retain(|c| c != '\0');
+    reason.truncate(reason.floor_char_boundary(limits::REASON.max_bytes));
+    reason
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::transient(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failure: {}", self.class.as_str(), self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_always_fits() {
+        let max = limits::REASON.max_bytes;
+        for (reason, bytes) in [
+            ("plain".to_owned(), 5),
+            ("a\0b".to_owned(), 2),
+            ("x".repeat(max), max),
+            ("x".repeat(max + 1), max),
+            (format!("{}\u{e9}", "x".repeat(max - 1)), max - 1),
+        ] {
+            let failure = Failure::transient(reason);
+            assert_eq!(failure.reason().len(), bytes);
+            assert!(limits::REASON.check_prose(failure.reason()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_pause_always_fits() {
+        let failure = Failure::retry_after("no", Duration::MAX);
+        let Retry::After { ms } = failure.retry() else { panic!("{failure:?}") };
+        assert!(limits::BACKOFF_MS.check(ms).is_ok());
+    }
+}

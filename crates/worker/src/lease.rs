@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use windlass_core::command::Renew;
+use windlass_core::{Command, Fence, Rejection};
+use windlass_engine::{Engine, Error};
+
+use crate::pause::Pause;
+
+/// The right to act on a task, by this worker's own clock: counted from before it was asked for,
+/// so that it is over here before it is over in the store.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    engine: Engine,
+    fence: Fence,
+    length: Duration,
+    deadline: watch::Sender<Instant>,
+}
+
+impl Lease {
+    pub(crate) fn new(engine: Engine, fence: Fence, asked: Instant, length: Duration) -> Self {
+        Self { engine, fence, length, deadline: watch::Sender::new(asked + length) }
+    }
+
+    pub(crate) fn fence(&self) -> Fence {
+        self.fence.clone()
+    }
+
+    pub(crate) fn length(&self) -> Duration {
+        self.length
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        *self.deadline.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Instant> {
+        self.deadline.subscribe()
+    }
+
+    /// Renews the lease again and again. Returns when it is lost.
+    pub(crate) async fn keep(&self) {
+        let task = &self.fence.task.id;
+        let mut next = self.deadline() - self.length + self.length / 3;
+        let mut pause = Pause::default();
+        loop {
+            sleep_until(next.min(self.deadline())).await;
+            let asked = Instant::now();
+            if asked >= self.deadline() {
+                return tracing::warn!(%task, "a lease ran out unrenewed");
+            }
+            match timeout_at(self.deadline(), self.renew()).await {
+                Ok(Ok(())) => {
+                    self.deadline.send_replace(asked + self.length);
+                    next = asked + self.length / 3;
+                    pause = Pause::default();
+                }
+                Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
+                    return tracing::warn!(%task, %rejection, "a lease is lost");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%task, %error, "a renewal failed");
+                    next = Instant::now() + pause.next();
+                }
+                // The deadline has passed, which the next round finds.
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn renew(&self) -> Result<(), Error> {
+        let lease_ms = u64::try_from(self.length.as_millis()).unwrap_or(u64::MAX);
+        self.engine.submit(Renew { fence: self.fence.clone(), lease_ms }).await.map(drop)
+    }
+
+    /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
+    /// lease is over.
+    pub(crate) async fn settle(self, command: Command) {
+        let task = &self.fence.task.id;
+        let mut pause = Pause::default();
+        while Instant::now() < self.deadline() {
+            let answer = self.engine.submit(command.clone());
+            match timeout_at(self.deadline(), answer).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) if may_pass(&error) => {
+                    tracing::warn!(%task, %error, "a settle failed and is tried again");
+                    sleep(pause.next()).await;
+                }
+                Ok(Err(error)) => {
+                    return tracing::warn!(%task, %error, "a settle was refused");
+                }
+                Err(_) => break,
+            }
+        }
+        tracing::warn!(%task, "a lease was over before it could be settled");
+    }
+}
+
+fn ends_lease(rejection: &Rejection) -> bool {
+    matches!(
+        rejection,
+        Rejection::Stale { .. }
+            | Rejection::Ended { .. }
+            | Rejection::LeaseExpired
+            | Rejection::NotLeased
+            | Rejection::TaskNotFound
+    )
+}
+
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Overloaded | Error::OutcomeUnknown | Error::Store(_))
+}

@@ -1,0 +1,56 @@
+//! Runs user code for the tasks of an engine.
+//!
+//! A worker claims tasks, gives each to the handler of its kind, keeps the lease while the handler
+//! runs, and settles what came of it. It owns no rule: whether a failure is followed by another
+//! attempt is decided by the task's policy, in the engine. A handler may run more than once for
+//! one task, as when its worker lost the lease; only one of the runs is ever settled.
+//! Start at [`Worker`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass_core::command::{Create, NewTask};
+//! use windlass_core::{Payload, TaskKey, Tenant};
+//! use windlass_engine::{Config, Engine};
+//! use windlass_store::MemoryStore;
+//! use windlass_worker::{Context, Worker};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
+//! let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+//! let (done, mut finished) = tokio::sync::mpsc::channel(1);
+//! let running = Worker::new(engine.clone(), "worker-1")
+//!     .concurrency(16)
+//!     .handler("length", move |_: Context, text: String| {
+//!         let done = done.clone();
+//!         async move {
+//!             done.send(()).await?;
+//!             Ok(text.len())
+//!         }
+//!     })
+//!     .start();
+//!
+//! let payload = Some(Payload::json("\"windlass\""));
+//! engine.submit(Create::one(NewTask { payload, ..NewTask::new("t", "length") })).await?;
+//! finished.recv().await.expect("the handler runs");
+//! running.drain(Duration::from_secs(10)).await;
+//!
+//! let key = TaskKey { tenant: Tenant::default(), id: "t".into() };
+//! assert_eq!(engine.result(&key).await?, Some(Payload::json("8")));
+//! engine.shutdown().await
+//! # }
+//! ```
+
+mod attempt;
+mod claimer;
+mod context;
+mod failure;
+mod handler;
+mod lease;
+mod pause;
+mod running;
+mod token;
+mod worker;
+
+pub use context::Context;
+pub use failure::Failure;
+pub use running::Running;
+pub use worker::Worker;

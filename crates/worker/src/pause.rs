@@ -1,0 +1,34 @@
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// How long to wait before asking again: twice as long each time.
+#[derive(Debug)]
+pub(crate) struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(FIRST)
+    }
+}
+
+impl Pause {
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (2 * pause).min(LONGEST);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let mut pause = Pause::default();
+        let pauses: Vec<u128> = (0..9).map(|_| pause.next().as_millis()).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_280, 2_000, 2_000]);
+    }
+}

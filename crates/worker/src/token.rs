@@ -1,0 +1,28 @@
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Says once, to everybody who holds a clone, that it is time to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Token(Arc<watch::Sender<bool>>);
+
+impl Default for Token {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Token {
+    pub(crate) fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    pub(crate) async fn cancelled(&self) {
+        let mut receiver = self.0.subscribe();
+        receiver.wait_for(|cancelled| *cancelled).await.expect("this token is a sender");
+    }
+}

@@ -1,0 +1,102 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use windlass_core::command::Claim;
+use windlass_core::{Kind, LaneName, TagFilter, Tenant, WorkerId, limits};
+use windlass_engine::Engine;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::handler::Handler;
+use crate::running::Running;
+
+/// A worker to be: what it takes, how much at once, and the code for each kind of task.
+///
+/// Unless told otherwise it takes untagged tasks of the default lane of the default tenant that
+/// demand no capability, one at a time, under leases of thirty seconds.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) engine: Engine,
+    pub(crate) claim: Claim,
+    pub(crate) concurrency: usize,
+    pub(crate) handlers: BTreeMap<Kind, Handler>,
+}
+
+impl Worker {
+    pub fn new(engine: Engine, name: impl Into<WorkerId>) -> Self {
+        let claim = Claim::new(name);
+        Self { engine, claim, concurrency: 1, handlers: BTreeMap::new() }
+    }
+
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
+        self.claim.tenant = tenant.into();
+        self
+    }
+
+    /// The lanes to take tasks from. They take turns.
+    #[must_use]
+    pub fn lanes<L: Into<LaneName>>(mut self, lanes: impl IntoIterator<Item = L>) -> Self {
+        self.claim.lanes = lanes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    #[must_use]
+    pub fn capabilities<C>(mut self, capabilities: impl IntoIterator<Item = C>) -> Self
+    where
+        C: Into<String>,
+    {
+        self.claim.offer.capabilities = capabilities.into_iter().map(Into::into).collect();
+        self
+    }
+
+    #[must_use]
+    pub fn tags(mut self, tags: TagFilter) -> Self {
+        self.claim.offer.tags = tags;
+        self
+    }
+
+    /// How many handlers may run at once; at least one.
+    #[must_use]
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// How long a task stays leased after the last sign of life; kept within
+    /// [`limits::LEASE_MS`]. A handler may take longer: its lease is renewed while it runs.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+        let ms = ms.clamp(limits::LEASE_MS.min, limits::LEASE_MS.max);
+        self.claim.lease_ms = ms.unsigned_abs();
+        self
+    }
+
+    /// The code for a kind of task. The payload is read as JSON, none as `null`; the result is
+    /// stored as JSON, `null` as none. An attempt ends with what this returns, or with a panic.
+    #[must_use]
+    pub fn handler<F, I, O, Fut>(mut self, kind: impl Into<Kind>, run: F) -> Self
+    where
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+    {
+        self.handlers.insert(kind.into(), Handler::new(run));
+        self
+    }
+
+    /// Starts to claim, in the background of the present Tokio runtime.
+    #[must_use = "dropping it stops the worker"]
+    pub fn start(self) -> Running {
+        Running::start(self)
+    }
+
+    pub(crate) fn lease_length(&self) -> Duration {
+        Duration::from_millis(self.claim.lease_ms)
+    }
+}

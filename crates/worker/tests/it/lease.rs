@@ -1,0 +1,198 @@
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, sleep};
+use windlass_core::PublicState;
+use windlass_core::command::{Cancel, Claim, Complete};
+use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
+use windlass_worker::{Context, Running, Worker};
+
+use crate::stage::{EVER, Stage, key, signal};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Says when it starts and when it is told to stop, and returns then with a result.
+fn patient(worker: Worker, said: UnboundedSender<Instant>) -> Running {
+    let handler = move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            context.cancelled().await;
+            said.send(Instant::now())?;
+            Ok("late")
+        }
+    };
+    worker.lease(LEASE).handler("k", handler).start()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_longer_than_its_lease_keeps_it() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let handler = async |context: Context, (): ()| {
+        let claimed_until = context.lease_deadline();
+        sleep(10 * LEASE - LEASE / 6).await;
+        assert!(!context.is_cancelled());
+        assert!(context.lease_deadline() > claimed_until + 8 * LEASE);
+        Ok(())
+    };
+    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    stage.until("t", "completed").await;
+    let renewals = stage.history("t").matches(" renewed").count();
+    assert_eq!(renewals, 29);
+    let others = stage.history("t").replace(" renewed", "");
+    assert_eq!(others, "created claimed completed");
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_task_cancels_its_handler() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let running = patient(stage.worker(), said);
+    let started = hear.next().await.unwrap();
+    stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
+    let stopped = hear.next().await.unwrap();
+    assert!(stopped - started <= LEASE / 3 + Duration::from_millis(5));
+    running.drain(EVER).await;
+    assert_eq!(stage.history("t"), "created claimed cancelled");
+    assert_eq!(stage.result("t").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_of_a_cancelled_task_is_refused() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let handler = move |_: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            sleep(LEASE / 6).await;
+            said.send(Instant::now())?;
+            Ok("late")
+        }
+    };
+    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    hear.next().await.unwrap();
+    stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
+    hear.next().await.unwrap();
+    running.drain(EVER).await;
+    assert_eq!(stage.history("t"), "created claimed cancelled");
+    assert_eq!(stage.result("t").await, None);
+}
+
+/// Runs a task whose renewals meet what `block` does, and lets another worker take it.
+async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnce(&FaultStore, B)) {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let running = patient(stage.worker(), said);
+    let started = hear.next().await.unwrap();
+    let blocked = block(&stage.faults);
+    let stopped = hear.next().await.unwrap();
+    assert!(stopped - started <= LEASE, "by its own clock, the lease is over first");
+    assert_eq!(stage.history("t"), "created claimed");
+    let stolen = stage.other.claim(Claim::new("thief"), EVER).await.unwrap();
+    unblock(&stage.faults, blocked);
+    running.drain(EVER).await;
+    let history = "created claimed lease_expired claimed";
+    assert_eq!(stage.history("t"), history);
+    let result = Some(windlass_core::Payload::json("1"));
+    let complete = Complete { fence: stolen[0].task.fence(), result };
+    stage.other.submit(complete).await.unwrap();
+    assert_eq!(stage.result("t").await.unwrap(), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_lost() {
+    let away = |faults: &FaultStore| faults.outage(Failure::Unavailable);
+    check_lost(away, |faults, ()| faults.recover()).await;
+    check_lost(|faults| faults.pause_commit(1), |_, pause| pause.release()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_does_not_stop_is_dropped() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let handler = move |_: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            std::future::pending::<()>().await;
+            Ok(())
+        }
+    };
+    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    hear.next().await.unwrap();
+    stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
+    // The slot is free again, so that the next task is run.
+    stage.create("next", "null").await;
+    hear.next().await.unwrap();
+    drop(running);
+}
+
+/// Breaks the store when the handler ends, and mends it after so long.
+async fn check_settle(
+    break_store: impl Fn(&FaultStore) + Clone + Send + Sync + 'static,
+    away: Duration,
+    history: &str,
+) {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let faults = stage.faults.clone();
+    let handler = move |context: Context, (): ()| {
+        let (said, faults, break_store) = (said.clone(), faults.clone(), break_store.clone());
+        async move {
+            if context.attempt() == 1 {
+                break_store(&faults);
+            }
+            said.send(Instant::now())?;
+            Ok("done")
+        }
+    };
+    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    hear.next().await.unwrap();
+    sleep(away).await;
+    stage.faults.recover();
+    stage.until("t", "completed").await;
+    running.drain(EVER).await;
+    assert_eq!(stage.history("t"), history);
+    assert_eq!(stage.result("t").await.unwrap(), "\"done\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_is_tried_until_the_lease_is_over() {
+    let away = |faults: &FaultStore| faults.outage(Failure::Unavailable);
+    check_settle(away, LEASE / 2, "created claimed completed").await;
+    let twice = "created claimed lease_expired claimed completed";
+    check_settle(away, 2 * LEASE, twice).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_whose_answer_is_lost_counts_once() {
+    for point in [CrashPoint::InCommit, CrashPoint::AfterCommit] {
+        let lose = move |faults: &FaultStore| {
+            faults.crash(1, point);
+            faults.fail_times(Call::Outcome, 50, Failure::Unavailable);
+        };
+        check_settle(lose, Duration::ZERO, "created claimed completed").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_dropped_leaves_its_leases_to_run_out() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let running = patient(stage.worker(), said);
+    hear.next().await.unwrap();
+    drop(running);
+    assert!(hear.next().await.is_none(), "the handler is gone, and what it held with it");
+    stage.until("t", "lease_expired").await;
+    assert_eq!(stage.history("t"), "created claimed lease_expired");
+    assert_eq!(stage.task("t").await.lifecycle.public(), PublicState::Waiting);
+}

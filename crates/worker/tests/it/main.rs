@@ -1,0 +1,10 @@
+//! The worker as its users see it.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
+
+mod drain;
+mod lease;
+mod outcome;
+mod payload;
+mod slots;
+mod stage;
