@@ -22,8 +22,7 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
         return Err("cargo-nextest is missing: cargo install --locked cargo-nextest".into());
     }
     let line = "nextest run --workspace --release --run-ignored default --no-fail-fast";
-    let tests = Cargo::new(line).env("WINDLASS_PROVE", "1");
-    let tests = tests.env("WINDLASS_SEEDS", seeds.to_string());
+    let tests = Cargo::new(line).env("WINDLASS_SEEDS", seeds.to_string());
     println!("==> {tests}");
     let begun = Instant::now();
     let (tallies, passed) = watch(&tests)?;

@@ -165,7 +165,7 @@ impl Claim {
 
     fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
         let now = world.now();
-        task.epoch += 1;
+        task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
         let expires_at = now.plus_ms(self.lease_ms);
         let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };
         if self.begin {

@@ -26,7 +26,8 @@ async fn sqlite_conforms() {
 #[tokio::test]
 async fn sqlite_does_what_the_shelf_does() {
     let files = Files(tempfile::tempdir().unwrap());
-    let run = differential::run(differential::seeds(DEFAULT_SEEDS), &[("sqlite", &files)]).await;
+    let run =
+        differential::run(differential::seeds(DEFAULT_SEEDS, 50), &[("sqlite", &files)]).await;
     run.unwrap_or_else(|divergence| panic!("{divergence}"));
 }
 

@@ -21,6 +21,9 @@ pub const STEPS: usize = 150;
 /// The variable that names a single seed to run.
 const SEED_VARIABLE: &str = "WINDLASS_SEED";
 
+/// The variable that says how many seeds a long proof runs.
+const COUNT_VARIABLE: &str = "WINDLASS_SEEDS";
+
 /// Where a store first did something else than the shelf. Its text is one line, and enough to see
 /// the same again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +41,21 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// The seeds to run: those given, or the one that the environment names.
-pub fn seeds(otherwise: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var(SEED_VARIABLE) else { return otherwise };
-    let seed: u64 = text.parse().expect("the environment names a seed by its number");
-    seed..seed + 1
+/// The seeds to run: those given, the one that the environment names, or as many as it asks for
+/// in a long proof, of which a store that is `slower` by so much takes its share.
+pub fn seeds(otherwise: Range<u64>, slower: u64) -> Range<u64> {
+    if let Some(seed) = number(SEED_VARIABLE) {
+        return seed..seed + 1;
+    }
+    match number(COUNT_VARIABLE) {
+        Some(count) => 0..(count / slower).max(otherwise.end),
+        None => otherwise,
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("the environment names seeds by numbers"))
 }
 
 /// Takes every seed's steps on the shelf and on each of the named stores, and compares them after

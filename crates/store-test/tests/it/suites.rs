@@ -8,12 +8,12 @@ async fn memory_conforms() {
 
 #[tokio::test]
 async fn memory_does_what_the_shelf_does() {
-    let seeds = differential::seeds(DEFAULT_SEEDS);
+    let seeds = differential::seeds(DEFAULT_SEEDS, 1);
     let factory = MemoryFactory::default();
     let run = differential::run(seeds.clone(), &[("memory", &factory)]).await;
     let coverage = run.unwrap_or_else(|divergence| panic!("{divergence}"));
     println!("{coverage}");
-    if seeds == DEFAULT_SEEDS {
+    if seeds.end >= DEFAULT_SEEDS.end && seeds.start == 0 {
         assert_eq!(coverage.missing(), [], "pairs that are not reached:\n{coverage}");
     }
 }
