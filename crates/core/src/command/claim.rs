@@ -310,6 +310,23 @@ mod tests {
     }
 
     #[test]
+    fn the_order_holds_when_one_of_many_routes_has_all_that_comes_first() {
+        let mut stage = Stage::new();
+        for route in 0..10 {
+            for n in 0..20 {
+                let (tag, high) = (Some(format!("r{route}")), route == 3);
+                let priority = if high { 100 - n } else { -n };
+                let new = new_task(&format!("{route}-{n:02}"));
+                stage.must(Create::one(NewTask { tag, priority, ..new }));
+            }
+        }
+        let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        let order = ids(stage.must(Claim { limit: 20, offer, ..claim() }));
+        let expected: Vec<String> = (0..20).map(|n| format!("3-{n:02}")).collect();
+        assert_eq!(order, expected);
+    }
+
+    #[test]
     fn a_task_that_demands_more_does_not_stand_in_the_way() {
         let mut stage = Stage::new();
         let gpu = BTreeSet::from(["gpu".to_owned()]);
