@@ -287,3 +287,15 @@ async fn leases_that_nobody_sees_go_back_together() {
     }
     assert!(stage.engine.describe().await.unwrap().commits < 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_decided_before_a_create_of_its_own_batch_gets_the_task() {
+    let stage = Stage::new().await;
+    let mut claiming = Box::pin(stage.engine.claim(claim(), LONG));
+    let pushed =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
+    assert!(pushed.await);
+    stage.engine.submit(create("t")).await.unwrap();
+    assert_eq!(stage.engine.stats().batches, 1, "both are in one batch, the claim first");
+    assert_eq!(ids(&claiming.await.unwrap()), ["t"]);
+}
