@@ -88,7 +88,9 @@ impl Batcher {
         while let Some(jobs) = open.pop() {
             match self.try_batch(jobs, foreign).await {
                 Verdict::Done => {}
-                Verdict::Answer(jobs, error) => {
+                Verdict::Answer(mut jobs, error) => {
+                    // Nobody will tell of what others did a second time.
+                    jobs.extend(self.waiters.take_concerned(foreign));
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
                 }
                 Verdict::Split(mut jobs) => {

@@ -44,6 +44,12 @@ impl Waiters {
         self.claims.iter().any(|job| wakes.iter().any(|wake| concerns(wake, job)))
     }
 
+    /// Takes out every claim that one of these wakes concerns.
+    pub(crate) fn take_concerned(&mut self, wakes: &[Wake]) -> Vec<Job> {
+        let concerned = |job: &mut Job| wakes.iter().any(|wake| concerns(wake, job));
+        self.claims.extract_if(.., concerned).collect()
+    }
+
     /// Puts claims back in front, as if they had not been taken.
     pub(crate) fn restore(&mut self, jobs: Vec<Job>) {
         self.claims.splice(..0, jobs);

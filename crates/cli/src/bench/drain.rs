@@ -32,7 +32,10 @@ impl Drain {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        fill(&engine, &tenant, self.tasks, self.common.json, |_, _| {}).await?;
+        fill(&engine, &tenant, self.tasks, self.common.json, |_, task| {
+            task.deadline_ms = place.expiry_ms();
+        })
+        .await?;
         let memory_before = memory_mib();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());

@@ -123,7 +123,8 @@ impl Task {
         }
     }
 
-    /// Whether a claim may take it although it is ready: the sweep sees to those it may not.
+    /// Whether a claim may take it. A ready task may be past its deadline and not swept yet; one
+    /// without an attempt left was damaged, and stands in nobody's way.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
         !self.is_past_deadline(now) && self.attempts_left()
     }

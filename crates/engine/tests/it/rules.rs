@@ -326,3 +326,20 @@ async fn a_row_that_belongs_under_another_key_is_set_aside() {
     let refused = stage.engine.submit(Reap { task: key("moved") }).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
 }
+
+#[tokio::test(start_paused = true)]
+async fn word_of_another_engine_that_meets_a_failing_store_is_not_lost_in_silence() {
+    for call in [Call::Begin, Call::Load, Call::Commit] {
+        let stage = Stage::new().await;
+        let (engine, store) = faulty(&stage).await;
+        let waiting = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.claim(claim(), Duration::from_secs(3_600)).await }
+        });
+        crate::stage::until(|| engine.stats().batches == 1).await;
+        store.fail(call, 1, Failure::Unavailable);
+        stage.engine.submit(create("t")).await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap_err().code(), "store", "{call:?}");
+        assert_eq!(ids(&claim_now(&engine).await), ["t"]);
+    }
+}
