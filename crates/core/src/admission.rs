@@ -33,6 +33,7 @@ impl Record for Admission {
             columns: &["due_at", "tenant", "scope", "key"],
             present: "due_at",
         }],
+        listed_by: &[],
     };
 
     fn key(&self) -> Vec<Value> {

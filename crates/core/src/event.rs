@@ -36,6 +36,11 @@ pub enum Change {
         epoch: u64,
         expires_at: Timestamp,
     },
+    Progressed {
+        epoch: u64,
+        percent: u8,
+        message: String,
+    },
     Completed {
         epoch: u64,
     },
@@ -106,6 +111,7 @@ impl Change {
             Change::Claimed { .. } => "claimed",
             Change::Begun { .. } => "begun",
             Change::Renewed { .. } => "renewed",
+            Change::Progressed { .. } => "progressed",
             Change::Completed { .. } => "completed",
             Change::RetryScheduled { .. } => "retry_scheduled",
             Change::Failed { .. } => "failed",
@@ -131,6 +137,7 @@ impl Change {
     pub const fn family(&self) -> Family {
         match self {
             Change::Created
+            | Change::Progressed { .. }
             | Change::Delayed { .. }
             | Change::Promoted
             | Change::PriorityChanged { .. }

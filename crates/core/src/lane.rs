@@ -90,8 +90,13 @@ impl Lane {
 }
 
 impl Record for Lane {
-    const SPEC: TableSpec =
-        TableSpec { name: "lane", key: &["tenant", "name"], columns: &["state"], indexes: &[] };
+    const SPEC: TableSpec = TableSpec {
+        name: "lane",
+        key: &["tenant", "name"],
+        columns: &["state"],
+        indexes: &[],
+        listed_by: &[],
+    };
 
     fn key(&self) -> Vec<Value> {
         vec![(&self.tenant).into(), (&self.name).into()]

@@ -52,8 +52,8 @@ pub use rejection::{Problem, Rejection};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
 pub use shelf::{Clash, Shelf};
 pub use task::{
-    Backoff, FailureClass, Fence, Lease, Lifecycle, Offer, Policy, PublicState, Retry, RetryPolicy,
-    Route, Run, Settle, Settled, TagFilter, Task, TaskKey,
+    Backoff, FailureClass, Fence, Lease, Lifecycle, Offer, Policy, Progress, PublicState, Retry,
+    RetryPolicy, Route, Run, Settle, Settled, TagFilter, Task, TaskKey,
 };
 pub use time::Timestamp;
 pub use why::{Why, why};

@@ -44,6 +44,7 @@ pub const IDEMPOTENCY_KEY: TextLimit = text("idempotency_key", 255);
 pub const LABEL_NAME: TextLimit = text("label name", 128);
 pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
+pub const PROGRESS: TextLimit = text("message", 1_024);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -58,6 +59,7 @@ pub const TIMEOUT_MS: RangeLimit = range("attempt_timeout_ms", 1, YEAR_MS);
 pub const DELAY_MS: RangeLimit = range("delay_ms", 0, 10 * YEAR_MS);
 pub const DEADLINE_MS: RangeLimit = range("deadline_ms", 1, 10 * YEAR_MS);
 pub const BACKOFF_MS: RangeLimit = range("backoff_ms", 0, YEAR_MS);
+pub const PERCENT: RangeLimit = range("percent", 0, 100);
 pub const JITTER: RangeLimit = range("jitter_percent", 0, 100);
 pub const ATTEMPTS: RangeLimit = range("max_attempts", 1, 10_000);
 pub const RECLAIMS: RangeLimit = range("max_reclaims", 0, 10_000);

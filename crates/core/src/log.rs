@@ -18,8 +18,13 @@ impl Log {
 }
 
 impl Record for Log {
-    const SPEC: TableSpec =
-        TableSpec { name: "log", key: &["name"], columns: &["floor"], indexes: &[] };
+    const SPEC: TableSpec = TableSpec {
+        name: "log",
+        key: &["name"],
+        columns: &["floor"],
+        indexes: &[],
+        listed_by: &[],
+    };
 
     fn key(&self) -> Vec<Value> {
         vec!["log".into()]

@@ -48,6 +48,7 @@ impl Record for Queue {
                 present: "due_at",
             },
         ],
+        listed_by: &[],
     };
 
     fn key(&self) -> Vec<Value> {

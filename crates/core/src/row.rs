@@ -80,6 +80,9 @@ pub struct TableSpec {
     pub key: &'static [&'static str],
     pub columns: &'static [&'static str],
     pub indexes: &'static [IndexSpec],
+    /// Columns that people list by: each with an index of the first column of the key, this one,
+    /// and the rest of the key.
+    pub listed_by: &'static [&'static str],
 }
 
 /// An ordered range of a table. A row is in the index while its column `present` is not null.
@@ -158,7 +161,7 @@ impl Layout {
     }
 }
 
-/// Every index that a transition scans. Lists for people have indexes of their own in the stores.
+/// Every index that a transition scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Index {
     TaskReady,

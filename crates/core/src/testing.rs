@@ -226,6 +226,7 @@ impl Stage {
             Ok(Outcome::Created(_)) => "created".into(),
             Ok(Outcome::Claimed(tasks)) => format!("claimed {}", tasks.len()),
             Ok(Outcome::Renewed { expires_at }) => format!("until {}", plus(*expires_at)),
+            Ok(Outcome::Progressed) => "progressed".into(),
             Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
             Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
             Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),

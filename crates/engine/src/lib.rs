@@ -40,5 +40,6 @@ pub use answer::{Claimed, Input};
 pub use config::Config;
 pub use engine::Engine;
 pub use error::Error;
+pub use read::TaskFilter;
 pub use stats::Stats;
 pub use subscription::Subscription;

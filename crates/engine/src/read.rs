@@ -1,12 +1,13 @@
 //! Reads: lists and details for people and programs. They decide nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Filed, Lane, Payload, PayloadKey, Rejection, RowKey, Task, TaskKey, Tenant, Value, Why,
-    read_row, why,
+    Filed, Kind, Lane, LaneName, Payload, PayloadKey, PublicState, Rejection, RowKey, Table, Task,
+    TaskId, TaskKey, Tenant, Value, Why, read_row, why,
 };
-use windlass_store::{Description, Query};
+use windlass_store::{Count, Description, Query};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -14,16 +15,29 @@ use crate::error::Error;
 /// No list gives more than this at once.
 const MOST_ROWS: usize = 1_000;
 
+/// Which tasks to list: those that are all of what is said here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    pub state: Option<PublicState>,
+    pub lane: Option<LaneName>,
+    pub kind: Option<Kind>,
+}
+
+impl TaskFilter {
+    fn columns(&self) -> Vec<(&'static str, Value)> {
+        let state = self.state.map(|state| ("state", state.as_str().into()));
+        let lane = self.lane.as_ref().map(|lane| ("lane", lane.into()));
+        let kind = self.kind.as_ref().map(|kind| ("kind", kind.into()));
+        [state, lane, kind].into_iter().flatten().collect()
+    }
+}
+
 impl Engine {
     pub async fn task(&self, key: &TaskKey) -> Result<Option<Arc<Task>>, Error> {
         self.one::<Task>(key.row_key()).await
     }
 
-    pub async fn lane(
-        &self,
-        tenant: &Tenant,
-        name: &windlass_core::LaneName,
-    ) -> Result<Option<Arc<Lane>>, Error> {
+    pub async fn lane(&self, tenant: &Tenant, name: &LaneName) -> Result<Option<Arc<Lane>>, Error> {
         self.one::<Lane>(Lane::key_of(tenant, name)).await
     }
 
@@ -31,22 +45,36 @@ impl Engine {
     pub async fn lanes(
         &self,
         tenant: &Tenant,
-        after: Option<&windlass_core::LaneName>,
+        after: Option<&LaneName>,
         limit: usize,
     ) -> Result<Vec<Arc<Lane>>, Error> {
         let after = after.map(|name| vec![tenant.into(), name.into()]);
-        self.list::<Lane>(vec![tenant.into()], after, limit).await
+        let query = Query { prefix: vec![tenant.into()], after, ..Query::all(Table::Lane, limit) };
+        self.list::<Lane>(query).await
     }
 
-    /// The tasks of a tenant behind `after`, by id.
+    /// The tasks of a tenant that are as `filter` says, behind `after`, by id.
     pub async fn tasks(
         &self,
         tenant: &Tenant,
-        after: Option<&windlass_core::TaskId>,
+        filter: &TaskFilter,
+        after: Option<&TaskId>,
         limit: usize,
     ) -> Result<Vec<Arc<Task>>, Error> {
         let after = after.map(|id| vec![tenant.into(), id.into()]);
-        self.list::<Task>(vec![tenant.into()], after, limit).await
+        let query = Query { prefix: vec![tenant.into()], after, ..Query::all(Table::Task, limit) };
+        self.list::<Task>(Query { filter: filter.columns(), ..query }).await
+    }
+
+    /// How many tasks of a tenant there are in each state.
+    pub async fn count_by_state(&self, tenant: &Tenant) -> Result<BTreeMap<String, u64>, Error> {
+        self.count(tenant, None, "state").await
+    }
+
+    /// How many tasks each lane of a tenant has ready for a worker; lanes with none are left out.
+    pub async fn count_ready(&self, tenant: &Tenant) -> Result<BTreeMap<LaneName, u64>, Error> {
+        let counts = self.count(tenant, Some("ready_at"), "lane").await?;
+        Ok(counts.into_iter().map(|(lane, tasks)| (lane.into(), tasks)).collect())
     }
 
     pub async fn payload(&self, key: &PayloadKey) -> Result<Option<Payload>, Error> {
@@ -81,14 +109,25 @@ impl Engine {
         Ok(Some(read_row::<R>(row.schema, &row.body).ok_or(quarantined)?))
     }
 
-    async fn list<R: Filed>(
+    async fn count(
         &self,
-        prefix: Vec<Value>,
-        after: Option<Vec<Value>>,
-        limit: usize,
-    ) -> Result<Vec<Arc<R>>, Error> {
-        let limit = limit.min(MOST_ROWS);
-        let mut query = Query { prefix, after, ..Query::all(R::TABLE, limit) };
+        tenant: &Tenant,
+        present: Option<&'static str>,
+        by: &'static str,
+    ) -> Result<BTreeMap<String, u64>, Error> {
+        let prefix = vec![tenant.into()];
+        let count = Count { table: Table::Task, prefix, present, by: vec![by] };
+        let counts = self.store().count(&count).await?;
+        let named = counts.into_iter().filter_map(|(kind, tasks)| match kind.first() {
+            Some(Value::Text(name)) => Some((name.to_string(), tasks)),
+            _ => None,
+        });
+        Ok(named.collect())
+    }
+
+    async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+        query.limit = query.limit.min(MOST_ROWS);
+        let limit = query.limit;
         loop {
             let rows = self.store().query(&query).await?;
             let read = rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body));

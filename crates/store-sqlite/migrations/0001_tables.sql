@@ -53,6 +53,9 @@ WHERE ready_at IS NOT NULL;
 CREATE INDEX task_due_at ON task (due_at, tenant, id)
 WHERE due_at IS NOT NULL;
 
+-- Lists by state, and how many there are of each.
+CREATE INDEX task_state ON task (tenant, state, id);
+
 -- Named queues, with their state and limit.
 CREATE TABLE lane (
     tenant  TEXT    NOT NULL,

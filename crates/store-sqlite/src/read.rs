@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Result, Row};
 use tokio::sync::Semaphore;
-use windlass_core::{LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp};
-use windlass_store::{Query, StoreError};
+use windlass_core::{
+    LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp, Value,
+};
+use windlass_store::{Count, Query, StoreError};
 
 use crate::error::Trouble;
 use crate::load::{bind, number, seq, stored, values};
@@ -93,6 +95,18 @@ pub(crate) fn list(conn: &Connection, query: &Query) -> Result<Vec<StoredRow>> {
         page.push(stored(key, row, width)?);
     }
     Ok(page)
+}
+
+pub(crate) fn count(conn: &Connection, count: &Count) -> Result<Vec<(Vec<Value>, u64)>> {
+    let mut stmt = conn.prepare_cached(&sql::count(count))?;
+    bind(&mut stmt, 1, &count.prefix)?;
+    let width = count.by.len();
+    let mut rows = stmt.raw_query();
+    let mut counts = Vec::new();
+    while let Some(row) = rows.next()? {
+        counts.push((values(row, width)?, seq(row, width)?));
+    }
+    Ok(counts)
 }
 
 pub(crate) fn payloads(conn: &Connection, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec};
-use windlass_store::Query;
+use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec, Value};
+use windlass_store::{Count, Query};
 
 /// What each commit keeps of itself: the time, the last number of the log, and that this handle's
 /// batch is there.
@@ -100,19 +100,41 @@ pub(crate) fn scan(scan: &Scan) -> String {
 
 /// A list for people. Parameters come in the order prefix, filter, the rest of `after`, limit.
 pub(crate) fn list(query: &Query) -> String {
-    let TableSpec { name, key, .. } = query.table.spec();
+    let TableSpec { name, key, listed_by, .. } = query.table.spec();
     let keys = each(key, "", ", ");
-    let mut text = format!(r#"SELECT {keys}, version, schema, body FROM "{name}" WHERE true"#);
+    let mut text = format!(r#"SELECT {keys}, version, schema, body FROM "{name}""#);
+    let mut filters = query.filter.iter().filter(|_| !query.prefix.is_empty());
+    // Without statistics SQLite would rather walk the whole table in the order of its keys.
+    if let Some((column, _)) = filters.find(|(column, _)| listed_by.contains(column)) {
+        text += &format!(r#" INDEXED BY "{name}_{column}""#);
+    }
+    text += " WHERE true";
     for column in key.iter().take(query.prefix.len()) {
         text += &format!(r#" AND "{column}" = ?"#);
     }
-    for (column, _) in &query.filter {
-        text += &format!(r#" AND "{column}" IS ?"#);
+    for (column, value) in &query.filter {
+        // An equality lets SQLite use an index in its order, which IS does not.
+        let is = if *value == Value::Null { "IS" } else { "=" };
+        text += &format!(r#" AND "{column}" {is} ?"#);
     }
     if query.after.is_some() {
         text += &behind(&key[decided(query)..]);
     }
     text + &format!(" ORDER BY {keys} LIMIT ?")
+}
+
+/// How many rows there are of each kind. Parameters are those of the prefix.
+pub(crate) fn count(count: &Count) -> String {
+    let TableSpec { name, key, .. } = count.table.spec();
+    let by = each(&count.by, "", ", ");
+    let mut text = format!(r#"SELECT {by}, count(*) FROM "{name}" WHERE true"#);
+    for column in key.iter().take(count.prefix.len()) {
+        text += &format!(r#" AND "{column}" = ?"#);
+    }
+    if let Some(present) = count.present {
+        text += &format!(r#" AND "{present}" IS NOT NULL"#);
+    }
+    text + &format!(" GROUP BY {by} ORDER BY {by}")
 }
 
 /// How many columns of `after` say nothing that the prefix does not. Comparing the others alone
@@ -137,7 +159,6 @@ fn each(names: &[&str], suffix: &str, separator: &str) -> String {
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
-    use windlass_core::Value;
 
     use super::*;
 
@@ -204,5 +225,31 @@ mod tests {
             let found = plan(&conn, &list(&query));
             assert_eq!(found, [format!("SEARCH task USING PRIMARY KEY {expected}")], "{query:?}");
         }
+    }
+
+    #[test]
+    fn lists_and_counts_by_state_walk_an_index() {
+        let conn = migrated();
+        let query = Query {
+            prefix: vec!["t".into()],
+            filter: vec![("state", "failed".into())],
+            ..Query::all(Table::Task, 10)
+        };
+        let by_state = "SEARCH task USING INDEX task_state (tenant=? AND state=?";
+        assert_eq!(plan(&conn, &list(&query)), [format!("{by_state})")]);
+        let after = Some(vec!["t".into(), "x".into()]);
+        let found = plan(&conn, &list(&Query { after, ..query }));
+        assert_eq!(found, [format!("{by_state} AND id>?)")]);
+        let states = Count {
+            table: Table::Task,
+            prefix: vec!["t".into()],
+            present: None,
+            by: vec!["state"],
+        };
+        let found = plan(&conn, &count(&states));
+        assert_eq!(found, ["SEARCH task USING COVERING INDEX task_state (tenant=?)"]);
+        let ready = Count { present: Some("ready_at"), by: vec!["lane"], ..states };
+        let found = plan(&conn, &count(&ready));
+        assert_eq!(found, ["SEARCH task USING COVERING INDEX task_ready_at (tenant=?)"]);
     }
 }

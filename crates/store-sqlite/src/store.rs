@@ -6,8 +6,10 @@ use std::sync::mpsc::{self, Sender};
 use async_trait::async_trait;
 use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
 use uuid::Uuid;
-use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
-use windlass_store::{Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_core::{
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+};
+use windlass_store::{Count, Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
 
 use crate::error::Trouble;
 use crate::open::{self, Options};
@@ -99,6 +101,11 @@ impl Store for SqliteStore {
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
         let query = query.clone();
         self.readers.read(move |conn| read::list(conn, &query)).await
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        let count = count.clone();
+        self.readers.read(move |conn| read::count(conn, &count)).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {

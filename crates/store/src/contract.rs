@@ -22,6 +22,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Lists for people. They decide nothing.
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError>;
 
+    /// How many rows of a table there are of each kind, for people. In the order of the kinds.
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError>;
+
     /// Payloads in the order of their keys; none where there is none.
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError>;
 
@@ -71,6 +74,17 @@ impl Query {
     pub fn all(table: Table, limit: usize) -> Self {
         Self { table, prefix: Vec::new(), filter: Vec::new(), after: None, limit }
     }
+}
+
+/// Rows of a table, told apart by some columns.
+#[derive(Clone, Debug)]
+pub struct Count {
+    pub table: Table,
+    /// The first columns of the key.
+    pub prefix: Vec<Value>,
+    /// A column that must not be null.
+    pub present: Option<&'static str>,
+    pub by: Vec<&'static str>,
 }
 
 /// What a store says of itself.

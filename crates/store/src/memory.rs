@@ -1,14 +1,15 @@
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, Row, Shelf, StoredRow, Timestamp, Wanted,
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, Row, Shelf, StoredRow, Timestamp, Value, Wanted,
 };
 
 use crate::clock::{Clock, Pace, SystemClock};
-use crate::contract::{Description, Query, Store, Tx};
+use crate::contract::{Count, Description, Query, Store, Tx};
 use crate::error::{StoreError, Ticket};
 use crate::notice::{Notice, Notices};
 
@@ -107,6 +108,17 @@ impl Store for MemoryStore {
         Ok(rows.take(query.limit).map(stored).collect())
     }
 
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        let kept = self.shared.lock();
+        let spec = count.table.spec();
+        let mut counts = BTreeMap::new();
+        for row in kept.shelf.rows().filter(|row| counts_in(row, count)) {
+            let kind = count.by.iter().map(|column| spec.value(row, column).clone());
+            *counts.entry(kind.collect()).or_default() += 1;
+        }
+        Ok(counts.into_iter().collect())
+    }
+
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
         let kept = self.shared.lock();
         Ok(keys.iter().map(|key| kept.shelf.payload(key).cloned()).collect())
@@ -178,6 +190,13 @@ fn matches(row: &Row, query: &Query) -> bool {
         && row.key.values.starts_with(&query.prefix)
         && query.after.as_ref().is_none_or(|after| row.key.values > *after)
         && query.filter.iter().all(|(column, value)| spec.value(row, column) == value)
+}
+
+fn counts_in(row: &Row, count: &Count) -> bool {
+    let spec = count.table.spec();
+    row.key.table == count.table
+        && row.key.values.starts_with(&count.prefix)
+        && count.present.is_none_or(|column| *spec.value(row, column) != Value::Null)
 }
 
 fn stored(row: &Row) -> StoredRow {

@@ -246,6 +246,7 @@ impl NewTask {
             reclaims: 0,
             lifecycle: Lifecycle::resting(start_at, None, now),
             due_at: None,
+            progress: None,
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
             results: Vec::new(),

@@ -15,6 +15,7 @@ mod reap;
 mod release;
 mod renew;
 mod replay;
+mod report_progress;
 mod set_lane_state;
 mod sweep;
 mod trim_log;
@@ -34,6 +35,7 @@ pub use reap::Reap;
 pub use release::Release;
 pub use renew::Renew;
 pub use replay::Replay;
+pub use report_progress::ReportProgress;
 pub use set_lane_state::SetLaneState;
 pub use sweep::Sweep;
 pub use trim_log::TrimLog;
@@ -82,6 +84,7 @@ commands!(
     Claim,
     Renew,
     Begin,
+    ReportProgress,
     Complete,
     Fail,
     Delay,
@@ -137,6 +140,7 @@ impl Command {
             | Command::CancelHeld(_) => true,
             Command::Create(_)
             | Command::Claim(_)
+            | Command::ReportProgress(_)
             | Command::Cancel(_)
             | Command::ChangePriority(_)
             | Command::Replay(_)

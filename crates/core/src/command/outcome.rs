@@ -14,6 +14,7 @@ pub enum Outcome {
         expires_at: Timestamp,
     },
     Begun(Run),
+    Progressed,
     Settled(Settled),
     Cancelled,
     PriorityChanged,

@@ -65,6 +65,14 @@ pub struct Run {
     pub timeout_at: Option<Timestamp>,
 }
 
+/// How far an attempt is, in its handler's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub percent: u8,
+    pub message: String,
+    pub at: Timestamp,
+}
+
 /// The last settle of a task, remembered so that a repeated one gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {

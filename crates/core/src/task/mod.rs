@@ -5,7 +5,7 @@ mod policy;
 mod record;
 mod route;
 
-pub use lifecycle::{Lease, Lifecycle, PublicState, Run, Settle, Settled};
+pub use lifecycle::{Lease, Lifecycle, Progress, PublicState, Run, Settle, Settled};
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub use route::{Offer, Route, TagFilter};

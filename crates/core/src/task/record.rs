@@ -9,7 +9,7 @@ use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Route, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Route, Settle};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -55,6 +55,9 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "is_default")]
     pub reclaims: u32,
     pub lifecycle: Lifecycle,
+    /// What its attempt, or the last one there was, told of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// When the sweep looks at this task: never later than it needs the engine.
     #[serde(default, skip_serializing_if = "is_default")]
     pub due_at: Option<Timestamp>,
@@ -227,6 +230,7 @@ impl Record for Task {
                 present: "due_at",
             },
         ],
+        listed_by: &["state"],
     };
 
     fn key(&self) -> Vec<Value> {

@@ -123,6 +123,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Reaped => 15,
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
+        Change::Progressed { .. } => 18,
     }
 }
 
@@ -172,7 +173,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 18);
+    all_seen(numbers.into_iter(), 19);
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn keeps(command: &Command) -> Option<&Fence> {
     match command {
         Command::Begin(c) => Some(&c.fence),
         Command::Renew(c) => Some(&c.fence),
+        Command::ReportProgress(c) => Some(&c.fence),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, Create, LimitLane, NewTask, SetLaneState};
 use windlass_core::{Command, LaneName, LaneState, Payload, Tenant};
-use windlass_engine::{Config, Input};
+use windlass_engine::{Config, Input, TaskFilter};
 use windlass_store::Store;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, until};
@@ -279,7 +279,11 @@ async fn leases_that_nobody_sees_go_back_together() {
         let _ = call.await;
     }
     let held = || async {
-        let tasks = stage.engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
+        let tasks = stage
+            .engine
+            .tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000)
+            .await
+            .unwrap();
         tasks.iter().filter(|task| task.attempts > 0).count()
     };
     while held().await > 0 {

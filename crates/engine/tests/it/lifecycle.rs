@@ -1,11 +1,12 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::command::{Cancel, Complete, Create, Fail, NewTask, Release, Replay, Start};
 use windlass_core::{
     Command, FailureClass, Fence, Offer, Outcome, Payload, PublicState, Rejection, Retry, Settled,
-    Why,
+    TaskId, Tenant, Why,
 };
-use windlass_engine::{Error, Input};
+use windlass_engine::{Error, Input, TaskFilter};
 use windlass_store::Clock;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, created, fence, ids, key};
@@ -218,4 +219,42 @@ impl Clock for Swayed {
     fn steady(&self) -> Duration {
         self.start.elapsed()
     }
+}
+
+#[tokio::test]
+async fn lists_and_counts_say_what_there_is() {
+    let stage = Stage::new().await;
+    let engine = &stage.engine;
+    for id in ["a", "b", "c", "d"] {
+        let lane = if id == "d" { "other" } else { "l" };
+        let kind = if id == "b" { "sms" } else { "email" };
+        let task = NewTask { lane: lane.into(), ..NewTask::new(id, kind) };
+        engine.submit(Create::one(task)).await.unwrap();
+    }
+    engine.submit(Cancel { task: key("c"), reason: "no".into() }).await.unwrap();
+    let any = TaskFilter::default();
+    let state = |state| TaskFilter { state: Some(state), ..TaskFilter::default() };
+    let waiting = state(PublicState::Waiting);
+    let tenant = Tenant::default();
+    for (filter, after, limit, expected) in [
+        (any.clone(), None, 9, "a b c d"),
+        (any.clone(), Some("b"), 1, "c"),
+        (any.clone(), None, 0, ""),
+        (waiting.clone(), None, 9, "a b d"),
+        (waiting.clone(), Some("a"), 1, "b"),
+        (state(PublicState::Cancelled), None, 9, "c"),
+        (state(PublicState::Failed), None, 9, ""),
+        (TaskFilter { lane: Some("other".into()), ..any.clone() }, None, 9, "d"),
+        (TaskFilter { kind: Some("email".into()), ..waiting }, None, 9, "a d"),
+    ] {
+        let after = after.map(TaskId::from);
+        let found = engine.tasks(&tenant, &filter, after.as_ref(), limit).await.unwrap();
+        let found: Vec<&str> = found.iter().map(|task| task.id.as_str()).collect();
+        assert_eq!(found.join(" "), expected, "{filter:?} {after:?} {limit}");
+    }
+    let states = engine.count_by_state(&tenant).await.unwrap();
+    assert_eq!(states, BTreeMap::from([("cancelled".into(), 1), ("waiting".into(), 3)]));
+    let ready = engine.count_ready(&tenant).await.unwrap();
+    assert_eq!(ready, BTreeMap::from([("l".into(), 2), ("other".into(), 1)]));
+    assert!(engine.count_by_state(&"nobody".into()).await.unwrap().is_empty());
 }

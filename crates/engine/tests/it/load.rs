@@ -1,6 +1,6 @@
 use windlass_core::command::{Create, NewTask, Renew};
 use windlass_core::{Command, Payload, Tenant};
-use windlass_engine::{Config, Error};
+use windlass_engine::{Config, Error, TaskFilter};
 
 use crate::stage::{Stage, claim, claim_now, complete, create, fence, quiet};
 
@@ -30,7 +30,8 @@ async fn too_many_commands_are_answered_and_lose_nothing() {
     let commands = (0..30).map(|n| create(&format!("{n:02}")).into()).collect();
     let answers = all_at_once(&stage, commands).await;
     assert_eq!(codes(&answers), (10, 20));
-    let kept = stage.engine.tasks(&Tenant::default(), None, 100).await.unwrap();
+    let kept =
+        stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 100).await.unwrap();
     assert_eq!(kept.len(), 10);
     assert!(stage.engine.submit(create("30")).await.is_ok(), "it recovers by itself");
 }
@@ -85,7 +86,8 @@ async fn callers_side_by_side_share_a_commit() {
     assert_eq!(after.batches - before.batches, 1);
     assert!(after.rounds - before.rounds <= 3, "{} rounds", after.rounds - before.rounds);
     assert_eq!(stage.engine.describe().await.unwrap().commits, 2);
-    let tasks = stage.engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
+    let tasks =
+        stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
     assert!(tasks.iter().all(|task| task.claims() == 1), "each was claimed once");
 }
 

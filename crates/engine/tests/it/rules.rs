@@ -7,7 +7,7 @@ use windlass_core::command::{Cancel, Claim, Create, NewTask, Reap, SetLaneState}
 use windlass_core::{
     Command, LaneName, LaneState, Outcome, Record, Row, Settled, Task, Tenant, Timestamp, Version,
 };
-use windlass_engine::{Engine, Error};
+use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 
 use crate::stage::{Stage, claim, claim_now, complete, create, created, ids, key, quiet};
@@ -227,7 +227,14 @@ async fn a_store_that_is_away_is_everybodys_answer_and_nothing_is_lost() {
             let commands = vec![create("a").into(), create("b").into()];
             let answers = engine.submit_many(commands).await.unwrap();
             assert!(answers.iter().all(|a| a.as_ref().is_err_and(|e| e.code() == "store")));
-            assert_eq!(engine.tasks(&Tenant::default(), None, 10).await.unwrap().len(), 1);
+            assert_eq!(
+                engine
+                    .tasks(&Tenant::default(), &TaskFilter::default(), None, 10)
+                    .await
+                    .unwrap()
+                    .len(),
+                1
+            );
             assert!(created(engine.submit(create("a")).await.unwrap()));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Create, NewTask, Start};
 use windlass_core::{Outcome, Payload, Settled, Tenant};
-use windlass_engine::{Config, Engine, Input};
+use windlass_engine::{Config, Engine, Input, TaskFilter};
 use windlass_store::{Failpoints, Fault};
 use windlass_store_sqlite::{Options, SqliteStore};
 
@@ -112,7 +112,11 @@ async fn an_answer_lost_to_an_io_error_is_looked_up() {
             Err(error) => assert!(error.code() == "store" && !there, "{step}: {error}"),
         }
         engine.submit(create("t")).await.unwrap();
-        assert_eq!(engine.tasks(&Tenant::default(), None, 10).await.unwrap().len(), 2, "{step}");
+        assert_eq!(
+            engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 10).await.unwrap().len(),
+            2,
+            "{step}"
+        );
     }
 }
 
@@ -133,7 +137,8 @@ async fn a_full_disk_is_said_and_survived() {
         assert!(kept < 1_000, "it never filled up");
     };
     assert!(refused.to_string().contains("disk is full"), "{refused}");
-    let tasks = engine.tasks(&Tenant::default(), None, 1_000).await.unwrap();
+    let tasks =
+        engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
     assert_eq!(tasks.len(), kept, "reading goes on, and nothing half is there");
 }
 

@@ -42,6 +42,11 @@ fn the_tables_have_the_columns_and_the_indexes_of_their_specs_and_no_other() {
             let at = made.iter().position(|name| serves(&conn, name, index));
             made.remove(at.unwrap_or_else(|| panic!("no index for {:?}", index.index)));
         }
+        for column in spec.listed_by {
+            let wanted = [&spec.key[..1], &[*column], &spec.key[1..]].concat();
+            let at = made.iter().position(|name| columns_of_index(&conn, name) == wanted);
+            made.remove(at.unwrap_or_else(|| panic!("no index for lists by {column}")));
+        }
         assert!(made.is_empty(), "{table:?} has more indexes than anything needs: {made:?}");
     }
 }

@@ -129,6 +129,7 @@ cases! {
         a_query_follows_the_keys,
         a_query_keeps_to_its_filter,
         queries_join_without_a_seam,
+        counts_tell_rows_apart,
     }
     text::{
         texts_survive,

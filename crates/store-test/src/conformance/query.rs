@@ -1,5 +1,5 @@
 use windlass_core::{Row, RowKey, StoredRow, Table, Value};
-use windlass_store::Query;
+use windlass_store::{Count, Query};
 
 use super::case::{Verdict, Wrong};
 use super::ground::{Ground, ensure, same};
@@ -27,12 +27,15 @@ async fn plant(ground: &Ground<'_>) -> Verdict {
 }
 
 fn names(rows: &[StoredRow]) -> String {
+    rows.iter().map(|row| joined(&row.key.values)).collect::<Vec<_>>().join(" ")
+}
+
+fn joined(values: &[Value]) -> String {
     let text = |value: &Value| match value {
         Value::Text(text) => text.to_string(),
         other => format!("{other:?}"),
     };
-    let name = |row: &StoredRow| row.key.values.iter().map(text).collect::<Vec<_>>().join("/");
-    rows.iter().map(name).collect::<Vec<_>>().join(" ")
+    values.iter().map(text).collect::<Vec<_>>().join("/")
 }
 
 async fn check(ground: &Ground<'_>, query: Query, expected: &str) -> Result<(), Wrong> {
@@ -125,4 +128,28 @@ pub(super) async fn queries_join_without_a_seam(ground: &Ground<'_>) -> Verdict 
         }
     }
     ensure(ground.store.query(&Query::all(Table::Log, 1)).await?.is_empty(), || "a log".into())
+}
+
+pub(super) async fn counts_tell_rows_apart(ground: &Ground<'_>) -> Verdict {
+    plant(ground).await?;
+    let tasks = |prefix: &[&str], present, by: &[&'static str]| Count {
+        table: Table::Task,
+        prefix: prefix.iter().map(|text| Value::from(*text)).collect(),
+        present,
+        by: by.to_vec(),
+    };
+    for (count, expected) in [
+        (tasks(&[], None, &["tenant"]), "acme=2 default=5"),
+        (tasks(&["default"], None, &["state"]), "delayed=2 waiting=3"),
+        (tasks(&["default"], None, &["lane", "state"]), "k/delayed=1 l/delayed=1 l/waiting=3"),
+        (tasks(&["default"], Some("ready_at"), &["lane"]), "l=3"),
+        (tasks(&["acme"], Some("due_at"), &["lane"]), ""),
+        (tasks(&["nobody"], None, &["state"]), ""),
+    ] {
+        let found = ground.store.count(&count).await?;
+        let found: Vec<String> =
+            found.iter().map(|(kind, rows)| format!("{}={rows}", joined(kind))).collect();
+        same(&format!("{count:?}"), &found.join(" "), &expected.to_owned())?;
+    }
+    Ok(())
 }

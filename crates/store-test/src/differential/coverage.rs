@@ -52,6 +52,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Claimed(_) => "claimed_several",
         Outcome::Renewed { .. } => "renewed",
         Outcome::Begun(_) => "begun",
+        Outcome::Progressed => "progressed",
         Outcome::Settled(Settled::Completed) => "completed",
         Outcome::Settled(Settled::RetryAt(_)) => "retry_at",
         Outcome::Settled(Settled::Failed) => "failed",
@@ -90,6 +91,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Claim", "claimed_none claimed_one claimed_several invalid"),
     ("Renew", "ended invalid lease_expired not_leased renewed stale task_not_found"),
     ("Begin", "begun ended lease_expired not_leased stale task_not_found"),
+    ("ReportProgress", "ended invalid lease_expired not_leased progressed stale task_not_found"),
     (
         "Complete",
         "completed ended invalid lease_expired not_leased settled_otherwise stale \

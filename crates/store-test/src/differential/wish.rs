@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{
     Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep, TrimLog,
+    LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
+    TrimLog,
 };
 use windlass_core::{
     Backoff, Command, FailureClass, LaneName, LaneState, Offer, Payload, Policy, Retry,
@@ -21,6 +22,7 @@ const WISHES: &[(u64, Wish)] = &[
     (20, create),
     (20, claim),
     (5, renew),
+    (3, report_progress),
     (6, begin),
     (9, complete),
     (8, fail),
@@ -187,6 +189,11 @@ fn claim(random: &mut Random, live: &Live) -> Command {
 fn renew(random: &mut Random, live: &Live) -> Command {
     let lease_ms = if random.percent(BAD) { 0 } else { *random.pick(&[100, 5_000, 60_000]) };
     Renew { fence: live.fence(random), lease_ms }.into()
+}
+
+fn report_progress(random: &mut Random, live: &Live) -> Command {
+    let percent = if random.percent(BAD) { 101 } else { *random.pick(&[0, 50, 100]) };
+    ReportProgress { fence: live.fence(random), percent, message: reason(random) }.into()
 }
 
 fn begin(random: &mut Random, live: &Live) -> Command {

@@ -2,8 +2,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Wanted};
-use windlass_store::{Description, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_core::{
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+};
+use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Ticket, Tx};
 
 use super::pause::{Pause, pair};
 use super::script::{Call, CrashPoint, Failure, Mishap, Script};
@@ -162,6 +164,11 @@ impl Store for FaultStore {
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
         self.enter(Call::Query)?;
         self.inner.query(query).await
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        self.enter(Call::Query)?;
+        self.inner.count(count).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {

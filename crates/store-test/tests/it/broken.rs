@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Update, Wanted,
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Update, Value, Wanted,
 };
 use windlass_store::{
-    Clock, Description, ManualClock, Notices, Query, Store, StoreError, Ticket, Tx,
+    Clock, Count, Description, ManualClock, Notices, Query, Store, StoreError, Ticket, Tx,
 };
 use windlass_store_test::{Factory, MemoryFactory, conformance, differential};
 
@@ -33,6 +33,7 @@ enum Mode {
     SortsPayloads,
     IgnoresFilters,
     IgnoresQueryAfter,
+    CountsAbsentColumns,
     ShortensBodies,
     TimeFalls,
     CountsEveryCommit,
@@ -59,6 +60,7 @@ const MODES: &[(Mode, &str, bool)] = &[
     (Mode::SortsPayloads, "payloads_come_in_the_order_of_their_keys", false),
     (Mode::IgnoresFilters, "a_query_keeps_to_its_filter", false),
     (Mode::IgnoresQueryAfter, "a_query_follows_the_keys", false),
+    (Mode::CountsAbsentColumns, "counts_tell_rows_apart", false),
     (Mode::ShortensBodies, "a_long_body_survives", false),
     (Mode::TimeFalls, "time_never_falls", true),
     (Mode::CountsEveryCommit, "reads_alone_write_nothing", false),
@@ -151,6 +153,14 @@ impl Store for Broken {
             rows.iter_mut().for_each(short);
         }
         Ok(rows)
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        let mut count = count.clone();
+        if self.mode == Mode::CountsAbsentColumns {
+            count.present = None;
+        }
+        self.inner.count(&count).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
