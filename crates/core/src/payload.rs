@@ -24,7 +24,8 @@ impl Payload {
         Self::new("application/json", text.as_ref().as_bytes())
     }
 
-    pub(crate) fn check(&self) -> Result<(), Rejection> {
+    /// Whether it is within its limits.
+    pub fn check(&self) -> Result<(), Rejection> {
         limits::CONTENT_TYPE.check(&self.content_type)?;
         limits::PAYLOAD_BYTES.check(self.bytes.len())
     }

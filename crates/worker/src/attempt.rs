@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use windlass_core::command::{Complete, Release};
+use windlass_core::command::{Complete, Delay, Release};
 use windlass_core::{Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
 
@@ -17,6 +17,9 @@ use crate::worker::Worker;
 
 /// The most time a handler has to end by itself once it is told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long a task of an unknown kind is put off.
+const UNKNOWN_KIND_MS: u64 = 10_000;
 
 /// One run of a handler under one lease.
 #[derive(Debug)]
@@ -40,6 +43,9 @@ impl Attempt {
             let task = &self.claimed.task.id;
             return tracing::warn!(%task, "a claim took as long as its lease");
         }
+        if !self.worker.handlers.contains_key(&self.claimed.task.kind) {
+            return self.put_off().await;
+        }
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
         handler.spawn(self.handle());
@@ -57,17 +63,14 @@ impl Attempt {
         let until = self.lease.deadline();
         async move {
             let Claimed { task, input } = claimed;
-            let Some(handler) = worker.handlers.get(&task.kind) else {
-                let (kind, name) = (&task.kind, &worker.claim.worker);
-                let reason = format!("no handler for kind {kind} in worker {name}");
-                return Err(Failure::transient(reason));
-            };
+            let handler = worker.handlers.get(&task.kind).expect("run has looked for it");
             let payload = match input {
                 Input::None => None,
                 Input::Here(payload) => Some(payload),
                 Input::Elsewhere(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
-            handler.call(Context::new(task, payload, token, deadline)).await
+            let engine = worker.engine.clone();
+            handler.call(Context::new(engine, task, payload, token, deadline)).await
         }
     }
 
@@ -86,6 +89,14 @@ impl Attempt {
             Err(failure) => failure.into_command(fence).into(),
         };
         self.lease.settle(command).await;
+    }
+
+    /// Leaves a task to a worker that knows its kind.
+    async fn put_off(self) {
+        let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
+        tracing::warn!(%task, %kind, "a task of a kind without a handler is put off");
+        let fence = self.lease.fence();
+        self.lease.settle(Delay { fence, delay_ms: UNKNOWN_KIND_MS }.into()).await;
     }
 
     /// Stops the handler and releases its task. Work that is done by then is kept.

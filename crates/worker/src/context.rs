@@ -1,10 +1,15 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use windlass_core::command::ReportProgress;
 use windlass_core::{Fence, Kind, Payload, Task, TaskId, TaskKey};
+use windlass_engine::{Engine, Error};
 
+use crate::failure::Failure;
 use crate::token::Token;
 
 /// What a handler knows of the attempt that it makes. Clones are cheap and share it.
@@ -13,6 +18,7 @@ pub struct Context(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    engine: Engine,
     task: Arc<Task>,
     payload: Option<Payload>,
     token: Token,
@@ -21,12 +27,13 @@ struct Inner {
 
 impl Context {
     pub(crate) fn new(
+        engine: Engine,
         task: Arc<Task>,
         payload: Option<Payload>,
         token: Token,
         deadline: watch::Receiver<Instant>,
     ) -> Self {
-        Self(Arc::new(Inner { task, payload, token, deadline }))
+        Self(Arc::new(Inner { engine, task, payload, token, deadline }))
     }
 
     pub fn id(&self) -> &TaskId {
@@ -58,6 +65,29 @@ impl Context {
     /// The payload as it was given; none when the task was created without one.
     pub fn payload(&self) -> Option<&Payload> {
         self.0.payload.as_ref()
+    }
+
+    /// The engine that the task came from, as for creating what is to be done next.
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    /// Tells, durably, how far this attempt is. Whoever looks at the task sees the last report.
+    ///
+    /// Refused when the lease is lost or the task has ended: a good moment to stop.
+    pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<(), Error> {
+        let report = ReportProgress { fence: self.fence(), percent, message: message.into() };
+        self.0.engine.submit(report).await.map(drop)
+    }
+
+    /// To end this attempt with: try again after so long, while attempts are left.
+    pub fn retry_after(&self, pause: Duration, reason: impl fmt::Display) -> Failure {
+        Failure::retry_after(reason, pause)
+    }
+
+    /// To end this attempt with: never try again.
+    pub fn give_up(&self, reason: impl fmt::Display) -> Failure {
+        Failure::give_up(reason)
     }
 
     /// Until when the lease is surely held, by this machine's own clock. It moves with every

@@ -3,7 +3,7 @@ use std::pin::Pin;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Payload, limits};
+use windlass_core::Payload;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -39,6 +39,17 @@ impl Handler {
         }))
     }
 
+    pub(crate) fn raw<F, Fut>(run: F) -> Self
+    where
+        F: Fn(Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Handled> + Send + 'static,
+    {
+        Self(Box::new(move |context| {
+            let result = run(context);
+            Box::pin(async move { result.await.and_then(fitting) })
+        }))
+    }
+
     pub(crate) async fn call(&self, context: Context) -> Handled {
         (self.0)(context).await
     }
@@ -56,12 +67,18 @@ fn encode<O: Serialize>(output: &O) -> Handled {
     if bytes == b"null" {
         return Ok(None);
     }
-    if limits::PAYLOAD_BYTES.check(bytes.len()).is_err() {
-        let (found, max) = (bytes.len(), limits::PAYLOAD_BYTES.max);
-        let reason = format!("the result has {found} bytes, and {max} is the most there may be");
-        return Err(Failure::permanent(reason));
+    fitting(Some(Payload::new("application/json", bytes)))
+}
+
+/// A result that is too large fails its attempt, and says so.
+fn fitting(result: Option<Payload>) -> Handled {
+    if let Some(payload) = &result
+        && let Err(refusal) = payload.check()
+    {
+        let bytes = payload.bytes.len();
+        return Err(Failure::permanent(format!("a result of {bytes} bytes: {refusal}")));
     }
-    Ok(Some(Payload::new("application/json", bytes)))
+    Ok(result)
 }
 
 #[cfg(test)]
@@ -83,7 +100,7 @@ mod tests {
         let keys_that_are_no_text = BTreeMap::from([((1, 2), 3)]);
         let failure = encode(&keys_that_are_no_text).unwrap_err();
         assert_eq!(failure.class(), windlass_core::FailureClass::Permanent);
-        let most = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap();
+        let most = usize::try_from(windlass_core::limits::PAYLOAD_BYTES.max).unwrap();
         // Two of the bytes are the quotes.
         assert!(encode(&"x".repeat(most - 2)).is_ok());
         let failure = encode(&"x".repeat(most - 1)).unwrap_err();

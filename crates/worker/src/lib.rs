@@ -26,7 +26,7 @@
 //!             Ok(text.len())
 //!         }
 //!     })
-//!     .start();
+//!     .start()?;
 //!
 //! let payload = Some(Payload::json("\"windlass\""));
 //! engine.submit(Create::one(NewTask { payload, ..NewTask::new("t", "length") })).await?;

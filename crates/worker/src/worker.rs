@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use windlass_core::command::Claim;
-use windlass_core::{Kind, LaneName, TagFilter, Tenant, WorkerId, limits};
-use windlass_engine::Engine;
+use windlass_core::{Kind, LaneName, Payload, TagFilter, Tenant, WorkerId, limits};
+use windlass_engine::{Engine, Error};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -78,6 +78,9 @@ impl Worker {
 
     /// The code for a kind of task. The payload is read as JSON, none as `null`; the result is
     /// stored as JSON, `null` as none. An attempt ends with what this returns, or with a panic.
+    ///
+    /// A task of a kind that has no handler here is put off for a while, unbilled, so that a
+    /// worker that knows it can take it.
     #[must_use]
     pub fn handler<F, I, O, Fut>(mut self, kind: impl Into<Kind>, run: F) -> Self
     where
@@ -90,10 +93,22 @@ impl Worker {
         self
     }
 
-    /// Starts to claim, in the background of the present Tokio runtime.
-    #[must_use = "dropping it stops the worker"]
-    pub fn start(self) -> Running {
-        Running::start(self)
+    /// As [`Worker::handler`], from the payload as it is to a result that is stored as it is.
+    #[must_use]
+    pub fn raw_handler<F, Fut>(mut self, kind: impl Into<Kind>, run: F) -> Self
+    where
+        F: Fn(Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<Payload>, Failure>> + Send + 'static,
+    {
+        self.handlers.insert(kind.into(), Handler::raw(run));
+        self
+    }
+
+    /// Starts to claim, in the background of the present Tokio runtime. Refused when a name or a
+    /// number is outside its limits, before anything is claimed.
+    pub fn start(self) -> Result<Running, Error> {
+        self.claim.check()?;
+        Ok(Running::start(self))
     }
 
     pub(crate) fn lease_length(&self) -> Duration {

@@ -83,7 +83,8 @@ impl Claim {
         all_or_parked::<(), ()>(looks.collect())
     }
 
-    fn check(&self) -> Result<(), Rejection> {
+    /// Whether it is within its limits, as a claim is asked before anything else.
+    pub fn check(&self) -> Result<(), Rejection> {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::CLAIM_LANES.check(self.lanes.len())?;
         for lane in &self.lanes {

@@ -17,7 +17,7 @@ async fn what_is_short_is_finished_and_what_is_long_is_released() {
             Ok(())
         }
     };
-    let running = stage.worker().concurrency(4).handler("k", handler).start();
+    let running = stage.worker().concurrency(4).handler("k", handler).start().unwrap();
     stage.create("short", "5").await;
     stage.create("long", "1000").await;
     hear.next().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_handler_that_listens_keeps_what_it_has_done() {
             if done { Ok("done") } else { Err(Failure::permanent("interrupted")) }
         }
     };
-    let running = stage.worker().concurrency(2).handler("k", handler).start();
+    let running = stage.worker().concurrency(2).handler("k", handler).start().unwrap();
     stage.create("done", "true").await;
     stage.create("undone", "false").await;
     hear.next().await.unwrap();
@@ -60,7 +60,7 @@ async fn a_handler_that_listens_keeps_what_it_has_done() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_drains_at_once() {
     let stage = Stage::new().await;
-    let running = stage.worker().start();
+    let running = stage.worker().start().unwrap();
     sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
     running.drain(EVER).await;

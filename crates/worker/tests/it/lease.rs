@@ -22,7 +22,7 @@ fn patient(worker: Worker, said: UnboundedSender<Instant>) -> Running {
             Ok("late")
         }
     };
-    worker.lease(LEASE).handler("k", handler).start()
+    worker.lease(LEASE).handler("k", handler).start().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,7 +36,7 @@ async fn a_handler_longer_than_its_lease_keeps_it() {
         assert!(context.lease_deadline() > claimed_until + 8 * LEASE);
         Ok(())
     };
-    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     stage.until("t", "completed").await;
     let renewals = stage.history("t").matches(" renewed").count();
     assert_eq!(renewals, 29);
@@ -74,7 +74,7 @@ async fn the_result_of_a_cancelled_task_is_refused() {
             Ok("late")
         }
     };
-    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
     stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     hear.next().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_handler_that_does_not_stop_is_dropped() {
             Ok(())
         }
     };
-    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
     stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     // The slot is free again, so that the next task is run.
@@ -154,7 +154,7 @@ async fn check_settle(
             Ok("done")
         }
     };
-    let running = stage.worker().lease(LEASE).handler("k", handler).start();
+    let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
     sleep(away).await;
     stage.faults.recover();

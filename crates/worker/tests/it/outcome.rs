@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Create, NewTask};
-use windlass_core::{Change, Logged, RetryPolicy};
+use windlass_core::command::{Cancel, Create, NewTask};
+use windlass_core::{Change, Logged, Payload, RetryPolicy};
 use windlass_worker::{Context, Failure, Worker};
 
-use crate::stage::{EVER, Stage, new_task};
+use crate::stage::{EVER, Stage, key, new_task};
 
 #[derive(Deserialize)]
 struct Email {
@@ -36,7 +36,7 @@ async fn a_typed_task_from_its_payload_to_its_result() {
             Ok(Receipt { to: mail.to, attempt: context.attempt() })
         },
     );
-    let running = worker.start();
+    let running = worker.start().unwrap();
     let mut new = NewTask { kind: "email".into(), ..new_task("t", "{\"to\":\"ada\"}") };
     new.lane = "emails".into();
     new.capabilities = ["smtp".to_owned()].into();
@@ -52,7 +52,7 @@ async fn nothing_comes_of_nothing() {
     let stage = Stage::new().await;
     stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();
     let worker = stage.worker().handler("k", async |_: Context, (): ()| Ok(()));
-    let running = worker.start();
+    let running = worker.start().unwrap();
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await, None);
     running.drain(EVER).await;
@@ -93,7 +93,7 @@ async fn check(order: &str, retried: bool, expected: &str, pause_ms: Option<u64>
     let mut new = new_task("t", order);
     new.policy.retry = retried.then(|| RetryPolicy::fixed(2, 60_000));
     stage.other.submit(Create::one(new)).await.unwrap();
-    let running = obedient(stage.worker()).start();
+    let running = obedient(stage.worker()).start().unwrap();
     let (history, end) = match pause_ms {
         None => ("created claimed failed", "failed"),
         Some(_) => ("created claimed retry_scheduled promoted claimed completed", "completed"),
@@ -119,7 +119,7 @@ async fn failures() {
         ("\"panic\"", true, "the handler panicked: no 7", Some(60_000)),
         ("\"plain panic\"", false, "the handler panicked: no", None),
         ("\"long reason\"", true, "xxxx", Some(60_000)),
-        ("\"too large\"", true, "the result has 5242882 bytes", None),
+        ("\"too large\"", true, "a result of 5242882 bytes: ", None),
         ("7", true, "the payload does not decode: invalid type: integer `7`", None),
         ("{", true, "the payload does not decode: ", None),
     ] {
@@ -128,21 +128,77 @@ async fn failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_a_handler_is_left_to_its_policy() {
+async fn a_kind_without_a_handler_is_left_to_a_worker_that_knows_it() {
     let stage = Stage::new().await;
     stage.create("t", "1").await;
-    let running = stage.worker().start();
-    stage.until("t", "failed").await;
-    let history = "created claimed retry_scheduled promoted claimed failed";
-    assert_eq!(stage.history("t"), history);
-    assert_eq!(failure(&stage).0, "no handler for kind k in worker w");
+    let ignorant = stage.worker().start().unwrap();
+    stage.until("t", "delayed").await;
+    assert_eq!(stage.task("t").await.attempts, 0);
+    ignorant.drain(EVER).await;
+    let worker = stage.worker().handler("k", async |_: Context, _: u32| Ok(()));
+    let running = worker.start().unwrap();
+    stage.until("t", "completed").await;
+    assert_eq!(stage.history("t"), "created claimed delayed promoted claimed completed");
     running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_handler_gets_and_gives_bytes() {
+    let stage = Stage::new().await;
+    let bytes = Payload::new("image/png", vec![0, 159, 146, 150]);
+    let payload = Some(bytes.clone());
+    let worker = stage.worker().raw_handler("k", async |context: Context| {
+        Ok(context.payload().map(|payload| {
+            let reversed: Vec<u8> = payload.bytes.iter().rev().copied().collect();
+            Payload::new(payload.content_type.clone(), reversed)
+        }))
+    });
+    stage.other.submit(Create::one(NewTask { payload, ..NewTask::new("t", "k") })).await.unwrap();
+    let running = worker.start().unwrap();
+    stage.until("t", "completed").await;
+    let reversed = Payload::new("image/png", vec![150, 146, 159, 0]);
+    assert_eq!(stage.other.result(&key("t")).await.unwrap(), Some(reversed));
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_seen_while_a_handler_runs() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let worker = stage.worker().handler("k", async |context: Context, (): ()| {
+        context.progress(50, "half way").await?;
+        assert_eq!(context.progress(101, "").await.unwrap_err().code(), "invalid");
+        context.cancelled().await;
+        assert_eq!(context.progress(90, "late").await.unwrap_err().code(), "ended");
+        Ok(())
+    });
+    let running = worker.start().unwrap();
+    stage.until("t", "progressed").await;
+    let progress = stage.task("t").await.progress.clone().unwrap();
+    assert_eq!((progress.percent, progress.message.as_str()), (50, "half way"));
+    stage.other.submit(Cancel { task: key("t"), reason: "stop".into() }).await.unwrap();
+    running.drain(EVER).await;
+    assert_eq!(stage.task("t").await.progress.as_ref().unwrap().percent, 50);
+}
+
+#[tokio::test]
+async fn a_worker_that_nobody_could_be_does_not_start() {
+    let stage = Stage::new().await;
+    for worker in [
+        stage.worker().lanes(Vec::<&str>::new()),
+        stage.worker().lanes([""]),
+        stage.worker().tenant("a\0b"),
+        stage.worker().capabilities(["no spaces"]),
+        Worker::new(stage.engine, ""),
+    ] {
+        assert_eq!(worker.start().unwrap_err().code(), "invalid");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_takes_nothing_else_down() {
     let stage = Stage::new().await;
-    let running = obedient(stage.worker().concurrency(2)).start();
+    let running = obedient(stage.worker().concurrency(2)).start().unwrap();
     for n in 0..5 {
         stage.create(&format!("{n}"), "\"panic\"").await;
     }

@@ -16,7 +16,8 @@ async fn a_payload_that_does_not_come_along_is_fetched() {
     let before = stage.faults.calls(Call::Payloads);
     stage.faults.fail(Call::Payloads, 2, Failure::Unavailable);
     let worker = stage.worker().concurrency(3);
-    let running = worker.handler("k", async |_: Context, text: String| Ok(text.len())).start();
+    let running =
+        worker.handler("k", async |_: Context, text: String| Ok(text.len())).start().unwrap();
     for id in ["0", "1", "2"] {
         stage.until(id, "completed").await;
         assert_eq!(stage.result(id).await.unwrap(), "1000");

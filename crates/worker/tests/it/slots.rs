@@ -22,7 +22,7 @@ async fn no_more_handlers_run_than_may_and_all_tasks_are_done() {
             Ok(())
         }
     });
-    let worker = worker.start();
+    let worker = worker.start().unwrap();
     for n in 0..200 {
         stage.create(&format!("{n}"), &n.to_string()).await;
     }
@@ -40,7 +40,7 @@ async fn a_store_that_is_away_for_a_while_stops_no_worker() {
     let stage = Stage::new().await;
     let worker = stage.worker().handler("k", async |_: Context, (): ()| Ok(()));
     stage.faults.outage(windlass_store_test::Failure::Unavailable);
-    let running = worker.start();
+    let running = worker.start().unwrap();
     stage.create("t", "null").await;
     tokio::time::sleep(EVER).await;
     assert_eq!(stage.history("t"), "created");
@@ -52,7 +52,7 @@ async fn a_store_that_is_away_for_a_while_stops_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_ends_with_its_engine() {
     let stage = Stage::new().await;
-    let running = stage.worker().start();
+    let running = stage.worker().start().unwrap();
     stage.engine.shutdown().await.unwrap();
     running.drain(Duration::ZERO).await;
 }
