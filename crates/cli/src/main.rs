@@ -1,7 +1,6 @@
 //! The `windlass` command.
 
 mod bench;
-mod store_url;
 
 use std::process::ExitCode;
 

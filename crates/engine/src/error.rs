@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use windlass_core::{CursorExpired, Rejection};
+use windlass_core::{CursorExpired, PublicState, Rejection, TaskId};
 use windlass_store::StoreError;
 
 /// Why a call has no answer, or a refusal for one.
@@ -26,6 +26,12 @@ pub enum Error {
     CursorExpired(#[from] CursorExpired),
     #[error(transparent)]
     Store(Arc<StoreError>),
+    /// A payload could not be written, or a result not read as what it was asked for.
+    #[error("a payload is not what it should be: {0}")]
+    Payload(Arc<serde_json::Error>),
+    /// A result was asked for that there will not be.
+    #[error("task {id} has ended as {state}: {reason}")]
+    NotCompleted { id: TaskId, state: PublicState, reason: String },
     /// A transition panicked or never settled. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
@@ -42,6 +48,8 @@ impl Error {
             Error::OutcomeUnknown => "outcome_unknown",
             Error::CursorExpired(_) => "cursor_expired",
             Error::Store(_) => "store",
+            Error::Payload(_) => "payload",
+            Error::NotCompleted { .. } => "not_completed",
             Error::Bug { .. } => "bug",
         }
     }

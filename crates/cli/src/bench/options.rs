@@ -4,7 +4,7 @@ use windlass_store::StoreError;
 
 use crate::bench::place::Place;
 use crate::bench::{claim, drain, idle, tasks};
-use crate::store_url::StoreUrl;
+use windlass::StoreUrl;
 
 /// Measure this machine.
 #[derive(Debug, Args)]

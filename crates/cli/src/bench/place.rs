@@ -8,7 +8,7 @@ use windlass_store::Store;
 
 use crate::bench::options::BenchError;
 use crate::bench::report::Progress;
-use crate::store_url::StoreUrl;
+use windlass::StoreUrl;
 
 const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","template":"welcome"}"#;
 

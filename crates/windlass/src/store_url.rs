@@ -8,13 +8,13 @@ use windlass_store_sqlite::SqliteStore;
 
 /// Which store to use, as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+pub enum StoreUrl {
     Memory,
     Sqlite(PathBuf),
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(crate) enum BadUrl {
+pub enum BadUrl {
     #[error("a store is sqlite://PATH (sqlite:///absolute, sqlite://relative) or memory:")]
     UnknownScheme,
     #[error("sqlite:// must be followed by the path of a file")]
@@ -37,7 +37,7 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
-    pub(crate) fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+    pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
             StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path)?)),

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use windlass_core::command::Cancel;
+use windlass_core::{Cursor, Lifecycle, Logged, Rejection, Task, TaskId, TaskKey, Why};
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// A task that was created, to be watched.
+#[derive(Clone, Debug)]
+pub struct TaskHandle {
+    engine: Engine,
+    key: TaskKey,
+    duplicate: bool,
+}
+
+impl Engine {
+    /// To watch a task that was created before, perhaps by somebody else.
+    pub fn handle(&self, key: TaskKey) -> TaskHandle {
+        TaskHandle::new(self.clone(), key, true)
+    }
+}
+
+impl TaskHandle {
+    pub(crate) fn new(engine: Engine, key: TaskKey, duplicate: bool) -> Self {
+        Self { engine, key, duplicate }
+    }
+
+    pub fn id(&self) -> &TaskId {
+        &self.key.id
+    }
+
+    pub fn key(&self) -> &TaskKey {
+        &self.key
+    }
+
+    /// Whether the task was there before.
+    pub fn is_duplicate(&self) -> bool {
+        self.duplicate
+    }
+
+    /// The task as it is.
+    pub async fn task(&self) -> Result<Arc<Task>, Error> {
+        let task = self.engine.task(&self.key).await?;
+        task.ok_or(Error::Rejected(Rejection::TaskNotFound))
+    }
+
+    /// Why it is not further than it is.
+    pub async fn why(&self) -> Result<Why, Error> {
+        let why = self.engine.why(&self.key).await?;
+        why.ok_or(Error::Rejected(Rejection::TaskNotFound))
+    }
+
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<(), Error> {
+        let cancel = Cancel { task: self.key.clone(), reason: reason.into() };
+        self.engine.submit(cancel).await.map(drop)
+    }
+
+    /// Waits until it has ended, however that is.
+    pub async fn ended(&self) -> Result<Arc<Task>, Error> {
+        loop {
+            let log = self.engine.describe().await?;
+            let cursor = Cursor { incarnation: log.incarnation, seq: log.last_seq };
+            // What happens from here on is in the log behind the cursor.
+            let task = self.task().await?;
+            if task.lifecycle.ended_at().is_some() {
+                return Ok(task);
+            }
+            match self.next_change(cursor).await {
+                // The log was trimmed beyond what this reader had seen: look again.
+                Ok(()) | Err(Error::CursorExpired(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn next_change(&self, cursor: Cursor) -> Result<(), Error> {
+        let mut log = self.engine.subscribe(Some(cursor)).await?;
+        let own = |entry: &Logged| {
+            entry.tenant == self.key.tenant && entry.task.as_ref() == Some(&self.key.id)
+        };
+        while !log.next().await?.iter().any(own) {}
+        Ok(())
+    }
+
+    /// Waits until it has ended, and reads its result. [`Error::NotCompleted`] when it ended
+    /// without one.
+    pub async fn result<O: DeserializeOwned>(&self) -> Result<O, Error> {
+        let task = self.ended().await?;
+        let reason = match &task.lifecycle {
+            Lifecycle::Completed { .. } => return self.read(&task).await,
+            Lifecycle::Failed { reason, .. } | Lifecycle::Cancelled { reason, .. } => reason,
+            _ => "",
+        };
+        let (id, state) = (task.id.clone(), task.lifecycle.public());
+        Err(Error::NotCompleted { id, state, reason: reason.into() })
+    }
+
+    async fn read<O: DeserializeOwned>(&self, task: &Task) -> Result<O, Error> {
+        let result = match task.result_key() {
+            Some(key) => self.engine.payload(&key).await?,
+            None => None,
+        };
+        let bytes = result.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
+        serde_json::from_slice(bytes).map_err(|error| Error::Payload(Arc::new(error)))
+    }
+}

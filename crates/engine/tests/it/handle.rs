@@ -1,0 +1,106 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_core::command::{Complete, Fail};
+use windlass_core::{FailureClass, Payload, PublicState, Retry, RetryPolicy, TaskKey, Tenant};
+use windlass_engine::Error;
+
+use crate::stage::{Stage, claim_now, fence, key};
+
+#[tokio::test]
+async fn a_task_is_created_as_it_was_said() {
+    let stage = Stage::new().await;
+    let creation = stage
+        .engine
+        .create("email")
+        .id("t")
+        .tenant("acme")
+        .lane("mail")
+        .payload(&vec![1, 2])
+        .priority(5)
+        .after(Duration::from_secs(60))
+        .retry(RetryPolicy::fixed(3, 1_000))
+        .attempt_timeout(Duration::from_secs(5))
+        .deadline(Duration::from_secs(600))
+        .retention(Duration::from_secs(7))
+        .label("customer", "7")
+        .requires("smtp")
+        .tag("eu");
+    let handle = creation.await.unwrap();
+    assert!(!handle.is_duplicate());
+    assert_eq!(*handle.key(), TaskKey { tenant: "acme".into(), id: "t".into() });
+    let task = handle.task().await.unwrap();
+    assert_eq!((task.kind.as_str(), task.lane.as_str(), task.priority), ("email", "mail", 5));
+    assert_eq!(task.lifecycle.public(), PublicState::Delayed);
+    assert_eq!(task.policy.retry, Some(RetryPolicy::fixed(3, 1_000)));
+    assert_eq!(task.policy.attempt_timeout_ms, Some(5_000));
+    assert_eq!(task.policy.retention_ms, 7_000);
+    assert_eq!(task.deadline, Some(task.created_at.plus_ms(600_000)));
+    assert_eq!(task.labels["customer"], "7");
+    assert_eq!(task.route.tag(), Some("eu"));
+    let input = stage.engine.payload(&task.input_key().unwrap()).await.unwrap();
+    assert_eq!(input, Some(Payload::json("[1,2]")));
+}
+
+#[tokio::test]
+async fn the_same_request_gets_the_first_task() {
+    let stage = Stage::new().await;
+    let order = |n: u32| stage.engine.create("order").payload(&n).idempotency_key("order-17");
+    let first = order(1).await.unwrap();
+    let second = order(1).await.unwrap();
+    assert!(!first.is_duplicate() && second.is_duplicate());
+    assert_eq!(first.id(), second.id());
+    assert_eq!(order(2).await.unwrap_err().code(), "conflict");
+}
+
+#[tokio::test]
+async fn bad_input_creates_nothing() {
+    let stage = Stage::new().await;
+    let no_text = BTreeMap::from([((1, 2), 3)]);
+    let refused = stage.engine.create("k").payload(&no_text).await.unwrap_err();
+    assert_eq!(refused.code(), "payload");
+    assert_eq!(stage.engine.create("").await.unwrap_err().code(), "invalid");
+    let endless = stage.engine.create("k").after(Duration::MAX).await.unwrap_err();
+    assert_eq!(endless.code(), "invalid");
+    assert!(stage.engine.count_by_state(&Tenant::default()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_handle_waits_for_the_end() {
+    let stage = Stage::new().await;
+    let handle = stage.engine.create("k").id("t").await.unwrap();
+    let waiting = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.result::<u32>().await }
+    });
+    // What happens to others is not what it waits for.
+    stage.engine.create("k").id("other").lane("else").await.unwrap();
+    claim_now(&stage.engine).await;
+    let result = Some(Payload::json("7"));
+    let complete = Complete { fence: fence(&stage.engine, "t", 1).await, result };
+    stage.engine.submit(complete).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), 7);
+    assert_eq!(handle.result::<u32>().await.unwrap(), 7);
+    assert_eq!(handle.result::<String>().await.unwrap_err().code(), "payload");
+}
+
+#[tokio::test]
+async fn an_end_without_a_result_says_how_it_ended() {
+    let stage = Stage::new().await;
+    let failed = stage.engine.create("k").id("t").await.unwrap();
+    claim_now(&stage.engine).await;
+    let fence = fence(&stage.engine, "t", 1).await;
+    let (class, retry) = (FailureClass::Permanent, Retry::Policy);
+    stage.engine.submit(Fail { fence, class, reason: "no".into(), retry }).await.unwrap();
+    let Error::NotCompleted { state, reason, .. } = failed.result::<()>().await.unwrap_err() else {
+        panic!("it has failed");
+    };
+    assert_eq!((state, reason.as_str()), (PublicState::Failed, "no"));
+    let cancelled = stage.engine.create("k").id("c").await.unwrap();
+    cancelled.cancel("stop").await.unwrap();
+    let error = cancelled.result::<()>().await.unwrap_err();
+    assert_eq!(error.to_string(), "task c has ended as cancelled: stop");
+    let nobody = stage.engine.handle(key("nobody"));
+    assert_eq!(nobody.ended().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.why().await.unwrap_err().code(), "task_not_found");
+}

@@ -1,0 +1,45 @@
+//! A worker that is told to stop: short work is finished, long work is given back unbilled.
+//!
+//! Run it with `cargo run --example graceful_shutdown`, and stop it with Ctrl-C when you like; it
+//! stops by itself after two seconds.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::time::Duration;
+
+use windlass::{Context, Engine, Tenant};
+
+/// Works for so many milliseconds, and leaves off when it is told to.
+async fn work(context: Context, ms: u64) -> Result<(), windlass::Failure> {
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(ms)) => {
+            println!("  {ms} ms of work are done");
+            Ok(())
+        }
+        () = context.cancelled() => {
+            println!("  {ms} ms of work are given back");
+            Err(windlass::Failure::transient("told to stop"))
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::open("memory:").await?;
+    let worker = engine.worker("worker").concurrency(4).handler("work", work).start()?;
+    for ms in [100, 2_500, 60_000] {
+        engine.create("work").payload(&ms).await?;
+    }
+
+    tokio::select! {
+        stopped = tokio::signal::ctrl_c() => stopped?,
+        () = tokio::time::sleep(Duration::from_secs(2)) => {}
+    }
+    println!("stopping: nothing more is claimed, and handlers have a second to finish");
+    worker.drain(Duration::from_secs(1)).await;
+
+    for (state, tasks) in engine.count_by_state(&Tenant::default()).await? {
+        println!("{tasks} {state}");
+    }
+    engine.shutdown().await?;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+use std::ops::Deref;
+
+use thiserror::Error as ThisError;
+use windlass_core::WorkerId;
+use windlass_engine::{Config, Error};
+use windlass_store::StoreError;
+use windlass_worker::Worker;
+
+use crate::store_url::{BadUrl, StoreUrl};
+
+/// An engine on a store of its own. Clones share it.
+///
+/// Whatever [`windlass_engine::Engine`] can do, this can.
+#[derive(Clone, Debug)]
+pub struct Engine(windlass_engine::Engine);
+
+/// Why a store could not be opened.
+#[derive(Debug, ThisError)]
+pub enum OpenError {
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+impl OpenError {
+    /// The stable name of this error, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            OpenError::Url(_) => "bad_url",
+            OpenError::Store(_) => "store",
+            OpenError::Engine(error) => error.code(),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens a store and starts an engine on it: `sqlite://app.db` (made when it is not there),
+    /// `sqlite:///var/lib/app.db`, or `memory:`, which is gone with the process.
+    ///
+    /// Several programs may have one file open at once.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Self::open_with(url, Config::default()).await
+    }
+
+    pub async fn open_with(url: &str, config: Config) -> Result<Self, OpenError> {
+        let store = url.parse::<StoreUrl>()?.open()?;
+        Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
+    }
+
+    /// A worker that takes tasks from this engine; see [`Worker`] for what it can be told.
+    pub fn worker(&self, name: impl Into<WorkerId>) -> Worker {
+        Worker::new(self.0.clone(), name)
+    }
+}
+
+impl Deref for Engine {
+    type Target = windlass_engine::Engine;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}

@@ -1,0 +1,49 @@
+//! Durable tasks, embedded in your program.
+//!
+//! A task that was accepted is kept in a SQLite file until a worker has dealt with it: through
+//! crashes, restarts, stalled workers and requests that come twice. There is no server to run.
+//! This crate is the way in: it opens a store, and gathers what the crates behind it offer. It
+//! owns no rule. Start at [`Engine::open`], [`Engine::create`] and [`Engine::worker`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass::{Context, Engine};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("sqlite://{}", folder.path().join("app.db").display());
+//! # let url = url.as_str();
+//! // let url = "sqlite://app.db";
+//! let engine = Engine::open(url).await?;
+//! let worker = engine
+//!     .worker("greeter")
+//!     .handler("greet", async |_: Context, name: String| Ok(format!("Hello, {name}!")))
+//!     .start()?;
+//!
+//! let task = engine.create("greet").payload("Ada").await?;
+//! assert_eq!(task.result::<String>().await?, "Hello, Ada!");
+//!
+//! worker.drain(Duration::from_secs(10)).await;
+//! engine.shutdown().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Every error has a `code()` that stays the same from version to version. [`Error`] lists what a
+//! call can meet, [`Rejection`] what the rules can refuse.
+
+mod engine;
+mod store_url;
+
+pub use engine::{Engine, OpenError};
+pub use store_url::{BadUrl, StoreUrl};
+
+pub use windlass_core::{
+    Backoff, Change, Command, Cursor, FailureClass, Fence, Kind, Lane, LaneName, LaneState,
+    Lifecycle, Logged, Outcome, Payload, Policy, Problem, Progress, PublicState, Rejection, Retry,
+    RetryPolicy, TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command,
+    limits,
+};
+pub use windlass_engine::{
+    Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
+};
+pub use windlass_worker::{Context, Failure, Running, Worker};
