@@ -123,7 +123,7 @@ impl Engine {
     ///
     /// A caller that drops this future gets nothing, and nothing stays leased to it.
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
-        claim.turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
+        claim.turn = spread(self.0.turn.fetch_add(1, Ordering::Relaxed));
         self.0.offers.note(&claim);
         let (sender, mut receiver) = oneshot::channel();
         let waits = !wait.is_zero();
@@ -280,4 +280,13 @@ impl Engine {
             }
         });
     }
+}
+
+/// Turns a count into a number that looks like chance. Every worker's claims are then spread over
+/// its lanes, also where its share of the count is every second or every third number.
+const fn spread(count: u32) -> u32 {
+    let mut mixed = count;
+    mixed = (mixed ^ (mixed >> 16)).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+    mixed ^ (mixed >> 16)
 }

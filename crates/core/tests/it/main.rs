@@ -3,6 +3,7 @@
 
 mod batch;
 mod cost;
+mod documents;
 mod exhaustive;
 mod explore;
 mod golden;

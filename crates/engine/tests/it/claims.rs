@@ -303,3 +303,23 @@ async fn a_claim_decided_before_a_create_of_its_own_batch_gets_the_task() {
     assert_eq!(stage.engine.stats().batches, 1, "both are in one batch, the claim first");
     assert_eq!(ids(&claiming.await.unwrap()), ["t"]);
 }
+
+#[tokio::test]
+async fn no_lane_starves_where_claims_alternate() {
+    let stage = Stage::new().await;
+    for lane in ["x", "y", "z"] {
+        for n in 0..40 {
+            let new = NewTask { lane: lane.into(), ..NewTask::new(format!("{lane}{n}"), "k") };
+            stage.engine.submit(Create::one(new)).await.unwrap();
+        }
+    }
+    let both = Claim { lanes: vec!["x".into(), "y".into()], ..Claim::new("both") };
+    let other = Claim { lanes: vec!["z".into()], ..Claim::new("other") };
+    let mut from_x = 0;
+    for _ in 0..40 {
+        let claimed = stage.engine.claim(both.clone(), Duration::ZERO).await.unwrap();
+        from_x += usize::from(claimed[0].task.lane.as_str() == "x");
+        stage.engine.claim(other.clone(), Duration::ZERO).await.unwrap();
+    }
+    assert!((10..=30).contains(&from_x), "{from_x} of 40 from one of two lanes");
+}

@@ -1,0 +1,242 @@
+//! What the guides say is so: links lead somewhere, the tests they name exist, the limits are those
+//! of the code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use windlass_core::limits;
+
+const WIDEST: usize = 120;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every guide, with its text.
+fn guides() -> Vec<(PathBuf, String)> {
+    let mut folders = vec![root().join("docs")];
+    let mut guides = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder is there") {
+            let path = entry.expect("the folder can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let text = read(&path);
+                guides.push((path, text));
+            }
+        }
+    }
+    guides.sort();
+    assert!(!guides.is_empty(), "there are guides");
+    guides
+}
+
+/// The text without its blocks of code.
+fn prose(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+/// What stands between single backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let prose = prose(text);
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut dead = Vec::new();
+    for (guide, text) in guides() {
+        for rest in prose(&text).split("](").skip(1) {
+            let target = rest.split(')').next().unwrap();
+            let (file, part) = target.split_once('#').unwrap_or((target, ""));
+            let path = match file {
+                "" => guide.clone(),
+                _ => guide.parent().unwrap().join(file),
+            };
+            let there = path.exists() && (part.is_empty() || anchors(&read(&path)).contains(part));
+            if !there {
+                dead.push(format!("{}: {target}", guide.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    let mut missing = Vec::new();
+    for (guide, text) in guides() {
+        let prose = prose(&text);
+        let files = quoted(&prose).filter(|word| word.starts_with("crates/"));
+        let gone = files.filter(|file| !root().join(file).exists());
+        missing.extend(gone.map(|file| format!("{}: {file}", guide.display())));
+    }
+    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn lines_fit() {
+    let mut long = Vec::new();
+    for (guide, text) in guides() {
+        for (at, line) in text.lines().enumerate() {
+            if line.chars().count() > WIDEST {
+                long.push(format!("{}:{}", guide.display(), at + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {WIDEST}:\n{}", long.join("\n"));
+}
+
+/// The guarantees say "Shown by", then names of tests, each group followed by its file.
+#[test]
+fn the_tests_that_are_named_exist() {
+    let text = prose(&read(&root().join("docs/guarantees/README.md")));
+    let mut missing = Vec::new();
+    let mut shown = 0;
+    for passage in text.split("Shown by ").skip(1) {
+        let passage = passage.split("\n\n").next().unwrap();
+        let mut names = Vec::new();
+        for word in quoted(passage) {
+            if !word.starts_with("crates/") {
+                names.push(word);
+                continue;
+            }
+            assert!(!names.is_empty(), "a file without a test: {word}");
+            let source = read(&root().join(word));
+            shown += names.len();
+            let gone = names.drain(..).filter(|name| !source.contains(&format!("fn {name}(")));
+            missing.extend(gone.map(|name| format!("{name} in {word}")));
+        }
+        assert!(names.is_empty(), "tests without a file: {names:?}");
+    }
+    assert!(missing.is_empty(), "no such tests:\n{}", missing.join("\n"));
+    assert!(shown > 0, "the guarantees name their tests");
+}
+
+/// For each limit: its name, and its numbers as people read them.
+type Limits = BTreeMap<String, Vec<String>>;
+
+macro_rules! limits {
+    ($show:expr => $($NAME:ident),* $(,)?) => {
+        [$((stringify!($NAME).to_owned(), $show(stringify!($NAME), limits::$NAME))),*]
+    };
+}
+
+fn texts() -> Limits {
+    let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
+    Limits::from(limits!(show =>
+        TENANT, TASK_ID, KIND, LANE, WORKER, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
+        LABEL_NAME, LABEL_VALUE, REASON,
+    ))
+}
+
+fn ranges() -> Limits {
+    let show = |name: &str, limit: limits::RangeLimit| {
+        vec![readable(name, limit.min), readable(name, limit.max)]
+    };
+    Limits::from(limits!(show =>
+        PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
+        CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, JITTER, ATTEMPTS,
+        RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, PAGE,
+    ))
+}
+
+fn others() -> Limits {
+    let show = |name: &str, number: u32| vec![readable(name, number.into())];
+    let show_ms =
+        |name: &str, ms: u64| vec![readable(name, i64::try_from(ms).expect("a short while"))];
+    let mut others = Limits::from(limits!(show =>
+        ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_MAX_REPLAYS,
+    ));
+    others.extend(limits!(show_ms => DEFAULT_RETENTION_MS, DEFAULT_WINDOW_MS));
+    others
+}
+
+fn readable(name: &str, number: i64) -> String {
+    if name.ends_with("_MS") {
+        duration(number)
+    } else if name.ends_with("_BYTES") {
+        bytes(number)
+    } else {
+        grouped(number)
+    }
+}
+
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0 { format!("-{text}") } else { text }
+}
+
+fn bytes(number: i64) -> String {
+    match number {
+        mebibytes if mebibytes > 0 && mebibytes % (1 << 20) == 0 => {
+            format!("{} MiB", grouped(mebibytes >> 20))
+        }
+        bytes => format!("{} bytes", grouped(bytes)),
+    }
+}
+
+fn duration(ms: i64) -> String {
+    const DAY_MS: i64 = 86_400_000;
+    match ms {
+        DAY_MS => "1 day".into(),
+        days if days > 0 && days % DAY_MS == 0 => format!("{} days", grouped(days / DAY_MS)),
+        seconds if seconds > 0 && seconds % 1_000 == 0 => format!("{} s", grouped(seconds / 1_000)),
+        ms => format!("{} ms", grouped(ms)),
+    }
+}
+
+/// The limits in the table under a heading: the first column names them, the last are numbers.
+fn written(page: &str, heading: &str) -> Limits {
+    let part = page.split(&format!("## {heading}\n")).nth(1).expect("the heading is there");
+    let part = part.split("\n## ").next().unwrap_or(part);
+    let rows = part.lines().filter(|line| line.starts_with("| `"));
+    let limits = rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let name = cells[0].trim_matches('`').to_owned();
+        (name, cells[2..].iter().map(|&cell| cell.to_owned()).collect())
+    });
+    limits.collect()
+}
+
+#[test]
+fn the_table_of_limits_is_that_of_the_code() {
+    let page = read(&root().join("docs/guarantees/limits.md"));
+    assert_eq!(written(&page, "Texts"), texts());
+    assert_eq!(written(&page, "Numbers"), ranges());
+    assert_eq!(written(&page, "Others"), others());
+}
+
+#[test]
+fn no_limit_is_left_out() {
+    let source = read(&root().join("crates/core/src/limits.rs"));
+    let declared = source.lines().filter_map(|line| line.strip_prefix("pub const "));
+    let declared: BTreeSet<&str> = declared.map(|line| line.split(':').next().unwrap()).collect();
+    let listed: Limits = texts().into_iter().chain(ranges()).chain(others()).collect();
+    let listed: BTreeSet<&str> = listed.keys().map(String::as_str).collect();
+    assert_eq!(listed, declared);
+}
