@@ -11,6 +11,12 @@ use crate::time::Timestamp;
 pub enum Why {
     /// Nothing stands in its way but those before it: the next free worker takes it.
     InLine,
+    /// Nothing of the task or its lane stands in its way. Whether a worker asks for it is not
+    /// known here: none has asked this engine for anything.
+    Ready {
+        capabilities: Vec<String>,
+        tag: Option<String>,
+    },
     LaneHandsNothingOut {
         lane: LaneName,
         state: LaneState,
@@ -45,8 +51,8 @@ pub enum Why {
 }
 
 /// Explains a task from its record, its lane, and the offers of the workers that ask that lane for
-/// tasks.
-pub fn why(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
+/// tasks, where these are known.
+pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
     match &task.lifecycle {
         Lifecycle::Waiting { .. } => why_waiting(task, lane, offers),
         Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
@@ -62,7 +68,7 @@ pub fn why(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
     }
 }
 
-fn why_waiting(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
+fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
     if let Some(lane) = lane {
         let name = lane.name.clone();
         if !lane.state.hands_out() {
@@ -74,16 +80,22 @@ fn why_waiting(task: &Task, lane: Option<&Lane>, offers: &[Offer]) -> Why {
             return Why::LaneFull { lane: name, limit, running };
         }
     }
+    let tag = task.route.tag().map(String::from);
+    let Some(offers) = offers else {
+        return Why::Ready {
+            capabilities: task.route.capabilities().map(String::from).collect(),
+            tag,
+        };
+    };
     if offers.iter().any(|offer| offer.meets(&task.route)) {
         return Why::InLine;
     }
     let fewest = offers.iter().map(|offer| offer.missing(&task.route).collect::<Vec<_>>());
     match fewest.min_by_key(Vec::len) {
         None => Why::NoWorker { lane: task.lane.clone() },
-        Some(missing) => Why::NoCapableWorker {
-            missing: missing.into_iter().map(String::from).collect(),
-            tag: task.route.tag().map(String::from),
-        },
+        Some(missing) => {
+            Why::NoCapableWorker { missing: missing.into_iter().map(String::from).collect(), tag }
+        }
     }
 }
 
@@ -102,17 +114,17 @@ mod tests {
     #[test]
     fn lanes() {
         let plain = [Offer::default()];
+        let plain = Some(&plain[..]);
+        let closed = |state| Why::LaneHandsNothingOut { lane: lane(), state };
         for (state, offers, expected) in [
-            ("active", &plain[..], Why::InLine),
-            ("active", &[], Why::NoWorker { lane: lane() }),
-            ("paused", &plain, Why::LaneHandsNothingOut { lane: lane(), state: LaneState::Paused }),
-            (
-                "disabled",
-                &plain,
-                Why::LaneHandsNothingOut { lane: lane(), state: LaneState::Disabled },
-            ),
-            ("draining", &plain, Why::InLine),
-            ("limited", &plain, Why::InLine),
+            ("active", plain, Why::InLine),
+            ("active", Some(&[][..]), Why::NoWorker { lane: lane() }),
+            ("active", None, Why::Ready { capabilities: Vec::new(), tag: None }),
+            ("paused", plain, closed(LaneState::Paused)),
+            ("paused", None, closed(LaneState::Paused)),
+            ("disabled", plain, closed(LaneState::Disabled)),
+            ("draining", plain, Why::InLine),
+            ("limited", plain, Why::InLine),
         ] {
             let stage = Stage::with_lane(state);
             let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), offers);
@@ -125,7 +137,8 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(Create::one(new_task("u")));
-        let found = why(&stage.task("u").unwrap(), stage.lane().as_ref(), &[Offer::default()]);
+        let found =
+            why(&stage.task("u").unwrap(), stage.lane().as_ref(), Some(&[Offer::default()]));
         assert_eq!(found, Why::LaneFull { lane: lane(), limit: 1, running: 1 });
     }
 
@@ -135,9 +148,12 @@ mod tests {
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
         let task = stage.task("t").unwrap();
-        let found = why(&task, stage.lane().as_ref(), &[Offer::default(), offer("cuda")]);
+        let found = why(&task, stage.lane().as_ref(), Some(&[Offer::default(), offer("cuda")]));
         let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
         assert_eq!(found, expected);
+        let capabilities = vec!["cuda".to_owned(), "gpu".to_owned()];
+        let unknown = why(&task, stage.lane().as_ref(), None);
+        assert_eq!(unknown, Why::Ready { capabilities, tag: None });
     }
 
     #[test]
@@ -152,7 +168,7 @@ mod tests {
             ("expired", "ended"),
         ] {
             let stage = Stage::with_task(state);
-            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), &[]);
+            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), None);
             let json = serde_json::to_value(&found).unwrap();
             assert_eq!(json["why"], expected, "{state}");
         }

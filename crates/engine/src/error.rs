@@ -18,8 +18,9 @@ pub enum Error {
     TooLarge,
     #[error("the engine is shutting down")]
     ShuttingDown,
-    /// It may or may not have taken effect, and the store cannot tell. Asking again is safe:
-    /// a command that did take effect answers as it did the first time.
+    /// It may or may not have taken effect, and the store cannot tell. Asking again is safe: what
+    /// did take effect does so once. A settle is then answered as it was the first time, a create
+    /// as a duplicate; tasks that were claimed are lost to the caller until their leases run out.
     #[error("the outcome of the commit could not be learned; asking again is safe")]
     OutcomeUnknown,
     #[error(transparent)]

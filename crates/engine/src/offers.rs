@@ -35,12 +35,16 @@ impl Offers {
         }
     }
 
-    pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Offer> {
+    /// None when nobody has ever asked this engine for anything.
+    pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Option<Vec<Offer>> {
         let now = Instant::now();
         let offers = self.0.lock().expect("nothing panics while it holds the offers");
+        if offers.is_empty() {
+            return None;
+        }
         let recent = offers.iter().filter(|((of, at_lane, _), (_, at))| {
             of == tenant && at_lane == lane && now - *at < REMEMBERED
         });
-        recent.map(|(_, (offer, _))| offer.clone()).collect()
+        Some(recent.map(|(_, (offer, _))| offer.clone()).collect())
     }
 }

@@ -95,7 +95,7 @@ impl Engine {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
         let offers = self.offers().of(&task.tenant, &task.lane);
-        Ok(Some(why(&task, lane.as_deref(), &offers)))
+        Ok(Some(why(&task, lane.as_deref(), offers.as_deref())))
     }
 
     pub async fn describe(&self) -> Result<Description, Error> {

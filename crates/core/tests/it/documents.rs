@@ -143,7 +143,7 @@ fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
         TENANT, TASK_ID, KIND, LANE, WORKER, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
-        LABEL_NAME, LABEL_VALUE, REASON,
+        LABEL_NAME, LABEL_VALUE, REASON, PROGRESS,
     ))
 }
 
@@ -153,8 +153,8 @@ fn ranges() -> Limits {
     };
     Limits::from(limits!(show =>
         PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
-        CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, JITTER, ATTEMPTS,
-        RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, PAGE,
+        CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
+        ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, PAGE,
     ))
 }
 

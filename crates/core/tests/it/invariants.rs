@@ -170,7 +170,8 @@ fn a_waiting_task_says_why(view: &View) -> Held {
         let offers = std::slice::from_ref(&offer);
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
-        let in_line = in_line.filter(|task| why(task, Some(lane), offers) == Why::InLine).count();
+        let in_line =
+            in_line.filter(|task| why(task, Some(lane), Some(offers)) == Why::InLine).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.shelf.attempt(view.now, &claim.into());

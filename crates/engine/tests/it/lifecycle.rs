@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, Complete, Create, Fail, NewTask, Release, Replay, Start};
+use windlass_core::command::{
+    Cancel, Claim, Complete, Create, Fail, NewTask, Release, Replay, Start,
+};
 use windlass_core::{
-    Command, FailureClass, Fence, Offer, Outcome, Payload, PublicState, Rejection, Retry, Settled,
-    TaskId, Tenant, Why,
+    Command, FailureClass, Fence, LaneName, Offer, Outcome, Payload, PublicState, Rejection, Retry,
+    Settled, TaskId, Tenant, Why,
 };
 use windlass_engine::{Error, Input, TaskFilter};
 use windlass_store::Clock;
@@ -98,14 +100,17 @@ async fn a_waiting_task_says_why() {
     let capabilities = ["gpu".to_owned()].into();
     let new = NewTask { capabilities, ..NewTask::new("t", "k") };
     engine.submit(Create::one(new)).await.unwrap();
-    let lane = windlass_core::LaneName::default();
-    let nobody = Some(Why::NoWorker { lane });
+    let unknown = Some(Why::Ready { capabilities: vec!["gpu".into()], tag: None });
+    assert_eq!(engine.why(&key("t")).await.unwrap(), unknown);
+    let elsewhere = Claim { lanes: vec!["elsewhere".into()], ..claim() };
+    assert!(engine.claim(elsewhere, Duration::ZERO).await.unwrap().is_empty());
+    let nobody = Some(Why::NoWorker { lane: LaneName::default() });
     assert_eq!(engine.why(&key("t")).await.unwrap(), nobody);
     assert!(claim_now(engine).await.is_empty());
     let unable = Some(Why::NoCapableWorker { missing: vec!["gpu".into()], tag: None });
     assert_eq!(engine.why(&key("t")).await.unwrap(), unable);
     let offer = Offer { capabilities: ["gpu".to_owned()].into(), ..Offer::default() };
-    let able = windlass_core::command::Claim { offer, ..claim() };
+    let able = Claim { offer, ..claim() };
     engine.claim(able, Duration::ZERO).await.unwrap();
     let why = engine.why(&key("t")).await.unwrap();
     assert!(matches!(why, Some(Why::HeldBy { attempt: Some(1), .. })), "{why:?}");
