@@ -1,14 +1,21 @@
 //! The `windlass` command.
 
 mod bench;
+mod error;
+mod output;
+mod target;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::error::CliError;
+
 /// Durable tasks on SQLite: queued, leased under a fence, settled once.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 something went wrong, 2 wrong arguments, \
+    3 the rules say no, 4 not there.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -20,17 +27,21 @@ enum Command {
     Bench(bench::Bench),
 }
 
+impl Command {
+    async fn run(self) -> Result<(), CliError> {
+        match self {
+            Command::Bench(bench) => Ok(bench.run().await?),
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Bench(bench) => bench.run().await,
-    };
-    match done {
+    match Cli::parse().command.run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("windlass: {error}");
-            ExitCode::FAILURE
+            eprintln!("windlass: {error} [{}]", error.code());
+            error.exit_code()
         }
     }
 }

@@ -42,11 +42,11 @@ impl Engine {
     ///
     /// Several programs may have one file open at once.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
-        Self::open_with(url, Config::default()).await
+        Self::open_with(&url.parse()?, Config::default()).await
     }
 
-    pub async fn open_with(url: &str, config: Config) -> Result<Self, OpenError> {
-        let store = url.parse::<StoreUrl>()?.open()?;
+    pub async fn open_with(url: &StoreUrl, config: Config) -> Result<Self, OpenError> {
+        let store = url.open()?;
         Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
     }
 

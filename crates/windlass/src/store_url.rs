@@ -1,3 +1,4 @@
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,7 +37,24 @@ impl FromStr for StoreUrl {
     }
 }
 
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreUrl::Memory => f.write_str("memory:"),
+            StoreUrl::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
+        }
+    }
+}
+
 impl StoreUrl {
+    /// Whether there is something to open. What is in memory is made by opening it.
+    pub fn exists(&self) -> bool {
+        match self {
+            StoreUrl::Memory => true,
+            StoreUrl::Sqlite(path) => path.exists(),
+        }
+    }
+
     pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),

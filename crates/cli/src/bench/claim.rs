@@ -9,7 +9,8 @@ use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::{Place, fill, own_tenant};
-use crate::bench::report::{Report, percentile, say};
+use crate::bench::report::{Report, percentile};
+use crate::output::say;
 
 /// What a claim costs against a backlog.
 #[derive(Debug, Args)]

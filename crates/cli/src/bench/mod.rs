@@ -9,4 +9,4 @@ mod process;
 mod report;
 mod tasks;
 
-pub(crate) use options::Bench;
+pub(crate) use options::{Bench, BenchError};

@@ -1,9 +1,10 @@
-use std::io::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use windlass_engine::Stats;
+
+use crate::output::say;
 
 /// What a benchmark found: names and values, for people or for programs.
 #[derive(Debug, Default)]
@@ -52,14 +53,6 @@ impl Report {
                 other => say(&format!("{name:widest$}  {other}")),
             }
         }
-    }
-}
-
-/// Prints a line. Nobody reading any more, as behind `head`, is no reason to complain.
-pub(crate) fn say(line: &str) {
-    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-        let left = error.kind() == std::io::ErrorKind::BrokenPipe;
-        std::process::exit(if left { 0 } else { 1 });
     }
 }
 

@@ -1,0 +1,50 @@
+use std::process::ExitCode;
+
+use thiserror::Error;
+use windlass::{Error, OpenError, Rejection};
+use windlass_store::StoreError;
+
+use crate::bench::BenchError;
+
+/// Why a command did not do what it was asked. Said in one line.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    #[error("there is no {what} {name}")]
+    NotFound { what: &'static str, name: String },
+    #[error("there is no database at {0}: name the one that your program uses")]
+    NoDatabase(String),
+}
+
+impl CliError {
+    /// The stable name of this error, for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            CliError::Open(error) => error.code(),
+            CliError::Engine(error) => error.code(),
+            CliError::Store(_) => "store",
+            CliError::Bench(_) => "bench",
+            CliError::NotFound { .. } => "not_found",
+            CliError::NoDatabase(_) => "no_database",
+        }
+    }
+
+    /// 1 when something went wrong, 3 when the rules say no, 4 when it is not there. Wrong
+    /// arguments are 2.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        let not_there = [Rejection::TaskNotFound.code(), Rejection::LaneNotFound.code()];
+        ExitCode::from(match self {
+            CliError::NotFound { .. } | CliError::NoDatabase(_) => 4,
+            CliError::Engine(error) if not_there.contains(&error.code()) => 4,
+            CliError::Engine(Error::Rejected(_) | Error::NotCompleted { .. }) => 3,
+            _ => 1,
+        })
+    }
+}

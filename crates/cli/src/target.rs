@@ -1,0 +1,39 @@
+use clap::Args;
+use windlass::{Config, Engine, StoreUrl, Tenant};
+
+use crate::error::CliError;
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Target {
+    /// Where the tasks are: sqlite://PATH. Your program may have it open at the same time.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "WINDLASS_STORE",
+        default_value = "sqlite://windlass.db",
+        help_heading = "Where and how"
+    )]
+    pub(crate) store: StoreUrl,
+    /// Whose tasks.
+    #[arg(long, default_value = "default", help_heading = "Where and how")]
+    pub(crate) tenant: Tenant,
+    /// JSON on standard output, one object a line.
+    #[arg(long, help_heading = "Where and how")]
+    pub(crate) json: bool,
+}
+
+impl Target {
+    /// An engine that only does what it is asked. A file that is not there is not made.
+    pub(crate) async fn open(&self) -> Result<Engine, CliError> {
+        if !self.store.exists() {
+            return Err(CliError::NoDatabase(self.store.to_string()));
+        }
+        self.open_or_make().await
+    }
+
+    pub(crate) async fn open_or_make(&self) -> Result<Engine, CliError> {
+        let config = Config { background: false, ..Config::default() };
+        Ok(Engine::open_with(&self.store, config).await?)
+    }
+}
