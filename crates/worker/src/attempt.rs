@@ -1,8 +1,8 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::Instrument as _;
 use windlass_core::command::{Complete, Delay, Release};
 use windlass_core::{Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
@@ -14,9 +14,6 @@ use crate::lease::Lease;
 use crate::pause::Pause;
 use crate::token::Token;
 use crate::worker::Worker;
-
-/// The most time a handler has to end by itself once it is told to stop.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long a task of an unknown kind is put off.
 const UNKNOWN_KIND_MS: u64 = 10_000;
@@ -48,11 +45,21 @@ impl Attempt {
         }
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
-        handler.spawn(self.handle());
+        let task = &self.claimed.task;
+        let span = tracing::info_span!(
+            "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
+        );
+        handler.spawn(self.handle().instrument(span));
         tokio::select! {
             biased;
             Some(ended) = handler.join_next() => self.settle(ended).await,
-            () = self.lease.keep() => drop(self.stop(&mut handler).await),
+            still_held = self.lease.keep() => {
+                if still_held {
+                    self.give_back(&mut handler).await;
+                } else {
+                    self.stop(&mut handler).await;
+                }
+            }
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
         }
     }
@@ -115,8 +122,7 @@ impl Attempt {
     /// Tells the handler to stop, and drops it if it does not. Says how it ended if it did.
     async fn stop(&self, handler: &mut JoinSet<Handled>) -> Option<Result<Handled, JoinError>> {
         self.token.cancel();
-        let last_words = LAST_WORDS.min(self.lease.length() / 6);
-        let ended = timeout(last_words, handler.join_next()).await;
+        let ended = timeout(self.lease.last_words(), handler.join_next()).await;
         handler.shutdown().await;
         ended.ok().flatten()
     }

@@ -8,6 +8,9 @@ use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
 
+/// The most time a handler has to end by itself once it is told to stop.
+const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The right to act on a task, by this worker's own clock: counted from before it was asked for,
 /// so that it is over here before it is over in the store.
 #[derive(Debug)]
@@ -27,10 +30,6 @@ impl Lease {
         self.fence.clone()
     }
 
-    pub(crate) fn length(&self) -> Duration {
-        self.length
-    }
-
     pub(crate) fn deadline(&self) -> Instant {
         *self.deadline.borrow()
     }
@@ -39,31 +38,40 @@ impl Lease {
         self.deadline.subscribe()
     }
 
-    /// Renews the lease again and again. Returns when it is lost.
-    pub(crate) async fn keep(&self) {
+    /// How long a handler has to end by itself once it is told to stop.
+    pub(crate) fn last_words(&self) -> Duration {
+        LONGEST_LAST_WORDS.min(self.length / 6)
+    }
+
+    /// Renews the lease again and again. Returns when it is lost, or so close to its end that the
+    /// handler must stop; says whether it is still held.
+    pub(crate) async fn keep(&self) -> bool {
         let task = &self.fence.task.id;
+        let last_moment = || self.deadline() - self.last_words();
         let mut next = self.deadline() - self.length + self.length / 3;
         let mut pause = Pause::default();
         loop {
-            sleep_until(next.min(self.deadline())).await;
+            sleep_until(next.min(last_moment())).await;
             let asked = Instant::now();
-            if asked >= self.deadline() {
-                return tracing::warn!(%task, "a lease ran out unrenewed");
+            if asked >= last_moment() {
+                tracing::warn!(%task, "a lease runs out unrenewed");
+                return true;
             }
-            match timeout_at(self.deadline(), self.renew()).await {
+            match timeout_at(last_moment(), self.renew()).await {
                 Ok(Ok(())) => {
                     self.deadline.send_replace(asked + self.length);
                     next = asked + self.length / 3;
                     pause = Pause::default();
                 }
                 Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
-                    return tracing::warn!(%task, %rejection, "a lease is lost");
+                    tracing::warn!(%task, %rejection, "a lease is lost");
+                    return false;
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%task, %error, "a renewal failed");
                     next = Instant::now() + pause.next();
                 }
-                // The deadline has passed, which the next round finds.
+                // The last moment has come, which the next round finds.
                 Err(_) => {}
             }
         }
