@@ -31,6 +31,7 @@ impl Shelf {
             rows: wanted.rows.iter().filter_map(stored).collect(),
             pages: wanted.scans.iter().map(|scan| self.page(scan)).collect(),
             log_head: self.events.iter().take(wanted.log_head).map(entry).collect(),
+            as_of: Timestamp::default(),
         }
     }
 

@@ -195,7 +195,7 @@ impl Stage {
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
                 }
-                format!("{state} e{} a{}", task.claims(), task.attempts)
+                format!("{state} e{} a{}", task.claims, task.attempts)
             }
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn load(conn: &Connection, wanted: &Wanted) -> Result<Loaded> {
         0 => Vec::new(),
         entries => log_head(conn, entries)?,
     };
-    Ok(Loaded { rows, pages, log_head })
+    Ok(Loaded { rows, pages, log_head, ..Loaded::default() })
 }
 
 /// Reads version, schema and body from column `at` on.

@@ -133,7 +133,7 @@ impl Create {
         }
         self.open_lane(world, new, route)?;
         let mut task = new.to_task(&self.tenant, route, fingerprint, world.now());
-        (task.first_epoch, task.epoch) = (world.first_epoch(), world.first_epoch());
+        task.epoch = world.first_epoch();
         if let Some(payload) = &new.payload {
             world.attach(task.payload_key(0, Slot::Input), payload.clone());
         }
@@ -241,7 +241,7 @@ impl NewTask {
             deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)),
             generation: 0,
             epoch: 0,
-            first_epoch: 0,
+            claims: 0,
             attempts: 0,
             reclaims: 0,
             lifecycle: Lifecycle::resting(start_at, None, now),

@@ -68,6 +68,6 @@ mod tests {
         stage.later(30_000);
         stage.must(Sweep::default());
         assert_eq!(stage.task("t").unwrap().due_at, Some(stage.now.plus_ms(30_000)));
-        assert_eq!(stage.task("t").unwrap().claims(), 1);
+        assert_eq!(stage.task("t").unwrap().claims, 1);
     }
 }

@@ -41,13 +41,13 @@ pub struct Task {
     /// Counts operator replays.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: u32,
-    /// Rises by one with every claim, from the time of its creation on, so that it never falls and
-    /// never comes again, not even for another task of the same id.
+    /// Rises with every claim, from the time of its creation on, so that it never falls and never
+    /// comes again, not even for another task of the same id.
     #[serde(default)]
     pub epoch: u64,
-    /// The epoch before its first claim.
-    #[serde(default)]
-    pub first_epoch: u64,
+    /// How often it was claimed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub claims: u32,
     /// Attempts begun in this generation and not given back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
@@ -107,11 +107,6 @@ impl Task {
 
     pub fn fence(&self) -> Fence {
         Fence { task: self.task_key(), epoch: self.epoch }
-    }
-
-    /// How often it was claimed.
-    pub fn claims(&self) -> u64 {
-        self.epoch.saturating_sub(self.first_epoch)
     }
 
     /// The order in which a lane hands its tasks out.

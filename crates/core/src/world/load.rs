@@ -23,6 +23,9 @@ pub struct Loaded {
     pub rows: Vec<StoredRow>,
     pub pages: Vec<Vec<PageRow>>,
     pub log_head: Vec<LogEntry>,
+    /// The time of the latest commit that any of this may show. A store whose transactions run
+    /// side by side must say it; in others the time of the batch is later than every commit.
+    pub as_of: Timestamp,
 }
 
 /// A row found by a scan, with its values of the index columns.
@@ -70,6 +73,10 @@ impl World {
 
     /// Takes in what was loaded for `wanted`.
     pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
+        self.as_of = self.as_of.max(loaded.as_of);
+        if loaded.as_of > Timestamp::default() {
+            self.latest = self.latest.max(loaded.as_of.next());
+        }
         for row in loaded.rows {
             self.learn_row(row);
         }

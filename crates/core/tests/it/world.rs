@@ -6,8 +6,9 @@ use windlass_core::command::{
     TrimLog,
 };
 use windlass_core::{
-    ChangeSet, Command, Decided, FailureClass, Hints, Lane, Log, Outcome, Payload, PublicState,
-    Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Version, World, decide, probe, read_row,
+    ChangeSet, Command, Decided, FailureClass, Hints, Lane, Loaded, Log, Outcome, Payload,
+    PublicState, Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Timestamp, Version, World,
+    decide, probe, read_row,
 };
 
 use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
@@ -235,7 +236,7 @@ fn a_task_is_created_and_claimed_in_one_commit() {
         assert!(batch.rounds <= 3, "{order:?}: {} rounds", batch.rounds);
         let written = batch.changes.inserts.iter().find(|row| row.key == task_row("a"));
         let task = written.and_then(|row| read_row::<Task>(row.schema, &row.body));
-        assert_eq!(task.map(|task| task.claims()), Some(1));
+        assert_eq!(task.map(|task| task.claims), Some(1));
         assert!(batch.changes.updates.is_empty());
     }
 }
@@ -297,7 +298,7 @@ fn commands_of_one_batch_see_each_other() {
     assert!(answers[9].is_ok());
     let row = shelf.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
-    assert_eq!((task.claims(), task.lifecycle.public()), (2, PublicState::Completed));
+    assert_eq!((task.claims, task.lifecycle.public()), (2, PublicState::Completed));
 }
 
 /// What the answers say was trimmed is gone, and nothing else.
@@ -357,4 +358,30 @@ fn what_cannot_be_read_does_not_stop_the_sweep() {
         let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
         assert_eq!(task.lifecycle.public(), PublicState::Waiting, "{broken:?}");
     }
+}
+
+/// Where transactions run side by side, a task may be created by a batch that saw its id free
+/// before an earlier task of that id had come and gone. Its claims know better.
+#[test]
+fn a_fence_is_later_than_all_that_was_seen() {
+    let mut shelf = Shelf::default();
+    let now = Timestamp::from_millis(1_000);
+    shelf.execute(now, &Create::one(NewTask::new("t", "k")).into()).unwrap();
+    let as_of = now.plus_ms(5_000);
+    let mut world = World::new(now, Hints::default());
+    let claim = Claim::new("w").into();
+    let claimed = loop {
+        match decide(&mut world, &claim) {
+            Decided::Ready(answer) => break answer.unwrap(),
+            Decided::Parked => {
+                let wanted = world.wanted().unwrap();
+                let loaded = Loaded { as_of, ..shelf.load(&wanted) };
+                world.learn(&wanted, loaded);
+            }
+        }
+    };
+    let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
+    assert_eq!(tasks[0].epoch, as_of.micros() as u64 + 1);
+    assert_eq!(tasks[0].claims, 1);
+    assert!(world.finish().0.now > as_of, "the clock of the store goes on from there");
 }

@@ -84,7 +84,7 @@ async fn a_claimer_that_went_away_holds_nothing() {
     claimer.abort();
     let _ = claimer.await;
     stage.engine.submit(create("t")).await.unwrap();
-    assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().claims(), 0);
+    assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().claims, 0);
 
     // It goes away between being decided and being answered: the lease is taken and given back.
     let engine = stage.engine.clone();
@@ -102,7 +102,7 @@ async fn a_claimer_that_went_away_holds_nothing() {
     until(|| engine.stats().batches > batches).await;
     job.await.unwrap().unwrap();
     let task = engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims(), task.attempts), (1, 1), "only the caller that stayed holds it");
+    assert_eq!((task.claims, task.attempts), (1, 1), "only the caller that stayed holds it");
 }
 
 #[tokio::test]
@@ -117,8 +117,8 @@ async fn a_lease_that_nobody_will_see_is_given_back_unbilled() {
     drop(job);
     until(|| engine.stats().batches >= 3).await;
     let task = engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims(), task.attempts), (1, 0));
-    assert_eq!(claim_now(&engine).await[0].task.claims(), 2);
+    assert_eq!((task.claims, task.attempts), (1, 0));
+    assert_eq!(claim_now(&engine).await[0].task.claims, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +185,7 @@ async fn an_answer_that_was_sent_and_never_seen_is_given_back() {
     drop(claiming);
     until(|| engine.stats().batches > batches + 1).await;
     let task = engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims(), task.attempts), (1, 0));
+    assert_eq!((task.claims, task.attempts), (1, 0));
     assert_eq!(ids(&claim_now(&engine).await), ["t"]);
 }
 

@@ -66,7 +66,7 @@ async fn many_commands_keep_their_order_and_have_an_answer_each() {
     let codes: Vec<_> = answers.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
     assert_eq!(codes, [None, None, None, Some("stale"), None, None, None]);
     let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims(), task.generation, task.attempts), (2, 1, 0));
+    assert_eq!((task.claims, task.generation, task.attempts), (2, 1, 0));
     assert!(stage.engine.submit_many(vec![]).await.unwrap().is_empty());
 }
 

@@ -88,7 +88,7 @@ async fn callers_side_by_side_share_a_commit() {
     assert_eq!(stage.engine.describe().await.unwrap().commits, 2);
     let tasks =
         stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
-    assert!(tasks.iter().all(|task| task.claims() == 1), "each was claimed once");
+    assert!(tasks.iter().all(|task| task.claims == 1), "each was claimed once");
 }
 
 /// What waits longest under a load that never ends: a sweep, and a create among renewals.

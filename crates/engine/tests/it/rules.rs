@@ -80,7 +80,7 @@ async fn an_old_writer_resurrects_nothing() {
         let refused = completing.await.unwrap().unwrap_err();
         assert_eq!(refused.code(), if again { "stale" } else { "task_not_found" });
         let left = stage.engine.task(&key("t")).await.unwrap();
-        assert_eq!(left.map(|task| task.claims()), again.then_some(0));
+        assert_eq!(left.map(|task| task.claims), again.then_some(0));
     }
 }
 

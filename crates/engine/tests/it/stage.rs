@@ -50,7 +50,7 @@ pub(crate) fn key(id: &str) -> TaskKey {
 /// The fence of the `nth` claim of a task.
 pub(crate) async fn fence(engine: &Engine, id: &str, nth: u64) -> Fence {
     let task = engine.task(&key(id)).await.unwrap();
-    Fence { task: key(id), epoch: task.map_or(0, |task| task.first_epoch) + nth }
+    Fence { task: key(id), epoch: task.map_or(0, |task| task.epoch - u64::from(task.claims)) + nth }
 }
 
 pub(crate) fn create(id: &str) -> Create {

@@ -146,7 +146,7 @@ mod tests {
             stage.later(30_000);
             stage.must(Sweep::default());
             let task = stage.task("t").unwrap();
-            assert_eq!((task.claims(), task.attempts, task.reclaims), (epoch, 0, epoch as u32));
+            assert_eq!((task.claims, task.attempts, task.reclaims), (epoch, 0, epoch));
         }
         for attempt in 1..=2 {
             stage.must(claim());
