@@ -15,7 +15,7 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 use crate::line::{Act, How, Line, Plan, Wish};
 use crate::stage::Stage;
 
-pub(crate) const LEASE: Duration = Duration::from_millis(400);
+pub(crate) const LEASE: Duration = Duration::from_millis(250);
 pub(crate) const KIND: &str = "work";
 /// The lanes of the callers, and of the worker.
 pub(crate) const LANES: [&str; 2] = ["callers", "worker"];

@@ -19,11 +19,40 @@ impl Journal {
 
     /// Everything that was asked to be created, by id.
     pub(crate) fn wishes(&self) -> BTreeMap<&str, &Wish> {
-        let wish = |line| match line {
-            &Line::AskedCreate(ref wish) => Some((wish.id.as_str(), wish)),
+        let asked = self.lines().filter_map(|line| match line {
+            Line::AskedCreate(wish) => Some((wish.id.as_str(), wish)),
             _ => None,
-        };
-        self.lines().filter_map(wish).collect()
+        });
+        asked.collect()
+    }
+
+    pub(crate) fn refused(&self) -> usize {
+        self.lines().filter(|line| matches!(line, Line::Refused { .. })).count()
+    }
+
+    /// How many settles were asked for in more than one life.
+    pub(crate) fn asked_again(&self) -> usize {
+        self.in_several_lives(|line| match line {
+            Line::AskedSettle(act) => Some(act),
+            _ => None,
+        })
+    }
+
+    /// How many settles were answered in more than one life.
+    pub(crate) fn answered_again(&self) -> usize {
+        self.in_several_lives(|line| match line {
+            Line::Settled { act, .. } => Some(act),
+            _ => None,
+        })
+    }
+
+    fn in_several_lives(&self, act_of: fn(&Line) -> Option<&Act>) -> usize {
+        let mut lives = BTreeMap::<&Act, usize>::new();
+        for life in &self.lives {
+            let acts: BTreeSet<&Act> = life.iter().filter_map(act_of).collect();
+            acts.into_iter().for_each(|act| *lives.entry(act).or_default() += 1);
+        }
+        lives.values().filter(|lives| **lives > 1).count()
     }
 
     /// What callers who have died would ask again: all that was not answered, and some of what

@@ -33,15 +33,15 @@ const AT_THE_END: &[Rule] = &[("nothing is stuck", stuck)];
 /// How far the processes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Moment {
-    AtWork,
-    AtRest,
-    AtTheEnd,
+    Work,
+    Rest,
+    End,
 }
 
 /// Every way in which a rule is broken.
 pub(crate) fn broken(journal: &Journal, view: &View, moment: Moment) -> Vec<String> {
-    let rest = if moment >= Moment::AtRest { AT_REST } else { &[] };
-    let end = if moment == Moment::AtTheEnd { AT_THE_END } else { &[] };
+    let rest = if moment >= Moment::Rest { AT_REST } else { &[] };
+    let end = if moment == Moment::End { AT_THE_END } else { &[] };
     let mut found = Vec::new();
     for (name, rule) in [ALWAYS, rest, end].concat() {
         found.extend(rule(journal, view).into_iter().map(|what| format!("{name}: {what}")));

@@ -47,6 +47,11 @@ impl View {
         Ok(view)
     }
 
+    /// How many such changes the log tells of.
+    pub(crate) fn count(&self, such: fn(&Change) -> bool) -> usize {
+        self.histories.values().flatten().filter(|(_, change)| such(change)).count()
+    }
+
     pub(crate) fn history(&self, id: &str) -> &[(i64, Change)] {
         self.histories.get(id).map_or(&[], Vec::as_slice)
     }
