@@ -52,6 +52,7 @@ const STEPS: &[(&str, u64)] = &[
     ("handler.done", 6),
     ("worker.settled", 6),
     ("sqlite.reopen", 20),
+    ("sqlite.reopened", 20),
 ];
 
 /// The steps of a file that is made, in their order.

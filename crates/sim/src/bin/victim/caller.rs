@@ -15,7 +15,7 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 use crate::line::{Act, How, Line, Plan, Wish};
 use crate::stage::Stage;
 
-pub(crate) const LEASE: Duration = Duration::from_millis(250);
+pub(crate) const LEASE: Duration = Duration::from_millis(150);
 pub(crate) const KIND: &str = "work";
 /// The lanes of the callers, and of the worker.
 pub(crate) const LANES: [&str; 2] = ["callers", "worker"];
@@ -131,11 +131,22 @@ impl Caller {
             plan => end(plan, attempt),
         };
         let act = Act { id, epoch, how };
-        self.settle(&act).await;
-        if act.ends() {
+        if plan == Plan::Stall {
             self.stage.make_room();
+            tokio::spawn(self.clone().stall(act));
+        } else {
             self.settle(&act).await;
+            if act.ends() {
+                self.stage.make_room();
+                self.settle(&act).await;
+            }
         }
+    }
+
+    /// Settles when another has taken the task: it must make no difference.
+    async fn stall(self, act: Act) {
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        self.settle(&act).await;
     }
 
     async fn plan(&self, claimed: &Claimed) -> Plan {
@@ -164,7 +175,7 @@ impl Caller {
 /// How an attempt ends.
 pub(crate) fn end(plan: Plan, attempt: u32) -> How {
     match plan {
-        Plan::Complete | Plan::CompleteSlowly | Plan::ReleaseFirst => How::Complete,
+        Plan::Complete | Plan::CompleteSlowly | Plan::ReleaseFirst | Plan::Stall => How::Complete,
         Plan::CompleteSecond if attempt > 1 => How::Complete,
         Plan::CompleteSecond | Plan::FailAlways => How::Fail,
         Plan::GiveUp => How::GiveUp,

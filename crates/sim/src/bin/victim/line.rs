@@ -64,6 +64,8 @@ pub(crate) enum Plan {
     ReleaseFirst,
     FailAlways,
     GiveUp,
+    /// Settled only after the lease has run out, where a caller claims by hand.
+    Stall,
 }
 
 /// A settle under a fence. Its result or reason is its [`Act::mark`], which no other act has.

@@ -32,13 +32,14 @@ const CALLERS: usize = 2;
 const SLOTS: usize = 4;
 const THREADS: usize = 4;
 
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     Plan::Complete,
     Plan::CompleteSlowly,
     Plan::CompleteSecond,
     Plan::ReleaseFirst,
     Plan::FailAlways,
     Plan::GiveUp,
+    Plan::Stall,
 ];
 
 /// What is asked of this process.

@@ -13,14 +13,18 @@ use crate::line::{Act, Line};
 /// How many tasks of this life may be under way at once.
 const ROOM: usize = 8;
 
-/// The step that is only reached after an I/O error.
+/// The step that is only reached after an I/O error, and the one a few batches later.
 const REOPEN: &str = "sqlite.reopen";
+const REOPENED: &str = "sqlite.reopened";
+const BATCHES_LATER: u64 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Stage {
     step: String,
     nth: u64,
     hits: AtomicU64,
+    /// Batches since the I/O error.
+    later: AtomicU64,
     /// What handlers returned: their worker settles it.
     returned: Mutex<BTreeMap<(String, u64), Act>>,
     room: Semaphore,
@@ -28,8 +32,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(step: String, nth: u64) -> Self {
-        let (hits, returned) = (AtomicU64::new(0), Mutex::default());
-        Self { step, nth, hits, returned, room: Semaphore::new(ROOM) }
+        Self {
+            step,
+            nth,
+            hits: AtomicU64::new(0),
+            later: AtomicU64::new(0),
+            returned: Mutex::default(),
+            room: Semaphore::new(ROOM),
+        }
     }
 
     /// Says a line in one write. Without a parent to hear it there is nothing left to do.
@@ -56,19 +66,24 @@ impl Stage {
         }
     }
 
-    /// The same for the steps inside the store. To be killed while the file is opened again, an
-    /// I/O error comes first: before the commit, or after it.
+    /// The same for the steps inside the store. To be killed while the file is opened again, or a
+    /// little later, an I/O error comes first: before the commit, or after it.
     pub(crate) fn reach_in_store(&self, step: &'static str) -> Option<Fault> {
-        if self.step != REOPEN {
+        if self.step != REOPEN && self.step != REOPENED {
             self.reach(step);
             return None;
         }
         let fails = if self.nth.is_multiple_of(2) { "before" } else { "after" };
-        if step == REOPEN {
-            self.say(&Line::At { step: step.to_owned() });
+        if step.strip_prefix("sqlite.commit.") == Some(fails) {
+            return self.counts().then_some(Fault::Io);
+        }
+        let failed = self.hits.load(Ordering::Relaxed) >= self.nth;
+        let later = || self.later.fetch_add(1, Ordering::Relaxed) == BATCHES_LATER;
+        if failed && (step == self.step || step == "sqlite.begin" && later()) {
+            self.say(&Line::At { step: self.step.clone() });
             hold();
         }
-        (step.strip_prefix("sqlite.commit.") == Some(fails) && self.counts()).then_some(Fault::Io)
+        None
     }
 
     /// Whether this is the hit that counts.

@@ -75,10 +75,10 @@ impl Listener {
             "Release" => Some(Act { id: id.to_owned(), epoch, how: How::Release }),
             _ => self.0.returned(id, epoch),
         };
-        let Some(act) = act else {
-            self.0.trouble(format!("a settle that no handler returned: {fields:?}"));
-        };
-        self.0.say(&Line::Settled { act, answer: None });
+        // Without a handler that returned, the worker itself has failed the attempt.
+        if let Some(act) = act {
+            self.0.say(&Line::Settled { act, answer: None });
+        }
         self.0.reach("worker.settled");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::{Change, PublicState, Settled};
+use windlass_core::{Change, FailureClass, PublicState, Settled};
 
 use super::history::{Past, follow};
 use super::journal::Journal;
@@ -68,7 +68,29 @@ fn creates(journal: &Journal, view: &View) -> Vec<String> {
 
 fn strays(journal: &Journal, view: &View) -> Vec<String> {
     let wishes = journal.wishes();
-    view.tasks.keys().filter(|id| !wishes.contains_key(id.as_str())).cloned().collect()
+    let asked: BTreeSet<String> = journal.lines().filter_map(asked_mark).collect();
+    let mut found = Vec::new();
+    for (id, history) in &view.histories {
+        let wanted = |change: &Change| match change {
+            Change::Completed { epoch } => asked.contains(&format!("{id}/{epoch}")),
+            Change::Failed { class: FailureClass::Crash, .. } => true,
+            Change::RetryScheduled { reason, .. } | Change::Failed { reason, .. } => {
+                asked.contains(reason)
+            }
+            _ => true,
+        };
+        if !wishes.contains_key(id.as_str()) || !history.iter().all(|(_, change)| wanted(change)) {
+            found.push(format!("{id} by {history:?}"));
+        }
+    }
+    found
+}
+
+fn asked_mark(line: &Line) -> Option<String> {
+    match line {
+        Line::AskedSettle(act) => Some(act.mark()),
+        _ => None,
+    }
 }
 
 fn keys(journal: &Journal, view: &View) -> Vec<String> {
