@@ -96,9 +96,9 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
 
 fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
-    options.hit("sqlite.open")?;
     // Before anything is written: a file that is not ours stays as it is.
     let format = format(&conn, path)?;
+    options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         return Err(corrupt(path, Oddity::Empty).into());
     }

@@ -18,6 +18,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use windlass_core::{Change, FailureClass};
 use windlass_store_test::Random;
@@ -51,6 +52,7 @@ const STEPS: &[(&str, u64)] = &[
     ("handler.began", 6),
     ("handler.done", 6),
     ("worker.settled", 6),
+    ("sqlite.open", 1),
     ("sqlite.reopen", 20),
     ("sqlite.reopened", 20),
 ];
@@ -65,6 +67,7 @@ const CLOSING: &[&str] = &["engine.closing", "engine.closed"];
 const DEEDS: &[&str] = &["asked again", "answered again", "lease ran out", "last attempt lost"];
 
 /// Kills at no step in particular, and pairs of processes, in each story.
+const ANY_ANSWER: usize = 4;
 const ANY_MOMENT: usize = 4;
 const PAIRS: usize = 3;
 
@@ -80,6 +83,8 @@ enum Kill {
     Closing(&'static str, u64),
     /// After so many answers, wherever it is.
     AfterAnswers(u64),
+    /// So long after its start: while it opens the file, asks again, or goes to work.
+    AfterMs(u64),
     /// At a step beside a second process that goes on, and is killed after so many answers more.
     Beside(&'static str, u64, u64),
 }
@@ -98,7 +103,7 @@ struct Story {
 fn kills_lose_nothing() {
     let mut hits = BTreeMap::<&str, usize>::new();
     let mut kills = 0;
-    let seeds = seeds(0..4, 200);
+    let seeds = seeds(0..3, 200);
     for seed in seeds.clone() {
         let story = Story::play(seed);
         kills += story.kills;
@@ -155,8 +160,11 @@ impl Story {
         for step in CLOSING {
             later.push(Kill::Closing(step, self.one_to(20)));
         }
-        for _ in 0..ANY_MOMENT {
+        for _ in 0..ANY_ANSWER {
             later.push(Kill::AfterAnswers(self.one_to(60)));
+        }
+        for _ in 0..ANY_MOMENT {
+            later.push(Kill::AfterMs(self.one_to(50)));
         }
         for _ in 0..PAIRS {
             let &(step, most) = self.random.pick(STEPS);
@@ -191,6 +199,11 @@ impl Story {
             Kill::AfterAnswers(answers) => {
                 let mut life = self.start(NO_STEP, 1);
                 life.read_answers(answers)?;
+                self.killed(life, None)?;
+            }
+            Kill::AfterMs(ms) => {
+                let life = self.start(NO_STEP, 1);
+                std::thread::sleep(Duration::from_millis(ms));
                 self.killed(life, None)?;
             }
             Kill::Beside(step, nth, answers) => {

@@ -121,7 +121,10 @@ impl Life {
         if status.signal() != Some(SIGKILL) {
             return Err(format!("{} was to be killed, and ended by itself: {status}", self.name));
         }
-        Ok(std::mem::take(&mut self.said))
+        match self.said.iter().find(|line| matches!(line, Line::Trouble(_))) {
+            Some(trouble) => Err(format!("{}: {trouble:?}", self.name)),
+            None => Ok(std::mem::take(&mut self.said)),
+        }
     }
 
     /// Waits until the process has closed everything by itself.
