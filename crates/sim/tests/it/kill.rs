@@ -54,7 +54,8 @@ const STEPS: &[(&str, u64)] = &[
     ("worker.settled", 6),
     ("sqlite.open", 1),
     ("sqlite.reopen", 20),
-    ("sqlite.reopened", 20),
+    ("sqlite.reopened.lost", 20),
+    ("sqlite.reopened.kept", 20),
 ];
 
 /// The steps of a file that is made, in their order.

@@ -13,9 +13,11 @@ use crate::line::{Act, Line};
 /// How many tasks of this life may be under way at once.
 const ROOM: usize = 8;
 
-/// The step that is only reached after an I/O error, and the one a few batches later.
+/// The step that is only reached after an I/O error, and those a few batches later: the commit
+/// that met the error was lost, or was not.
 const REOPEN: &str = "sqlite.reopen";
-const REOPENED: &str = "sqlite.reopened";
+const REOPENED_LOST: &str = "sqlite.reopened.lost";
+const REOPENED_KEPT: &str = "sqlite.reopened.kept";
 const BATCHES_LATER: u64 = 4;
 
 #[derive(Debug)]
@@ -69,12 +71,17 @@ impl Stage {
     /// The same for the steps inside the store. To be killed while the file is opened again, or a
     /// little later, an I/O error comes first: before the commit, or after it.
     pub(crate) fn reach_in_store(&self, step: &'static str) -> Option<Fault> {
-        if self.step != REOPEN && self.step != REOPENED {
-            self.reach(step);
-            return None;
-        }
-        let fails = if self.nth.is_multiple_of(2) { "before" } else { "after" };
-        if step.strip_prefix("sqlite.commit.") == Some(fails) {
+        let fails = match self.step.as_str() {
+            REOPENED_LOST => "sqlite.commit.before",
+            REOPENED_KEPT => "sqlite.commit.after",
+            REOPEN if self.nth.is_multiple_of(2) => "sqlite.commit.before",
+            REOPEN => "sqlite.commit.after",
+            _ => {
+                self.reach(step);
+                return None;
+            }
+        };
+        if step == fails {
             return self.counts().then_some(Fault::Io);
         }
         let failed = self.hits.load(Ordering::Relaxed) >= self.nth;
