@@ -52,6 +52,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Says that a step is reached; fails where a test wants it to.
+    pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
+        self.failpoints.hit(step).map_or(Ok(()), |fault| Err(fault.into()))
+    }
+}
+
 /// Opens the connection that writes, and makes the file first if need be.
 pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     let give_up_at = Instant::now() + options.busy_timeout;
@@ -91,6 +98,7 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before anything is written: a file that is not ours stays as it is.
     let format = format(&conn, path)?;
+    options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         return Err(corrupt(path, Oddity::Empty).into());
     }
@@ -100,7 +108,7 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
         return Err(StoreError::NotDurable { found, wanted: DURABLE }.into());
     }
     if format.is_none_or(|format| format < FORMAT) {
-        migrate(&mut conn, path)?;
+        migrate(&mut conn, path, options)?;
     }
     check_tables(&conn)?;
     Ok(conn)
@@ -160,7 +168,7 @@ pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
 }
 
 /// Brings the tables up to [`FORMAT`]. Whoever comes second finds the work done.
-fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Trouble> {
+fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), Trouble> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = format(&tx, path)?.unwrap_or(0);
     for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
@@ -172,8 +180,9 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Trouble> {
         tx.execute(made, (FORMAT, FORMAT, Uuid::now_v7().to_string()))?;
     }
     tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;
+    options.hit("sqlite.migrate.before")?;
     tx.commit()?;
-    Ok(())
+    options.hit("sqlite.migrate.after")
 }
 
 /// Prepares statements over every table and every index: what is missing shows at once, not at

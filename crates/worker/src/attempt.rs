@@ -36,16 +36,16 @@ impl Attempt {
 
     /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
     pub(crate) async fn run(self, interrupting: Token) {
+        let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
-            let task = &self.claimed.task.id;
-            return tracing::warn!(%task, "a claim took as long as its lease");
+            return tracing::warn!(task = %task.id, "a claim took as long as its lease");
         }
-        if !self.worker.handlers.contains_key(&self.claimed.task.kind) {
+        if !self.worker.handlers.contains_key(&task.kind) {
             return self.put_off().await;
         }
+        tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
-        let task = &self.claimed.task;
         let span = tracing::info_span!(
             "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
         );

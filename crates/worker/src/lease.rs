@@ -90,7 +90,10 @@ impl Lease {
         while Instant::now() < self.deadline() {
             let answer = self.engine.submit(command.clone());
             match timeout_at(self.deadline(), answer).await {
-                Ok(Ok(_)) => return,
+                Ok(Ok(_)) => {
+                    let (epoch, command) = (self.fence.epoch, command.name());
+                    return tracing::debug!(%task, epoch, command, "an attempt is settled");
+                }
                 Ok(Err(error)) if may_pass(&error) => {
                     tracing::warn!(%task, %error, "a settle failed and is tried again");
                     sleep(pause.next()).await;

@@ -1,0 +1,1 @@
+//! Windlass under simulated and real crashes.

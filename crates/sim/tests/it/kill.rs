@@ -1,0 +1,295 @@
+//! Real crashes: processes that are killed with signal 9 on one SQLite file, at every step from a
+//! command that is accepted to its answer, at any moment, side by side, and while they open the
+//! file or close it. After each kill the file must agree with all that was acknowledged.
+//!
+//! The kernel survives its processes: writes that were torn by a loss of power are not to be had
+//! this way.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
+
+mod history;
+mod journal;
+mod life;
+#[path = "../../src/bin/victim/line.rs"]
+mod line;
+mod rules;
+mod view;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass_core::{Change, FailureClass};
+use windlass_store_test::Random;
+use windlass_store_test::differential::seeds;
+
+use journal::Journal;
+use life::{Life, Orders};
+use rules::{Moment, broken};
+use view::View;
+
+/// The steps at which a process is killed, and at which of its hits at most.
+const STEPS: &[(&str, u64)] = &[
+    ("create.asked", 12),
+    ("create.answered", 12),
+    ("settle.asked", 12),
+    ("settle.answered", 12),
+    ("claim.answered", 6),
+    ("begin.answered", 6),
+    ("engine.accepted", 40),
+    ("sqlite.begin", 40),
+    ("engine.begun", 40),
+    ("sqlite.load", 40),
+    ("engine.loaded", 40),
+    ("engine.decided", 30),
+    ("sqlite.commit.before", 30),
+    ("sqlite.commit.after", 30),
+    ("engine.committed", 30),
+    ("engine.claimed", 6),
+    ("worker.claimed", 6),
+    ("handler.called", 6),
+    ("handler.began", 6),
+    ("handler.done", 6),
+    ("worker.settled", 6),
+    ("sqlite.open", 1),
+    ("sqlite.reopen", 20),
+    ("sqlite.reopened.lost", 20),
+    ("sqlite.reopened.kept", 20),
+];
+
+/// The steps of a file that is made, in their order.
+const OPENING: &[&str] = &["sqlite.open", "sqlite.migrate.before", "sqlite.migrate.after"];
+
+/// The steps of a process that is told to close.
+const CLOSING: &[&str] = &["engine.closing", "engine.closed"];
+
+/// What the processes must have lived through, or the kills have proved little.
+const DEEDS: &[&str] = &["asked again", "answered again", "lease ran out", "last attempt lost"];
+
+/// Kills at no step in particular, and pairs of processes, in each story.
+const ANY_ANSWER: usize = 4;
+const ANY_MOMENT: usize = 4;
+const PAIRS: usize = 3;
+
+const CREATORS: u32 = 3;
+const NO_STEP: &str = "-";
+
+/// How a process comes to its end.
+#[derive(Clone, Copy, Debug)]
+enum Kill {
+    /// At a step.
+    At(&'static str, u64),
+    /// At a step while it closes, which it is told to after so many answers.
+    Closing(&'static str, u64),
+    /// After so many answers, wherever it is.
+    AfterAnswers(u64),
+    /// So long after its start: while it opens the file, asks again, or goes to work.
+    AfterMs(u64),
+    /// At a step beside a second process that goes on, and is killed after so many answers more.
+    Beside(&'static str, u64, u64),
+}
+
+/// One file, from the first process that makes it to the last that finds everything done.
+struct Story {
+    seed: u64,
+    random: Random,
+    file: PathBuf,
+    journal: Journal,
+    kills: usize,
+    hits: BTreeMap<&'static str, usize>,
+}
+
+#[test]
+fn kills_lose_nothing() {
+    let mut hits = BTreeMap::<&str, usize>::new();
+    let mut kills = 0;
+    let seeds = seeds(0..3, 200);
+    for seed in seeds.clone() {
+        let story = Story::play(seed);
+        kills += story.kills;
+        for (step, count) in story.hits {
+            *hits.entry(step).or_default() += count;
+        }
+    }
+    let stories = seeds.count();
+    eprintln!("{kills} kills in {stories} files: {hits:#?}");
+    let steps = STEPS.iter().map(|(step, _)| step).chain(OPENING).chain(CLOSING);
+    let missed: Vec<_> = steps.filter(|step| hits.get(*step) < Some(&stories)).collect();
+    assert!(missed.is_empty(), "not killed in every file at {missed:?}");
+    let missed: Vec<_> = DEEDS.iter().filter(|deed| hits.get(*deed) < Some(&1)).collect();
+    assert!(missed.is_empty(), "it never happened that {missed:?}");
+}
+
+impl Story {
+    /// Panics with what went wrong, where, and how to see it again.
+    fn play(seed: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("windlass.db");
+        let (random, journal) = (Random::new(seed), Journal::default());
+        let mut story = Self { seed, random, file, journal, kills: 0, hits: BTreeMap::new() };
+        for kill in story.plan() {
+            let said = story.kill(kill);
+            story.must(&folder, &kill, said);
+        }
+        let ended = story.finish();
+        story.must(&folder, &"the end", ended);
+        story
+    }
+
+    fn must(&self, folder: &tempfile::TempDir, at: &dyn fmt::Debug, done: Result<(), String>) {
+        let Err(what) = done else { return };
+        let kept = folder.path().with_extension("kept");
+        std::fs::rename(folder.path(), &kept).unwrap();
+        panic!(
+            "seed {}, kill {}, {at:?}: {what}\n\
+            the files are kept in {}\n\
+            reproduce: WINDLASS_SEED={} cargo test -p windlass-sim --test it kill",
+            self.seed,
+            self.kills,
+            kept.display(),
+            self.seed,
+        );
+    }
+
+    /// The kills of this story: first those of a file that is made, the rest in any order.
+    fn plan(&mut self) -> Vec<Kill> {
+        let mut later = Vec::new();
+        for &(step, most) in STEPS {
+            later.push(Kill::At(step, self.one_to(most)));
+        }
+        for step in CLOSING {
+            later.push(Kill::Closing(step, self.one_to(20)));
+        }
+        for _ in 0..ANY_ANSWER {
+            later.push(Kill::AfterAnswers(self.one_to(60)));
+        }
+        for _ in 0..ANY_MOMENT {
+            later.push(Kill::AfterMs(self.one_to(50)));
+        }
+        for _ in 0..PAIRS {
+            let &(step, most) = self.random.pick(STEPS);
+            later.push(Kill::Beside(step, self.one_to(most), self.one_to(20)));
+        }
+        let mut plan: Vec<Kill> = OPENING.iter().map(|step| Kill::At(step, 1)).collect();
+        while !later.is_empty() {
+            let at = self.random.below(later.len() as u64);
+            plan.push(later.swap_remove(usize::try_from(at).unwrap()));
+        }
+        plan
+    }
+
+    fn one_to(&mut self, most: u64) -> u64 {
+        1 + self.random.below(most)
+    }
+
+    fn kill(&mut self, kill: Kill) -> Result<(), String> {
+        match kill {
+            Kill::At(step, nth) => {
+                let mut life = self.start(step, nth);
+                life.read_until_at(step)?;
+                self.killed(life, Some(step))?;
+            }
+            Kill::Closing(step, answers) => {
+                let mut life = self.start(step, 1);
+                life.read_answers(answers)?;
+                life.tell("close");
+                life.read_until_at(step)?;
+                self.killed(life, Some(step))?;
+            }
+            Kill::AfterAnswers(answers) => {
+                let mut life = self.start(NO_STEP, 1);
+                life.read_answers(answers)?;
+                self.killed(life, None)?;
+            }
+            Kill::AfterMs(ms) => {
+                let life = self.start(NO_STEP, 1);
+                std::thread::sleep(Duration::from_millis(ms));
+                self.killed(life, None)?;
+            }
+            Kill::Beside(step, nth, answers) => {
+                let mut other = self.start(NO_STEP, 1);
+                other.read_answers(1)?;
+                let mut life = Life::start(&self.file, &self.orders("b", step, nth), &[]);
+                life.read_until_at(step)?;
+                self.killed(life, Some(step))?;
+                self.journal.lives.push(other.said.clone());
+                self.check(&self.file, Moment::Work)?;
+                self.journal.lives.pop();
+                // The dead one holds nothing that the other one waits for.
+                other.read_answers(answers)?;
+                self.killed(other, None)?;
+            }
+        }
+        self.check_copy()
+    }
+
+    fn orders(&self, suffix: &str, step: &'static str, nth: u64) -> Orders {
+        let name = format!("{}{suffix}", self.kills);
+        let seed = self.seed.wrapping_mul(1_000) + self.kills as u64;
+        Orders { name, seed, creators: CREATORS, step, nth }
+    }
+
+    /// Those who were not answered ask again in some of the lives: soon, or after a while.
+    fn start(&mut self, step: &'static str, nth: u64) -> Life {
+        let again = if self.random.percent(40) { self.journal.again() } else { Vec::new() };
+        Life::start(&self.file, &self.orders("a", step, nth), &again)
+    }
+
+    fn killed(&mut self, life: Life, step: Option<&'static str>) -> Result<(), String> {
+        self.journal.lives.push(life.kill()?);
+        self.kills += 1;
+        if let Some(step) = step {
+            *self.hits.entry(step).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Looks at a copy, so that the next process itself finds what the last one left behind.
+    fn check_copy(&self) -> Result<(), String> {
+        let copy = self.file.with_extension("copy");
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(beside(&copy, suffix));
+        }
+        for suffix in ["", "-wal"] {
+            let from = beside(&self.file, suffix);
+            if from.exists() {
+                std::fs::copy(from, beside(&copy, suffix)).unwrap();
+            }
+        }
+        self.check(&copy, Moment::Rest).map(drop)
+    }
+
+    fn check(&self, file: &Path, moment: Moment) -> Result<View, String> {
+        let view = View::read(file).map_err(|error| format!("the file is not read: {error}"))?;
+        let broken = broken(&self.journal, &view, moment);
+        if broken.is_empty() { Ok(view) } else { Err(broken.join("\n")) }
+    }
+
+    /// A process that nobody kills brings everything to its end.
+    fn finish(&mut self) -> Result<(), String> {
+        let orders = Orders { creators: 0, ..self.orders("z", NO_STEP, 1) };
+        let life = Life::start(&self.file, &orders, &self.journal.again());
+        self.journal.lives.push(life.end()?);
+        let view = self.check(&self.file, Moment::End)?;
+        let counts = [
+            ("asked again", self.journal.asked_again()),
+            ("answered again", self.journal.answered_again()),
+            ("refused", self.journal.refused()),
+            ("lease ran out", view.count(|it| matches!(it, Change::LeaseExpired { .. }))),
+            ("last attempt lost", view.count(is_last_attempt_lost)),
+        ];
+        self.hits.extend(counts);
+        Ok(())
+    }
+}
+
+fn is_last_attempt_lost(change: &Change) -> bool {
+    matches!(change, Change::Failed { class: FailureClass::Crash, .. })
+}
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,79 @@
+//! What all processes have said, life by life.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::line::{Act, Line, Wish};
+
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    pub(crate) lives: Vec<Vec<Line>>,
+}
+
+/// How many settles that were answered are asked again in the next life.
+const ANSWERED_ASKED_AGAIN: usize = 5;
+
+impl Journal {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.lives.iter().flatten()
+    }
+
+    /// Everything that was asked to be created, by id.
+    pub(crate) fn wishes(&self) -> BTreeMap<&str, &Wish> {
+        let asked = self.lines().filter_map(|line| match line {
+            Line::AskedCreate(wish) => Some((wish.id.as_str(), wish)),
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    pub(crate) fn refused(&self) -> usize {
+        self.lines().filter(|line| matches!(line, Line::Refused { .. })).count()
+    }
+
+    /// How many settles were asked for in more than one life.
+    pub(crate) fn asked_again(&self) -> usize {
+        self.in_several_lives(|line| match line {
+            Line::AskedSettle(act) => Some(act),
+            _ => None,
+        })
+    }
+
+    /// How many settles were answered in more than one life.
+    pub(crate) fn answered_again(&self) -> usize {
+        self.in_several_lives(|line| match line {
+            Line::Settled { act, .. } => Some(act),
+            _ => None,
+        })
+    }
+
+    fn in_several_lives(&self, act_of: fn(&Line) -> Option<&Act>) -> usize {
+        let mut lives = BTreeMap::<&Act, usize>::new();
+        for life in &self.lives {
+            let acts: BTreeSet<&Act> = life.iter().filter_map(act_of).collect();
+            acts.into_iter().for_each(|act| *lives.entry(act).or_default() += 1);
+        }
+        lives.values().filter(|lives| **lives > 1).count()
+    }
+
+    /// What callers who have died would ask again: all that was not answered, and some of what
+    /// was. Only that which has the same answer for ever.
+    pub(crate) fn again(&self) -> Vec<Line> {
+        let mut wishes = self.wishes();
+        let mut open: BTreeSet<&Act> = BTreeSet::new();
+        let mut answered: Vec<&Act> = Vec::new();
+        for line in self.lines() {
+            match line {
+                Line::Created { wish, .. } => drop(wishes.remove(wish.id.as_str())),
+                Line::AskedSettle(act) if act.ends() => drop(open.insert(act)),
+                Line::Settled { act, .. } | Line::Refused { act, .. } if act.ends() => {
+                    open.remove(act);
+                    answered.push(act);
+                }
+                _ => {}
+            }
+        }
+        open.extend(answered.into_iter().rev().take(ANSWERED_ASKED_AGAIN));
+        let creates = wishes.into_values().cloned().map(Line::AskedCreate);
+        creates.chain(open.into_iter().cloned().map(Line::AskedSettle)).collect()
+    }
+}

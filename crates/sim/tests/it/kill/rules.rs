@@ -1,0 +1,262 @@
+//! What must be true of a file, given what its processes have said. Each rule names what breaks it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::{Change, FailureClass, PublicState, Settled};
+
+use super::history::{Past, follow};
+use super::journal::Journal;
+use super::line::{Act, How, Line};
+use super::view::View;
+
+type Rule = (&'static str, fn(&Journal, &View) -> Vec<String>);
+
+/// True at every moment.
+const ALWAYS: &[Rule] = &[
+    ("the file is sound", sound),
+    ("the log has no gaps", gapless),
+    ("what was created is there", creates),
+    ("one key names one task", keys),
+    ("an attempt that began is counted", attempts),
+    ("what was settled stays settled", settles),
+    ("one settle has one answer", answers),
+    ("what was refused did not happen", refusals),
+    ("the log has the order of the answers", order),
+    ("the log tells the state", histories),
+];
+
+/// True while nobody is at work.
+const AT_REST: &[Rule] = &[("only what was asked is there", strays)];
+
+const AT_THE_END: &[Rule] = &[("nothing is stuck", stuck)];
+
+/// How far the processes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Moment {
+    Work,
+    Rest,
+    End,
+}
+
+/// Every way in which a rule is broken.
+pub(crate) fn broken(journal: &Journal, view: &View, moment: Moment) -> Vec<String> {
+    let rest = if moment >= Moment::Rest { AT_REST } else { &[] };
+    let end = if moment == Moment::End { AT_THE_END } else { &[] };
+    let mut found = Vec::new();
+    for (name, rule) in [ALWAYS, rest, end].concat() {
+        found.extend(rule(journal, view).into_iter().map(|what| format!("{name}: {what}")));
+    }
+    found
+}
+
+fn sound(_: &Journal, view: &View) -> Vec<String> {
+    if view.integrity == "ok" { Vec::new() } else { vec![view.integrity.clone()] }
+}
+
+fn gapless(_: &Journal, view: &View) -> Vec<String> {
+    let expected = (1..=view.last_seq).collect::<Vec<_>>();
+    if view.seqs == expected { Vec::new() } else { vec![format!("{:?}", view.seqs)] }
+}
+
+fn creates(journal: &Journal, view: &View) -> Vec<String> {
+    let lost = |line: &Line| match line {
+        Line::Created { kept, .. } if !view.tasks.contains_key(kept) => Some(format!("{line:?}")),
+        _ => None,
+    };
+    journal.lines().filter_map(lost).collect()
+}
+
+fn strays(journal: &Journal, view: &View) -> Vec<String> {
+    let wishes = journal.wishes();
+    let asked: BTreeSet<String> = journal.lines().filter_map(asked_mark).collect();
+    let mut found = Vec::new();
+    for (id, history) in &view.histories {
+        let wanted = |change: &Change| match change {
+            Change::Completed { epoch } => asked.contains(&format!("{id}/{epoch}")),
+            Change::Failed { class: FailureClass::Crash, .. } => true,
+            Change::RetryScheduled { reason, .. } | Change::Failed { reason, .. } => {
+                asked.contains(reason)
+            }
+            _ => true,
+        };
+        if !wishes.contains_key(id.as_str()) || !history.iter().all(|(_, change)| wanted(change)) {
+            found.push(format!("{id} by {history:?}"));
+        }
+    }
+    found
+}
+
+fn asked_mark(line: &Line) -> Option<String> {
+    match line {
+        Line::AskedSettle(act) => Some(act.mark()),
+        _ => None,
+    }
+}
+
+fn keys(journal: &Journal, view: &View) -> Vec<String> {
+    let mut ids = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for wish in journal.wishes().into_values() {
+        let (Some(key), true) = (&wish.key, view.tasks.contains_key(&wish.id)) else { continue };
+        ids.entry(key).or_default().insert(&wish.id);
+    }
+    for line in journal.lines() {
+        if let Line::Created { wish, kept, .. } = line {
+            ids.entry(wish.key.as_ref().unwrap_or(&wish.id)).or_default().insert(kept);
+        }
+    }
+    ids.iter().filter(|(_, ids)| ids.len() > 1).map(|found| format!("{found:?}")).collect()
+}
+
+/// Every attempt that began is in the log as such; no number of those not given back comes twice;
+/// none is above the maximum.
+fn attempts(journal: &Journal, view: &View) -> Vec<String> {
+    let wishes = journal.wishes();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for line in journal.lines() {
+        let Line::Began { id, epoch, attempt } = line else { continue };
+        let logged = |change: &Change| match change {
+            Change::Claimed { epoch: e, attempt: Some(a), .. } => (e, a) == (epoch, attempt),
+            Change::Begun { epoch: e, attempt: a } => (e, a) == (epoch, attempt),
+            _ => false,
+        };
+        let given_back = |change: &Change| *change == Change::Released { epoch: *epoch };
+        let history = view.history(id);
+        let is_logged = history.iter().any(|(_, change)| logged(change));
+        let is_repeated =
+            !history.iter().any(|(_, change)| given_back(change)) && !seen.insert((id, attempt));
+        // What a process that is at work has asked may not be read yet.
+        let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
+        if !is_logged || is_repeated || !(1..=most).contains(attempt) {
+            found.push(format!("{line:?} of {most}, in {history:?}"));
+        }
+    }
+    found
+}
+
+/// The number of the log entry that an act made.
+fn entry_of(act: &Act, view: &View) -> Option<i64> {
+    let made = |change: &Change| match (act.how, change) {
+        (How::Complete, Change::Completed { epoch }) => *epoch == act.epoch,
+        (How::Release, Change::Released { epoch }) => *epoch == act.epoch,
+        (How::Fail, Change::RetryScheduled { reason, .. } | Change::Failed { reason, .. })
+        | (How::GiveUp, Change::Failed { reason, .. }) => *reason == act.mark(),
+        _ => false,
+    };
+    view.history(&act.id).iter().find(|(_, change)| made(change)).map(|(seq, _)| *seq)
+}
+
+/// A settle is in the log for ever, and one that ended its task is what the task shows for ever:
+/// so that no two of them can be acknowledged for one task.
+fn settles(journal: &Journal, view: &View) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in journal.lines() {
+        let Line::Settled { act, .. } = line else { continue };
+        let state = view.tasks.get(&act.id).map(|task| task.lifecycle.public());
+        let shows = match act.how {
+            How::Complete => {
+                let result = format!("\"{}\"", act.mark());
+                state == Some(PublicState::Completed) && view.results.get(&act.id) == Some(&result)
+            }
+            How::GiveUp => state == Some(PublicState::Failed),
+            How::Fail | How::Release => state.is_some(),
+        };
+        if !shows || entry_of(act, view).is_none() {
+            found.push(format!("{line:?}, but {state:?} by {:?}", view.history(&act.id)));
+        }
+    }
+    found
+}
+
+fn answers(journal: &Journal, _: &View) -> Vec<String> {
+    let mut first = BTreeMap::<&Act, &Settled>::new();
+    let mut found = Vec::new();
+    for line in journal.lines() {
+        let Line::Settled { act, answer: Some(answer) } = line else { continue };
+        let fits = match act.how {
+            How::Complete => *answer == Settled::Completed,
+            How::GiveUp => *answer == Settled::Failed,
+            How::Release => *answer == Settled::Released,
+            How::Fail => matches!(answer, Settled::Failed | Settled::RetryAt(_)),
+        };
+        if !fits || *first.entry(act).or_insert(answer) != answer {
+            found.push(format!("{line:?}"));
+        }
+    }
+    found
+}
+
+/// Only of settles that end their task: of another one the task forgets the answer with the next.
+fn refusals(journal: &Journal, view: &View) -> Vec<String> {
+    let wrong = |line: &Line| match line {
+        Line::Refused { act, code } if act.ends() => {
+            let happened = entry_of(act, view).is_some() || code == "settled_otherwise";
+            happened.then(|| format!("{line:?}, but {:?}", view.history(&act.id)))
+        }
+        _ => None,
+    };
+    journal.lines().filter_map(wrong).collect()
+}
+
+/// What was answered before something else was asked comes before it in the log.
+fn order(journal: &Journal, view: &View) -> Vec<String> {
+    let mut found = Vec::new();
+    // For each act, the last entry that was known to be there when it was first asked.
+    let mut asked = BTreeMap::<&Act, i64>::new();
+    for life in &journal.lives {
+        let mut created_after = BTreeMap::<&str, i64>::new();
+        let mut known = 0;
+        for line in life {
+            let (seq, after) = match line {
+                Line::AskedCreate(wish) => {
+                    created_after.insert(&wish.id, known);
+                    continue;
+                }
+                Line::AskedSettle(act) => {
+                    asked.entry(act).or_insert(known);
+                    continue;
+                }
+                Line::Created { wish, duplicate: false, .. } => {
+                    let seq = view.history(&wish.id).first().map(|(seq, _)| *seq);
+                    (seq, created_after.get(wish.id.as_str()).copied())
+                }
+                Line::Settled { act, .. } => (entry_of(act, view), asked.get(act).copied()),
+                _ => continue,
+            };
+            let (Some(seq), after) = (seq, after.unwrap_or(0)) else { continue };
+            if seq <= after {
+                found.push(format!("{line:?} is entry {seq}, not after {after}"));
+            }
+            known = known.max(seq);
+        }
+    }
+    found
+}
+
+fn histories(journal: &Journal, view: &View) -> Vec<String> {
+    let wishes = journal.wishes();
+    let mut found = Vec::new();
+    for (id, task) in &view.tasks {
+        let history = view.history(id);
+        let told = match follow(task.epoch - u64::from(task.claims), history) {
+            Ok(told) => told,
+            Err(what) => {
+                found.push(format!("{id}: {what} in {history:?}"));
+                continue;
+            }
+        };
+        let state = task.lifecycle.public();
+        let kept = Past { epoch: task.epoch, attempts: task.attempts, state };
+        let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
+        if told != kept || kept.attempts > most {
+            found.push(format!("{id}: {told:?} is told and {kept:?} kept, by {history:?}"));
+        }
+    }
+    found.extend(view.histories.keys().filter(|id| !view.tasks.contains_key(*id)).cloned());
+    found
+}
+
+fn stuck(_: &Journal, view: &View) -> Vec<String> {
+    let open = view.tasks.values().filter(|task| task.lifecycle.ended_at().is_none());
+    open.map(|task| format!("{task:?}")).collect()
+}
