@@ -20,6 +20,7 @@ enum Work {
 pub(crate) fn run() -> Result<(), String> {
     require_components()?;
     require_compiler()?;
+    require_postgres()?;
     let start = Instant::now();
     let mut rows = vec![row([&"step", &"took"])];
     for step in steps(has_nextest()) {
@@ -90,20 +91,30 @@ fn require_compiler() -> Result<(), String> {
     if succeeds("cc", &["--version"]) {
         return Ok(());
     }
+    install("a C compiler (cc)", "build-essential")
+}
+
+/// The tests start servers of their own, in temporary directories.
+fn require_postgres() -> Result<(), String> {
+    let debian = std::fs::read_dir("/usr/lib/postgresql");
+    let there = debian.is_ok_and(|mut versions| versions.next().is_some());
+    if there || succeeds("initdb", &["--version"]) {
+        return Ok(());
+    }
+    install("Postgres (initdb)", "postgresql")
+}
+
+fn install(what: &str, package: &str) -> Result<(), String> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if !is_root || !succeeds("apt-get", &["--version"]) {
-        return Err("there is no C compiler (cc): install build-essential, or what your \
-                    system calls it"
-            .into());
+        return Err(format!("there is no {what}: install {package}, or what your system calls it"));
     }
-    println!("==> there is no C compiler: installing build-essential");
-    for args in
-        [&["update", "-qq"][..], &["install", "-y", "--no-install-recommends", "build-essential"]]
-    {
+    println!("==> there is no {what}: installing {package}");
+    for args in [&["update", "-qq"][..], &["install", "-y", "--no-install-recommends", package]] {
         let mut apt = Command::new("apt-get");
         let status = apt.args(args).env("DEBIAN_FRONTEND", "noninteractive").status();
         if !status.is_ok_and(|status| status.success()) {
-            return Err(format!("apt-get {} failed: install build-essential", args.join(" ")));
+            return Err(format!("apt-get {} failed: install {package}", args.join(" ")));
         }
     }
     Ok(())

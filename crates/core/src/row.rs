@@ -180,6 +180,15 @@ impl Index {
         }
     }
 
+    /// Whether whoever scans it is about to take what it finds, so that others had better look
+    /// further on.
+    pub const fn is_taken_from(self) -> bool {
+        match self {
+            Index::TaskReady => true,
+            Index::TaskDue | Index::QueueByLane | Index::QueueDue | Index::AdmissionDue => false,
+        }
+    }
+
     pub(crate) const ALL: [Index; 5] = [
         Index::TaskReady,
         Index::TaskDue,

@@ -166,8 +166,7 @@ impl Claim {
 
     fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
         let now = world.now();
-        let next = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
-        task.epoch = next.max(world.floor_epoch());
+        task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
         let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };

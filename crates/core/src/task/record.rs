@@ -41,8 +41,8 @@ pub struct Task {
     /// Counts operator replays.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: u32,
-    /// Rises with every claim, from the time of its creation on, so that it never falls and never
-    /// comes again, not even for another task of the same id.
+    /// Rises by one with every claim, from the time of its creation on, so that it never falls and
+    /// never comes again, not even for another task of the same id.
     #[serde(default)]
     pub epoch: u64,
     /// How often it was claimed.

@@ -73,10 +73,7 @@ impl World {
 
     /// Takes in what was loaded for `wanted`.
     pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
-        self.as_of = self.as_of.max(loaded.as_of);
-        if loaded.as_of > Timestamp::default() {
-            self.latest = self.latest.max(loaded.as_of.next());
-        }
+        self.latest = self.latest.max(loaded.as_of.next());
         for row in loaded.rows {
             self.learn_row(row);
         }

@@ -65,8 +65,6 @@ pub struct World {
     now: Timestamp,
     /// What the clock must be past once this batch is committed.
     latest: Timestamp,
-    /// No commit that what was loaded shows was later than this.
-    as_of: Timestamp,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
     reaches: BTreeMap<Range, Reach>,
@@ -87,7 +85,6 @@ impl World {
         Self {
             now,
             latest: now,
-            as_of: Timestamp::default(),
             entries: BTreeMap::new(),
             positions: BTreeMap::new(),
             reaches: BTreeMap::new(),
@@ -111,12 +108,6 @@ impl World {
     /// that an earlier task of the same id was claimed under, so that a fence never comes twice.
     pub(crate) fn first_epoch(&self) -> u64 {
         u64::try_from(self.latest.micros()).unwrap_or(0)
-    }
-
-    /// A claim's epoch is at least this. It is higher than any that an earlier task of the same id
-    /// was claimed under, also when a batch created the task that did not know of the earlier one.
-    pub(crate) fn floor_epoch(&self) -> u64 {
-        u64::try_from(self.as_of.micros()).map_or(0, |micros| micros.saturating_add(1))
     }
 
     /// Makes sure that every task created from here on starts above this epoch.

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Command, Loaded, Outcome, PayloadKey, RowKey, Scan, StoredRow, Wanted,
+    ChangeSet, Command, Loaded, Outcome, PayloadKey, RowKey, Scan, StoredRow, Timestamp, Wanted,
 };
 use windlass_store::{ManualClock, Query, Store, StoreError};
 
@@ -38,7 +38,9 @@ impl<'f> Ground<'f> {
     }
 
     pub(super) async fn load(&self, wanted: Wanted) -> Result<Loaded, StoreError> {
-        self.store.begin().await?.load(Arc::new(wanted)).await
+        let loaded = self.store.begin().await?.load(Arc::new(wanted)).await?;
+        // Whether a store needs to say this is its own affair.
+        Ok(Loaded { as_of: Timestamp::default(), ..loaded })
     }
 
     pub(super) async fn scan(&self, scans: Vec<Scan>) -> Result<Loaded, StoreError> {

@@ -1,0 +1,62 @@
+use thiserror::Error;
+use tokio_postgres::error::SqlState;
+use windlass_store::StoreError;
+
+/// What Postgres itself has no complaint about.
+#[derive(Debug, Error)]
+pub(crate) enum Oddity {
+    #[error("the URL of the database: {0}")]
+    Url(String),
+    #[error("{0:?} does not name a schema: small letters, digits and _, at most 63")]
+    Schema(String),
+    #[error("the column {0} of {1} is missing")]
+    Column(String, &'static str),
+    #[error("a commit is still under way")]
+    UnderWay,
+    #[error("it is too long ago that a commit was made to say what became of it")]
+    LongAgo,
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("another program is making the tables")]
+    Migrating,
+}
+
+/// A row count was not what it had to be: see `sql::exactly`.
+pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
+
+pub(crate) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Unavailable(Box::new(error))
+}
+
+/// Whether the server said no. Otherwise it said nothing, and anything may have happened.
+pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
+    let fatal = |code: &SqlState| {
+        let gone = [
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::IDLE_SESSION_TIMEOUT,
+        ];
+        gone.contains(code) || code.code().starts_with("08")
+    };
+    error.code().is_some_and(|code| !fatal(code))
+}
+
+pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
+    let Some(code) = error.code() else { return unavailable(error) };
+    let conflicts = [
+        MISCOUNTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::UNIQUE_VIOLATION,
+    ];
+    if conflicts.contains(code) {
+        return StoreError::Conflict;
+    }
+    match &code.code()[..2] {
+        _ if *code == SqlState::DISK_FULL => StoreError::Full,
+        "22" | "23" | "54" => StoreError::Refused(Box::new(error)),
+        _ => unavailable(error),
+    }
+}

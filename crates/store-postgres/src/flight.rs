@@ -1,0 +1,108 @@
+//! Statements that go out together, so that they cost one round trip.
+
+use futures_util::future::{join_all, try_join_all};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+use windlass_core::Value;
+
+/// A statement with its parameters.
+#[derive(Debug)]
+pub(crate) struct Request<'p> {
+    pub(crate) text: String,
+    params: Vec<Param<'p>>,
+}
+
+/// What a statement is given: one value, or a column of many rows.
+#[derive(Debug)]
+pub(crate) enum Param<'p> {
+    Int(i64),
+    Text(&'p str),
+    Ints(Vec<Option<i64>>),
+    Texts(Vec<Option<&'p str>>),
+    Smalls(Vec<i16>),
+    Bytes(Vec<&'p [u8]>),
+}
+
+impl<'p> Request<'p> {
+    pub(crate) fn new(text: impl Into<String>, params: Vec<Param<'p>>) -> Self {
+        Self { text: text.into(), params }
+    }
+
+    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        self.params.iter().map(|param| (param.value(), param.type_of())).collect()
+    }
+}
+
+impl<'p> Param<'p> {
+    pub(crate) fn of(value: &'p Value) -> Self {
+        match value {
+            Value::Int(number) => Param::Int(*number),
+            Value::Text(text) => Param::Text(text),
+            Value::Null => unreachable!("what is searched for is not null"),
+        }
+    }
+
+    fn value(&self) -> &(dyn ToSql + Sync) {
+        match self {
+            Param::Int(value) => value,
+            Param::Text(value) => value,
+            Param::Ints(values) => values,
+            Param::Texts(values) => values,
+            Param::Smalls(values) => values,
+            Param::Bytes(values) => values,
+        }
+    }
+
+    fn type_of(&self) -> Type {
+        match self {
+            Param::Int(_) => Type::INT8,
+            Param::Text(_) => Type::TEXT,
+            Param::Ints(_) => Type::INT8_ARRAY,
+            Param::Texts(_) => Type::TEXT_ARRAY,
+            Param::Smalls(_) => Type::INT2_ARRAY,
+            Param::Bytes(_) => Type::BYTEA_ARRAY,
+        }
+    }
+}
+
+/// A connection and how it is talked to.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: deadpool_postgres::Object,
+    pub(crate) prepare: bool,
+}
+
+impl Session {
+    /// Sends all requests, in this order, without waiting for one before the next; an answer to
+    /// each. Those behind one that failed fail as well, as their transaction did.
+    pub(crate) async fn fly(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Result<Vec<Row>, Error>>, Error> {
+        if !self.prepare {
+            let each = requests.iter().map(|request| async {
+                self.client.query_typed(&request.text, &request.typed()).await
+            });
+            return Ok(join_all(each).await);
+        }
+        let statements = requests.iter().map(|request| async {
+            let types: Vec<Type> = request.params.iter().map(Param::type_of).collect();
+            self.client.prepare_typed_cached(&request.text, &types).await
+        });
+        let statements = try_join_all(statements).await?;
+        let each = requests.iter().zip(&statements).map(|(request, statement)| async move {
+            let params: Vec<_> = request.params.iter().map(Param::value).collect();
+            self.client.query(statement, &params).await
+        });
+        Ok(join_all(each).await)
+    }
+
+    /// Sends all requests at once; the first error is the error of all.
+    pub(crate) async fn all(&self, requests: &[Request<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        self.fly(requests).await?.into_iter().collect()
+    }
+
+    pub(crate) async fn one(&self, request: Request<'_>) -> Result<Vec<Row>, Error> {
+        Ok(self.all(&[request]).await?.pop().unwrap_or_default())
+    }
+}

@@ -1,0 +1,96 @@
+//! Answers what a batch wants to know.
+
+use std::sync::Arc;
+
+use tokio_postgres::{Error, Row};
+use windlass_core::{
+    Loaded, LogEntry, PageRow, RowKey, StoredRow, Table, Timestamp, Value, Version, Wanted,
+};
+
+use crate::flight::{Param, Request, Session};
+use crate::sql::{Kind, Sql, number};
+
+pub(crate) async fn load(session: &Session, sql: &Sql, wanted: &Wanted) -> Result<Loaded, Error> {
+    let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
+    let mut requests = Vec::new();
+    // Scans go first: they may lock what they return, and what is read after that is as late.
+    for scan in &wanted.scans {
+        let (text, params) = sql.scan(scan);
+        requests.push(Request::new(text, params));
+    }
+    for keys in &tables {
+        let table = keys[0].table;
+        let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
+        requests.push(Request::new(sql.select(table), sql.columns(table, &rows)));
+    }
+    if wanted.log_head > 0 {
+        let text = format!("SELECT seq, at FROM {} ORDER BY seq LIMIT $1", sql.name("event"));
+        requests.push(Request::new(text, vec![Param::Int(number(wanted.log_head))]));
+    }
+    // Last of all: no commit that any of these show is later than this.
+    let clock = format!("SELECT last_value FROM {}", sql.name("clock"));
+    requests.push(Request::new(clock, Vec::new()));
+    let mut answers = session.all(&requests).await?.into_iter();
+    let mut next = || answers.next().unwrap_or_default();
+    let mut loaded = Loaded::default();
+    for scan in &wanted.scans {
+        let width = scan.range.index.spec().columns.len();
+        loaded.pages.push(next().iter().map(|row| page_row(row, width)).collect::<Result<_, _>>()?);
+    }
+    for keys in &tables {
+        for row in next() {
+            loaded.rows.push(stored(keys[0].table, &row)?);
+        }
+    }
+    if wanted.log_head > 0 {
+        loaded.log_head = next().iter().map(log_entry).collect::<Result<_, _>>()?;
+    }
+    let clock = next().first().map_or(Ok(0), |row| row.try_get(0))?;
+    loaded.as_of = Timestamp::from_micros(clock);
+    Ok(loaded)
+}
+
+fn page_row(row: &Row, width: usize) -> Result<PageRow, Error> {
+    Ok(PageRow {
+        position: values(row, width)?,
+        version: Version(row.try_get(width)?),
+        schema: schema(row, width + 1)?,
+        body: row.try_get(width + 2)?,
+    })
+}
+
+fn log_entry(row: &Row) -> Result<LogEntry, Error> {
+    let seq: i64 = row.try_get(0)?;
+    Ok(LogEntry { seq: seq.cast_unsigned(), at: Timestamp::from_micros(row.try_get(1)?) })
+}
+
+/// Reads a key, then version, schema and body.
+pub(crate) fn stored(table: Table, row: &Row) -> Result<StoredRow, Error> {
+    let width = table.spec().key.len();
+    let key = RowKey { table, values: values(row, width)? };
+    let version = Version(row.try_get(width)?);
+    Ok(StoredRow { key, version, schema: schema(row, width + 1)?, body: row.try_get(width + 2)? })
+}
+
+fn schema(row: &Row, at: usize) -> Result<u16, Error> {
+    Ok(row.try_get::<_, i16>(at)?.cast_unsigned())
+}
+
+/// Reads the first `count` columns.
+pub(crate) fn values(row: &Row, count: usize) -> Result<Vec<Value>, Error> {
+    let value = |i: usize| {
+        Ok(match kind(row, i) {
+            Kind::Int => row.try_get::<_, Option<i64>>(i)?.into(),
+            Kind::Text => match row.try_get::<_, Option<&str>>(i)? {
+                Some(text) => Value::Text(Arc::from(text)),
+                None => Value::Null,
+            },
+        })
+    };
+    (0..count).map(value).collect()
+}
+
+fn kind(row: &Row, at: usize) -> Kind {
+    let is_int = *row.columns()[at].type_() == tokio_postgres::types::Type::INT8;
+    if is_int { Kind::Int } else { Kind::Text }
+}

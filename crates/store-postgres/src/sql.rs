@@ -1,0 +1,259 @@
+//! The text of every statement, made from the shape of the tables.
+
+use std::collections::BTreeMap;
+
+use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
+use windlass_store::{Count, Query};
+
+use crate::flight::Param;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Text,
+    Int,
+}
+
+/// Statements for the tables of one schema.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    pub(crate) schema: String,
+    /// What the columns of each table hold, key and columns in the order of their spec.
+    pub(crate) kinds: BTreeMap<Table, Vec<Kind>>,
+}
+
+/// Raises an error unless a statement that returns one row for each hit made exactly so many, which
+/// is its last parameter. The error ends the transaction, and with it the COMMIT that is already
+/// under way.
+fn exactly(counted: &str, last: usize) -> String {
+    format!("SELECT 1 / (CASE WHEN count(*) = ${last} THEN 1 ELSE 0 END) FROM ({counted}) AS hit")
+}
+
+fn exactly_written(writing: &str, last: usize) -> String {
+    let check = exactly("SELECT 1 FROM written", last);
+    format!("WITH written AS ({writing} RETURNING 1) {check}")
+}
+
+impl Sql {
+    pub(crate) fn name(&self, table: &str) -> String {
+        format!(r#""{}"."{table}""#, self.schema)
+    }
+
+    fn kinds(&self, table: Table, columns: usize) -> &[Kind] {
+        &self.kinds[&table][..columns]
+    }
+
+    /// `unnest($1::text[], ..) AS k("a", ..)`, from parameter 1 on.
+    fn unnest(kinds: &[Kind], names: &[&str], more: &[(&str, &str)]) -> String {
+        let own = kinds.iter().map(|kind| match kind {
+            Kind::Text => "text",
+            Kind::Int => "bigint",
+        });
+        let types = own.chain(more.iter().map(|(_, kind)| *kind));
+        let params: Vec<_> =
+            types.enumerate().map(|(i, kind)| format!("${}::{kind}[]", i + 1)).collect();
+        let names: Vec<_> =
+            names.iter().copied().chain(more.iter().map(|(name, _)| *name)).collect();
+        format!("unnest({}) AS k({})", params.join(", "), list(&names, ""))
+    }
+
+    pub(crate) fn select(&self, table: Table) -> String {
+        let TableSpec { name, key, .. } = table.spec();
+        let keys = Self::unnest(self.kinds(table, key.len()), key, &[]);
+        let (own, on) = (list(key, "t."), same(key));
+        let table = self.name(name);
+        format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
+    }
+
+    pub(crate) fn check(&self, table: Table) -> String {
+        let TableSpec { name, key, .. } = table.spec();
+        let kinds = self.kinds(table, key.len());
+        let keys = Self::unnest(kinds, key, &[("version", "bigint")]);
+        let (table, on) = (self.name(name), same(key));
+        let found = format!(
+            "SELECT 1 FROM {keys} JOIN {table} AS t ON {on} AND t.version = k.version \
+             FOR SHARE OF t"
+        );
+        exactly(&found, kinds.len() + 2)
+    }
+
+    pub(crate) fn insert(&self, table: Table) -> String {
+        let TableSpec { name, key, columns, .. } = table.spec();
+        let all = [*key, columns].concat();
+        let rows = Self::unnest(self.kinds(table, all.len()), &all, OWN);
+        let names = [&all[..], &["version", "schema", "body"]].concat();
+        let (table, names) = (self.name(name), list(&names, ""));
+        format!("INSERT INTO {table} ({names}) SELECT {names} FROM {rows}")
+    }
+
+    pub(crate) fn update(&self, table: Table) -> String {
+        let TableSpec { name, key, columns, .. } = table.spec();
+        let all = [*key, columns].concat();
+        let more = [OWN, &[("expected", "bigint")]].concat();
+        let rows = Self::unnest(self.kinds(table, all.len()), &all, &more);
+        let set = [columns, &["version", "schema", "body"][..]].concat();
+        let set: Vec<_> = set.iter().map(|name| format!(r#""{name}" = k."{name}""#)).collect();
+        let (table, on, set) = (self.name(name), same(key), set.join(", "));
+        let update = format!(
+            "UPDATE {table} AS t SET {set} FROM {rows} WHERE {on} AND t.version = k.expected"
+        );
+        exactly_written(&update, all.len() + more.len() + 1)
+    }
+
+    pub(crate) fn delete(&self, table: Table) -> String {
+        let TableSpec { name, key, .. } = table.spec();
+        let kinds = self.kinds(table, key.len());
+        let keys = Self::unnest(kinds, key, &[("version", "bigint")]);
+        let (table, on) = (self.name(name), same(key));
+        let delete =
+            format!("DELETE FROM {table} AS t USING {keys} WHERE {on} AND t.version = k.version");
+        exactly_written(&delete, kinds.len() + 2)
+    }
+
+    /// Raises an error if anything was deleted since the time that is given.
+    pub(crate) fn nothing_deleted(&self) -> String {
+        let deletion = self.name("deletion");
+        format!("SELECT 1 / (CASE WHEN last_value = $1 THEN 1 ELSE 0 END) FROM {deletion}")
+    }
+
+    /// A page of an index. Rows that another transaction has its hands on are passed over: they
+    /// will not be there for long.
+    pub(crate) fn scan<'s>(&self, scan: &'s Scan) -> (String, Vec<Param<'s>>) {
+        let Range { index, prefix, until } = &scan.range;
+        let spec = index.spec();
+        let (same, rest) = spec.columns.split_at(prefix.len());
+        let mut params: Vec<_> = prefix.iter().map(Param::of).collect();
+        let (table, present) = (self.name(index.table().spec().name), spec.present);
+        let names = list(spec.columns, "");
+        let mut text = format!(
+            r#"SELECT {names}, version, schema, body FROM {table} WHERE "{present}" IS NOT NULL"#
+        );
+        for (i, column) in same.iter().enumerate() {
+            text += &format!(r#" AND "{column}" = ${}"#, i + 1);
+        }
+        if let Some(after) = &scan.after {
+            text += &behind(rest, params.len());
+            params.extend(after[prefix.len()..].iter().map(Param::of));
+        }
+        if let Some(until) = until {
+            params.push(Param::of(until));
+            text += &format!(r#" AND "{}" <= ${}"#, rest[0], params.len());
+        }
+        params.push(Param::Int(number(scan.limit)));
+        if !rest.is_empty() {
+            text += &format!(" ORDER BY {}", list(rest, ""));
+        }
+        text += &format!(" LIMIT ${}", params.len());
+        if index.is_taken_from() {
+            text += " FOR UPDATE SKIP LOCKED";
+        }
+        (text, params)
+    }
+
+    /// A list for people.
+    pub(crate) fn list<'q>(&self, query: &'q Query) -> (String, Vec<Param<'q>>) {
+        let TableSpec { name, key, .. } = query.table.spec();
+        let (keys, table) = (list(key, ""), self.name(name));
+        let mut text = format!("SELECT {keys}, version, schema, body FROM {table} WHERE true");
+        let mut params = Vec::new();
+        self.prefixed(&mut text, &mut params, key, &query.prefix);
+        for (column, value) in &query.filter {
+            if *value == Value::Null {
+                text += &format!(r#" AND "{column}" IS NULL"#);
+            } else {
+                params.push(Param::of(value));
+                text += &format!(r#" AND "{column}" = ${}"#, params.len());
+            }
+        }
+        if let Some(after) = &query.after {
+            text += &behind(key, params.len());
+            params.extend(after.iter().map(Param::of));
+        }
+        params.push(Param::Int(number(query.limit)));
+        text += &format!(" ORDER BY {keys} LIMIT ${}", params.len());
+        (text, params)
+    }
+
+    /// How many rows there are of each kind.
+    pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
+        let TableSpec { name, key, .. } = count.table.spec();
+        let (by, table) = (list(&count.by, ""), self.name(name));
+        let mut text = format!("SELECT {by}, count(*) FROM {table} WHERE true");
+        let mut params = Vec::new();
+        self.prefixed(&mut text, &mut params, key, &count.prefix);
+        if let Some(present) = count.present {
+            text += &format!(r#" AND "{present}" IS NOT NULL"#);
+        }
+        text += &format!(" GROUP BY {by} ORDER BY {by}");
+        (text, params)
+    }
+
+    fn prefixed<'v>(
+        &self,
+        text: &mut String,
+        params: &mut Vec<Param<'v>>,
+        key: &[&str],
+        prefix: &'v [Value],
+    ) {
+        for (column, value) in key.iter().zip(prefix) {
+            params.push(Param::of(value));
+            *text += &format!(r#" AND "{column}" = ${}"#, params.len());
+        }
+    }
+
+    /// The columns of many rows: their keys, and what else they hold.
+    pub(crate) fn columns<'r>(
+        &self,
+        table: Table,
+        rows: &[(&'r RowKey, &'r [Value])],
+    ) -> Vec<Param<'r>> {
+        let width = rows.first().map_or(0, |(key, columns)| key.values.len() + columns.len());
+        let value = |row: &(&'r RowKey, &'r [Value]), i: usize| -> &'r Value {
+            let (key, columns) = *row;
+            key.values.get(i).unwrap_or_else(|| &columns[i - key.values.len()])
+        };
+        let column = |(i, kind): (usize, &Kind)| match kind {
+            Kind::Text => Param::Texts(rows.iter().map(|row| text(value(row, i))).collect()),
+            Kind::Int => Param::Ints(rows.iter().map(|row| int(value(row, i))).collect()),
+        };
+        self.kinds(table, width).iter().enumerate().map(column).collect()
+    }
+}
+
+/// What every table has besides its own columns.
+const OWN: &[(&str, &str)] = &[("version", "bigint"), ("schema", "smallint"), ("body", "text")];
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn int(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// Numbers of ours that are too large for Postgres are larger than anything it holds.
+pub(crate) fn number(n: impl TryInto<i64>) -> i64 {
+    n.try_into().unwrap_or(i64::MAX)
+}
+
+fn list(names: &[&str], of: &str) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!(r#"{of}"{name}""#)).collect();
+    quoted.join(", ")
+}
+
+fn same(key: &[&str]) -> String {
+    let each: Vec<_> = key.iter().map(|name| format!(r#"t."{name}" = k."{name}""#)).collect();
+    each.join(" AND ")
+}
+
+/// The condition that a row lies behind a position, whose parameters follow the first `given`.
+fn behind(columns: &[&str], given: usize) -> String {
+    let marks: Vec<_> = (1..=columns.len()).map(|i| format!("${}", given + i)).collect();
+    format!(" AND ({}) > ({})", list(columns, ""), marks.join(", "))
+}

@@ -1,0 +1,235 @@
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Config, NoTls};
+use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
+use windlass_store::{Clock, Count, Description, Notice, Notices, Query, Store, StoreError};
+use windlass_store::{Pace, Ticket, Tx};
+
+use crate::error::{translate, unavailable};
+use crate::flight::Session;
+use crate::listen;
+use crate::options::Options;
+use crate::read;
+use crate::sql::Sql;
+use crate::tx::PostgresTx;
+use crate::{error::Oddity, migrate};
+
+/// This handle, among the origins of notices. What it does itself is never sent.
+const OWN: u64 = 0;
+
+/// Everything in one schema of a Postgres database. Any number of handles, in any number of
+/// processes, may have it open.
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    /// Never read from: a source of receivers that ends with the listener.
+    notices: Mutex<Option<broadcast::Receiver<(u64, Notice)>>>,
+    listener: JoinHandle<()>,
+}
+
+pub(crate) struct Shared {
+    pool: Pool,
+    pub(crate) sql: Sql,
+    pub(crate) options: Options,
+    /// What begins a transaction.
+    pub(crate) set_up: String,
+    pub(crate) patience: String,
+    /// Names this handle among those who tell of their commits.
+    pub(crate) origin: String,
+    pub(crate) channel: String,
+    pub(crate) log_lock: i64,
+    pub(crate) commits: AtomicU64,
+    /// The time of the latest commit that this handle made or was told of.
+    heard: AtomicI64,
+    /// How many transactions are being rolled back.
+    pub(crate) ending: watch::Sender<usize>,
+    pace: Mutex<Pace>,
+    durability: String,
+    incarnation: String,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresStore({})", self.shared.sql.schema)
+    }
+}
+
+impl PostgresStore {
+    /// Opens a database by its URL, and makes the tables if need be. The URL may say `schema`,
+    /// `connections` and `prepare`: see [`Options`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let (config, options) = Options::parse(url)?;
+        Self::open_with(config, options).await
+    }
+
+    pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
+        options.check()?;
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let pool = Pool::builder(manager).max_size(options.connections).build();
+        let pool = pool.map_err(|error| unavailable(std::io::Error::other(error.to_string())))?;
+        let client = pool.get().await.map_err(unavailable)?;
+        let found = migrate::migrate(&client, &options.schema).await?;
+        drop(client);
+        let origin = uuid::Uuid::now_v7().to_string();
+        let shared = Arc::new(Shared {
+            set_up: set_up(&found.sql),
+            patience: options.patience.as_millis().to_string(),
+            origin,
+            channel: format!("windlass_{}", options.schema),
+            log_lock: found.log_lock,
+            commits: AtomicU64::new(0),
+            heard: AtomicI64::new(0),
+            ending: watch::Sender::new(0),
+            pace: Mutex::default(),
+            durability: found.durability,
+            incarnation: found.incarnation,
+            sql: found.sql,
+            options,
+            pool,
+        });
+        let (sender, notices) = broadcast::channel(256);
+        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender));
+        Ok(Self { shared, notices: Mutex::new(Some(notices)), listener })
+    }
+}
+
+/// Settings for the transaction alone, so that a pooler can be in between; then the name of the
+/// transaction, the time of the database, that of the last commit, and of the last deletion.
+fn set_up(sql: &Sql) -> String {
+    let patient = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+    // Statements are planned when tables may be empty, and must stay good when they are full.
+    let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
+    let patient = patient.iter().map(|name| format!("set_config('{name}', $1, true)"));
+    let off = off.iter().map(|name| format!("set_config('{name}', 'off', true)"));
+    let sync = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
+        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
+    let settings: Vec<String> = patient.chain(off).chain([sync.to_owned()]).collect();
+    format!(
+        "SELECT pg_current_xact_id()::text::bigint, \
+         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
+         (SELECT last_value FROM {}), (SELECT last_value FROM {}), {}",
+        sql.name("clock"),
+        sql.name("deletion"),
+        settings.join(", ")
+    )
+}
+
+impl Shared {
+    pub(crate) async fn session(&self) -> Result<Session, StoreError> {
+        let client = self.pool.get().await.map_err(|error| match error {
+            deadpool_postgres::PoolError::Closed => StoreError::Closed,
+            deadpool_postgres::PoolError::Backend(error) => unavailable(error),
+            other => unavailable(other),
+        })?;
+        Ok(Session { client, prepare: self.options.prepare })
+    }
+
+    /// The time of a batch, from that of the database and that of the last commit.
+    pub(crate) fn time(&self, database: Timestamp, last_commit: Timestamp) -> Timestamp {
+        let mut pace = self.pace.lock().expect("nothing panics while it holds the pace");
+        match &self.options.clock {
+            Some(clock) => pace.now(&**clock, last_commit),
+            None => pace.now(&At(database), last_commit),
+        }
+    }
+
+    /// Notes a commit that needs no further word; says whether it was later than all before.
+    pub(crate) fn heard(&self, at: Timestamp) -> bool {
+        self.heard.fetch_max(at.micros(), Ordering::Relaxed) < at.micros()
+    }
+}
+
+/// A moment that was read from the database.
+#[derive(Debug)]
+struct At(Timestamp);
+
+impl Clock for At {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn steady(&self) -> std::time::Duration {
+        windlass_store::SystemClock.steady()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        Ok(Box::new(PostgresTx::begin(self.shared.clone()).await?))
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+        let session = self.shared.session().await?;
+        let text = "SELECT pg_xact_status($1::text::xid8)";
+        let xid = ticket.0.to_string();
+        let row = session.client.query_typed_one(text, &[(&xid, Type::TEXT)]).await;
+        let status: Option<String> = row.and_then(|row| row.try_get(0)).map_err(translate)?;
+        match status.as_deref() {
+            Some("committed") => Ok(true),
+            Some("aborted") => Ok(false),
+            Some(_) => Err(unavailable(Oddity::UnderWay)),
+            None => Err(unavailable(Oddity::LongAgo)),
+        }
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        read::list(&self.shared.session().await?, &self.shared.sql, query).await.map_err(translate)
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        read::count(&self.shared.session().await?, &self.shared.sql, count).await.map_err(translate)
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        read::payloads(&self.shared.session().await?, &self.shared.sql, keys)
+            .await
+            .map_err(translate)
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        let session = self.shared.session().await?;
+        read::events(&session, &self.shared.sql, after, limit).await.map_err(translate)
+    }
+
+    fn notices(&self) -> Notices {
+        let notices = self.notices.lock().expect("nothing panics while it holds the notices");
+        let receiver = match &*notices {
+            Some(receiver) => receiver.resubscribe(),
+            None => broadcast::Sender::new(1).subscribe(),
+        };
+        Notices::new(receiver, OWN)
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        let session = self.shared.session().await?;
+        let last_seq = read::last_seq(&session, &self.shared.sql).await.map_err(translate)?;
+        Ok(Description {
+            backend: "postgres",
+            durability: self.shared.durability.clone(),
+            incarnation: self.shared.incarnation.clone(),
+            last_seq,
+            commits: self.shared.commits.load(Ordering::Relaxed),
+        })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.listener.abort();
+        *self.notices.lock().expect("nothing panics while it holds the notices") = None;
+        self.shared.pool.close();
+        Ok(())
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}

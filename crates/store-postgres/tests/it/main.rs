@@ -1,0 +1,6 @@
+//! What the contract leaves to this store: the database, its tables, and what can go wrong with it.
+
+#![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
+
+mod server;
+mod suites;

@@ -1,0 +1,83 @@
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A Postgres of the test's own, in a temporary directory, reached through a socket in it.
+pub(crate) struct Server {
+    folder: TempDir,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let server = Self { folder: folder() };
+        let auth = ["-A", "trust", "-U", "windlass", "-E", "UTF8", "--locale=C"];
+        run(program("initdb").arg("-D").arg(server.data()).args(auth));
+        server.control("start");
+        server
+    }
+
+    pub(crate) fn control(&self, action: &str) {
+        let folder = self.folder.path().display();
+        let options = format!(
+            "-c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=200"
+        );
+        let mut control = program("pg_ctl");
+        control.arg("-D").arg(self.data()).arg("-w").arg("-o").arg(options);
+        run(control.arg("-l").arg(self.folder.path().join("log")).arg(action));
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://windlass@localhost/postgres?host={}", self.folder.path().display())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut control = program("pg_ctl");
+        control.arg("-D").arg(self.data()).args(["-m", "immediate", "stop"]);
+        let _ = control.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
+}
+
+/// A folder that the user who runs Postgres may write to.
+fn folder() -> TempDir {
+    let folder = tempfile::Builder::new().prefix("windlass-pg").tempdir_in("/tmp").unwrap();
+    if is_root() {
+        run(Command::new("chown").arg("postgres").arg(folder.path()));
+    }
+    folder
+}
+
+/// Postgres does not run as root: as root, its programs run as the user `postgres`.
+fn program(name: &str) -> Command {
+    let path = newest_binaries().map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    if !is_root() {
+        return Command::new(path);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(path);
+    command
+}
+
+/// Where Debian keeps them.
+fn newest_binaries() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut folders: Vec<PathBuf> = versions.flatten().map(|it| it.path().join("bin")).collect();
+    folders.sort();
+    folders.pop().filter(|folder| Path::exists(folder))
+}
+
+/// What a server writes goes to its log: a pipe to here would stay open as long as it runs.
+fn run(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+}

@@ -1,0 +1,42 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use windlass_store::{ManualClock, Store};
+use windlass_store_postgres::{Options, PostgresStore};
+use windlass_store_test::differential::{self, DEFAULT_SEEDS};
+use windlass_store_test::{Factory, conformance, mishap};
+
+use crate::server::Server;
+
+/// A schema for every place, in one database.
+struct Schemas(Server);
+
+#[async_trait]
+impl Factory for Schemas {
+    async fn open(&self, place: &str, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+        let schema = place.replace('-', "_").to_lowercase();
+        let schema = schema.chars().rev().take(60).collect::<String>().chars().rev().collect();
+        let options = Options { schema, clock: Some(clock), ..Options::default() };
+        let config = self.0.url().parse().unwrap();
+        Arc::new(PostgresStore::open_with(config, options).await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    conformance::run(&Schemas(Server::start())).await;
+}
+
+#[tokio::test]
+async fn postgres_does_what_the_shelf_does() {
+    let schemas = Schemas(Server::start());
+    // Each takes seconds here: a few of the seeds that the other stores run.
+    let seeds = differential::seeds(0..DEFAULT_SEEDS.end / 8, 400);
+    let run = differential::run(seeds, &[("postgres", &schemas)]).await;
+    run.unwrap_or_else(|divergence| panic!("{divergence}"));
+}
+
+#[tokio::test]
+async fn postgres_comes_to_the_same_end_through_every_mishap() {
+    assert!(mishap::run(&Schemas(Server::start())).await > 70);
+}
