@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cargo::Cargo;
+use crate::json::number_of;
 use crate::table::{row, table};
 use crate::tree;
 
@@ -31,7 +32,7 @@ pub(crate) fn run(seconds: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     tree::root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }
 
@@ -82,31 +83,4 @@ fn measure(folder: &Path, callers: u32, seconds: u64, batched: bool) -> Result<M
         rounds_per_batch: number("rounds_per_batch")?,
         mean_batch: number("mean_batch")?,
     })
-}
-
-/// The number under a key of a flat object.
-fn number_of(json: &str, key: &str) -> Option<f64> {
-    let (_, rest) = json.split_once(&format!("\"{key}\""))?;
-    let value = rest.trim_start().strip_prefix(':')?.trim_start();
-    let end = value.find([',', '}', ' ', '\n']).unwrap_or(value.len());
-    value[..end].parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_read_by_name() {
-        let json = "{\"cycles_per_s\": 1234.5,\"p50_ms\":2e-1, \"batch\" : 3 ,\"none\":null\n}";
-        for (key, expected) in [
-            ("cycles_per_s", Some(1234.5)),
-            ("p50_ms", Some(0.2)),
-            ("batch", Some(3.0)),
-            ("none", None),
-            ("p50", None),
-        ] {
-            assert_eq!(number_of(json, key), expected, "{key}");
-        }
-    }
 }

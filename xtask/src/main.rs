@@ -5,8 +5,10 @@
 mod bench;
 mod cargo;
 mod ci;
+mod json;
 mod matrix;
 mod options;
+mod peers;
 mod prove;
 mod source;
 mod table;
@@ -30,6 +32,10 @@ commands:
              --seeds N      seeds per random test (10000)
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
+  peers    Windlass against apalis, both on a SQLite file, both durable (see bench/README.md)
+             --bulk N       tasks pushed in bulk and drained (200000)
+             --singles N    tasks pushed one by one and drained (15000)
+             --rounds N     how often each is run, in turn (3)
   help     this text
 ";
 
@@ -77,6 +83,12 @@ fn run(args: &[String]) -> Result<(), Failure> {
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
             Ok(bench::run(seconds)?)
+        }
+        "peers" => {
+            let options = Options::parse(rest, &["--bulk", "--singles", "--rounds"])?;
+            let bulk = options.number("--bulk", 200_000)?;
+            let singles = options.number("--singles", 15_000)?;
+            Ok(peers::run(bulk, singles, options.number("--rounds", 3)?)?)
         }
         other => Err(Failure::Usage(format!("no such command: {other} (see cargo xtask --help)"))),
     }

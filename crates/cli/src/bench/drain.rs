@@ -1,13 +1,13 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use windlass_core::Command;
-use windlass_core::command::{Claim, Complete};
+use windlass_core::command::{Claim, Complete, NewTask};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{fill, own_tenant};
+use crate::bench::place::{BULK, fill, fill_one_by_one, own_tenant};
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
@@ -25,6 +25,9 @@ pub(crate) struct Drain {
     /// How many tasks a worker claims at a time.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     claim: u32,
+    /// Create the tasks one by one, by so many callers at once [default: in bulk, by one]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    producers: Option<u32>,
 }
 
 impl Drain {
@@ -32,10 +35,19 @@ impl Drain {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        fill(&engine, &tenant, self.tasks, self.common.json, |_, task| {
-            task.deadline_ms = place.expiry_ms();
-        })
-        .await?;
+        let expiry_ms = place.expiry_ms();
+        let started = Instant::now();
+        let (tasks, json) = (self.tasks, self.common.json);
+        match self.producers {
+            Some(callers) => {
+                fill_one_by_one(&engine, &tenant, tasks, callers, json, expiry_ms).await?;
+            }
+            None => {
+                let expire = |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
+                fill(&engine, &tenant, tasks, json, expire).await?;
+            }
+        }
+        let filled = started.elapsed().as_secs_f64();
         let memory_before = memory_mib();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
@@ -58,6 +70,8 @@ impl Drain {
         report.set("bench", "drain");
         report.set("tasks", drained);
         report.set("workers", self.workers);
+        report.set("batching", self.batching());
+        report.number("fill_per_s", self.tasks as f64 / filled);
         report.number("tasks_per_s", drained as f64 / elapsed);
         report.number("cycles_per_s", drained as f64 / elapsed);
         let after = engine.stats();
@@ -71,6 +85,14 @@ impl Drain {
         engine.shutdown().await?;
         report.print(self.common.json);
         Ok(())
+    }
+
+    fn batching(&self) -> String {
+        let create = match self.producers {
+            Some(callers) => format!("{callers} producers, 1 a create"),
+            None => format!("1 producer, {BULK} a create"),
+        };
+        format!("{create}; {} workers, {} a claim", self.workers, self.claim)
     }
 }
 

@@ -1,9 +1,10 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use windlass_core::command::{Create, NewTask};
 use windlass_core::{Payload, Tenant};
-use windlass_engine::{Config, Engine};
+use windlass_engine::{Config, Engine, Error};
 use windlass_store::Store;
 
 use crate::bench::options::BenchError;
@@ -11,6 +12,9 @@ use crate::bench::report::Progress;
 use windlass::StoreUrl;
 
 const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","template":"welcome"}"#;
+
+/// How many tasks are created at a time.
+pub(crate) const BULK: u64 = 500;
 
 /// Where a benchmark runs: a store that was named, or a temporary one.
 #[derive(Debug)]
@@ -67,7 +71,6 @@ pub(crate) async fn fill(
     json: bool,
     shape: impl Fn(u64, &mut NewTask),
 ) -> Result<(), BenchError> {
-    const BULK: u64 = 500;
     let progress = Progress::new("filling", count, json);
     let mut made = 0;
     while made < count {
@@ -81,6 +84,37 @@ pub(crate) async fn fill(
         engine.submit(create).await?;
         progress.add(next - made);
         made = next;
+    }
+    Ok(())
+}
+
+/// Creates `count` tasks one by one, by `callers` at once.
+pub(crate) async fn fill_one_by_one(
+    engine: &Engine,
+    tenant: &Tenant,
+    count: u64,
+    callers: u32,
+    json: bool,
+    expiry_ms: Option<u64>,
+) -> Result<(), BenchError> {
+    let progress = Arc::new(Progress::new("filling", count, json));
+    let taken = Arc::new(AtomicU64::new(0));
+    let callers: Vec<_> = (0..callers)
+        .map(|_| {
+            let (engine, tenant) = (engine.clone(), tenant.clone());
+            let (taken, progress) = (taken.clone(), progress.clone());
+            tokio::spawn(async move {
+                while taken.fetch_add(1, Ordering::Relaxed) < count {
+                    let task = NewTask { deadline_ms: expiry_ms, ..some_task() };
+                    engine.submit(Create { tenant: tenant.clone(), tasks: vec![task] }).await?;
+                    progress.add(1);
+                }
+                Ok::<_, Error>(())
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await??;
     }
     Ok(())
 }

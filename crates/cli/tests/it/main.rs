@@ -96,6 +96,20 @@ fn drain_claim_and_idle_report() {
 }
 
 #[test]
+fn a_backlog_is_made_in_bulk_or_one_by_one() {
+    for (producers, batching) in [
+        ([].as_slice(), "1 producer, 500 a create; 4 workers, 100 a claim"),
+        (&["--producers", "8"], "8 producers, 1 a create; 4 workers, 100 a claim"),
+    ] {
+        let args = [&["bench", "drain", "--tasks", "1100", "--json"], producers].concat();
+        let drained = json(&windlass(&args));
+        assert_eq!(drained["tasks"], 1_100, "{drained}");
+        assert_eq!(drained["batching"], batching);
+        assert!(drained["fill_per_s"].as_f64().unwrap() > 0.0, "{drained}");
+    }
+}
+
+#[test]
 fn a_named_store_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("kept.db").display());
