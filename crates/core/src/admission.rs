@@ -28,6 +28,7 @@ impl Record for Admission {
         name: "admission",
         key: &["tenant", "scope", "key"],
         columns: &["due_at"],
+        numbers: &["due_at"],
         indexes: &[IndexSpec {
             index: Index::AdmissionDue,
             columns: &["due_at", "tenant", "scope", "key"],

@@ -94,6 +94,7 @@ impl Record for Lane {
         name: "lane",
         key: &["tenant", "name"],
         columns: &["state"],
+        numbers: &[],
         indexes: &[],
         listed_by: &[],
     };

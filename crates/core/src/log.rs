@@ -22,6 +22,7 @@ impl Record for Log {
         name: "log",
         key: &["name"],
         columns: &["floor"],
+        numbers: &["floor"],
         indexes: &[],
         listed_by: &[],
     };

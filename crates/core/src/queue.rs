@@ -36,6 +36,7 @@ impl Record for Queue {
         name: "queue",
         key: &["tenant", "lane", "route"],
         columns: &["closing", "due_at"],
+        numbers: &["closing", "due_at"],
         indexes: &[
             IndexSpec {
                 index: Index::QueueByLane,

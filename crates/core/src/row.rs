@@ -79,6 +79,8 @@ pub struct TableSpec {
     pub name: &'static str,
     pub key: &'static [&'static str],
     pub columns: &'static [&'static str],
+    /// The columns that hold numbers; all others, and all of the key, are texts.
+    pub numbers: &'static [&'static str],
     pub indexes: &'static [IndexSpec],
     /// Columns that people list by: each with an index of the first column of the key, this one,
     /// and the rest of the key.

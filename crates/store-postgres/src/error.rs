@@ -9,8 +9,6 @@ pub(crate) enum Oddity {
     Url(String),
     #[error("{0:?} does not name a schema: small letters, digits and _, at most 63")]
     Schema(String),
-    #[error("the column {0} of {1} is missing")]
-    Column(String, &'static str),
     #[error("a commit is still under way")]
     UnderWay,
     #[error("it is too long ago that a commit was made to say what became of it")]

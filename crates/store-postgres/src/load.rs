@@ -1,14 +1,13 @@
 //! Answers what a batch wants to know.
 
-use std::sync::Arc;
-
+use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 use windlass_core::{
     Loaded, LogEntry, PageRow, RowKey, StoredRow, Table, Timestamp, Value, Version, Wanted,
 };
 
 use crate::flight::{Param, Request, Session};
-use crate::sql::{Kind, Sql, number};
+use crate::sql::{Sql, number};
 
 pub(crate) async fn load(session: &Session, sql: &Sql, wanted: &Wanted) -> Result<Loaded, Error> {
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
@@ -78,19 +77,9 @@ fn schema(row: &Row, at: usize) -> Result<u16, Error> {
 
 /// Reads the first `count` columns.
 pub(crate) fn values(row: &Row, count: usize) -> Result<Vec<Value>, Error> {
-    let value = |i: usize| {
-        Ok(match kind(row, i) {
-            Kind::Int => row.try_get::<_, Option<i64>>(i)?.into(),
-            Kind::Text => match row.try_get::<_, Option<&str>>(i)? {
-                Some(text) => Value::Text(Arc::from(text)),
-                None => Value::Null,
-            },
-        })
+    let value = |i: usize| match *row.columns()[i].type_() {
+        Type::INT8 => Ok(row.try_get::<_, Option<i64>>(i)?.into()),
+        _ => Ok(row.try_get::<_, Option<&str>>(i)?.into()),
     };
     (0..count).map(value).collect()
-}
-
-fn kind(row: &Row, at: usize) -> Kind {
-    let is_int = *row.columns()[at].type_() == tokio_postgres::types::Type::INT8;
-    if is_int { Kind::Int } else { Kind::Text }
 }

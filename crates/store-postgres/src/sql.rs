@@ -1,25 +1,14 @@
 //! The text of every statement, made from the shape of the tables.
 
-use std::collections::BTreeMap;
-
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query};
 
 use crate::flight::Param;
 
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Text,
-    Int,
-}
-
 /// Statements for the tables of one schema.
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
-    /// What the columns of each table hold, key and columns in the order of their spec.
-    pub(crate) kinds: BTreeMap<Table, Vec<Kind>>,
 }
 
 /// Raises an error unless a statement that returns one row for each hit made exactly so many, which
@@ -39,27 +28,19 @@ impl Sql {
         format!(r#""{}"."{table}""#, self.schema)
     }
 
-    fn kinds(&self, table: Table, columns: usize) -> &[Kind] {
-        &self.kinds[&table][..columns]
-    }
-
     /// `unnest($1::text[], ..) AS k("a", ..)`, from parameter 1 on.
-    fn unnest(kinds: &[Kind], names: &[&str], more: &[(&str, &str)]) -> String {
-        let own = kinds.iter().map(|kind| match kind {
-            Kind::Text => "text",
-            Kind::Int => "bigint",
-        });
-        let types = own.chain(more.iter().map(|(_, kind)| *kind));
-        let params: Vec<_> =
-            types.enumerate().map(|(i, kind)| format!("${}::{kind}[]", i + 1)).collect();
-        let names: Vec<_> =
-            names.iter().copied().chain(more.iter().map(|(name, _)| *name)).collect();
+    fn unnest(table: Table, names: &[&str], more: &[(&str, &str)]) -> String {
+        let own = names.iter().map(|name| (*name, type_of(table, name)));
+        let columns: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
+        let params = (1..).zip(&columns).map(|(i, (_, kind))| format!("${i}::{kind}[]"));
+        let params: Vec<_> = params.collect();
+        let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
         format!("unnest({}) AS k({})", params.join(", "), list(&names, ""))
     }
 
     pub(crate) fn select(&self, table: Table) -> String {
         let TableSpec { name, key, .. } = table.spec();
-        let keys = Self::unnest(self.kinds(table, key.len()), key, &[]);
+        let keys = Self::unnest(table, key, &[]);
         let (own, on) = (list(key, "t."), same(key));
         let table = self.name(name);
         format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
@@ -67,20 +48,19 @@ impl Sql {
 
     pub(crate) fn check(&self, table: Table) -> String {
         let TableSpec { name, key, .. } = table.spec();
-        let kinds = self.kinds(table, key.len());
-        let keys = Self::unnest(kinds, key, &[("version", "bigint")]);
+        let keys = Self::unnest(table, key, &[("version", "bigint")]);
         let (table, on) = (self.name(name), same(key));
         let found = format!(
             "SELECT 1 FROM {keys} JOIN {table} AS t ON {on} AND t.version = k.version \
              FOR SHARE OF t"
         );
-        exactly(&found, kinds.len() + 2)
+        exactly(&found, key.len() + 2)
     }
 
     pub(crate) fn insert(&self, table: Table) -> String {
         let TableSpec { name, key, columns, .. } = table.spec();
         let all = [*key, columns].concat();
-        let rows = Self::unnest(self.kinds(table, all.len()), &all, OWN);
+        let rows = Self::unnest(table, &all, OWN);
         let names = [&all[..], &["version", "schema", "body"]].concat();
         let (table, names) = (self.name(name), list(&names, ""));
         format!("INSERT INTO {table} ({names}) SELECT {names} FROM {rows}")
@@ -90,7 +70,7 @@ impl Sql {
         let TableSpec { name, key, columns, .. } = table.spec();
         let all = [*key, columns].concat();
         let more = [OWN, &[("expected", "bigint")]].concat();
-        let rows = Self::unnest(self.kinds(table, all.len()), &all, &more);
+        let rows = Self::unnest(table, &all, &more);
         let set = [columns, &["version", "schema", "body"][..]].concat();
         let set: Vec<_> = set.iter().map(|name| format!(r#""{name}" = k."{name}""#)).collect();
         let (table, on, set) = (self.name(name), same(key), set.join(", "));
@@ -102,12 +82,11 @@ impl Sql {
 
     pub(crate) fn delete(&self, table: Table) -> String {
         let TableSpec { name, key, .. } = table.spec();
-        let kinds = self.kinds(table, key.len());
-        let keys = Self::unnest(kinds, key, &[("version", "bigint")]);
+        let keys = Self::unnest(table, key, &[("version", "bigint")]);
         let (table, on) = (self.name(name), same(key));
         let delete =
             format!("DELETE FROM {table} AS t USING {keys} WHERE {on} AND t.version = k.version");
-        exactly_written(&delete, kinds.len() + 2)
+        exactly_written(&delete, key.len() + 2)
     }
 
     /// Raises an error if anything was deleted since the time that is given.
@@ -212,16 +191,21 @@ impl Sql {
             let (key, columns) = *row;
             key.values.get(i).unwrap_or_else(|| &columns[i - key.values.len()])
         };
-        let column = |(i, kind): (usize, &Kind)| match kind {
-            Kind::Text => Param::Texts(rows.iter().map(|row| text(value(row, i))).collect()),
-            Kind::Int => Param::Ints(rows.iter().map(|row| int(value(row, i))).collect()),
+        let spec = table.spec();
+        let column = |(i, name): (usize, &&str)| match type_of(table, name) {
+            "bigint" => Param::Ints(rows.iter().map(|row| int(value(row, i))).collect()),
+            _ => Param::Texts(rows.iter().map(|row| text(value(row, i))).collect()),
         };
-        self.kinds(table, width).iter().enumerate().map(column).collect()
+        spec.key.iter().chain(spec.columns).take(width).enumerate().map(column).collect()
     }
 }
 
 /// What every table has besides its own columns.
 const OWN: &[(&str, &str)] = &[("version", "bigint"), ("schema", "smallint"), ("body", "text")];
+
+fn type_of(table: Table, column: &str) -> &'static str {
+    if table.spec().numbers.contains(&column) { "bigint" } else { "text" }
+}
 
 fn text(value: &Value) -> Option<&str> {
     match value {

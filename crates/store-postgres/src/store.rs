@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,30 +8,32 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
-use windlass_store::{Clock, Count, Description, Notice, Notices, Query, Store, StoreError};
-use windlass_store::{Pace, Ticket, Tx};
+use windlass_store::{
+    Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
+    Ticket, Tx,
+};
 
-use crate::error::{translate, unavailable};
+use crate::error::{Oddity, translate, unavailable};
 use crate::flight::Session;
-use crate::listen;
 use crate::options::Options;
-use crate::read;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
-use crate::{error::Oddity, migrate};
+use crate::{listen, migrate, read};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
 
 /// Everything in one schema of a Postgres database. Any number of handles, in any number of
 /// processes, may have it open.
+#[derive(Debug)]
 pub struct PostgresStore {
     shared: Arc<Shared>,
     /// Never read from: a source of receivers that ends with the listener.
-    notices: Mutex<Option<broadcast::Receiver<(u64, Notice)>>>,
+    notices: broadcast::Receiver<(u64, Notice)>,
     listener: JoinHandle<()>,
 }
 
+#[derive(Debug)]
 pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
@@ -52,12 +53,6 @@ pub(crate) struct Shared {
     pace: Mutex<Pace>,
     durability: String,
     incarnation: String,
-}
-
-impl fmt::Debug for PostgresStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PostgresStore({})", self.shared.sql.schema)
-    }
 }
 
 impl PostgresStore {
@@ -96,7 +91,7 @@ impl PostgresStore {
         });
         let (sender, notices) = broadcast::channel(256);
         let listener = tokio::spawn(listen::listen(config, shared.clone(), sender));
-        Ok(Self { shared, notices: Mutex::new(Some(notices)), listener })
+        Ok(Self { shared, notices, listener })
     }
 }
 
@@ -136,27 +131,13 @@ impl Shared {
         let mut pace = self.pace.lock().expect("nothing panics while it holds the pace");
         match &self.options.clock {
             Some(clock) => pace.now(&**clock, last_commit),
-            None => pace.now(&At(database), last_commit),
+            None => pace.time(database, SystemClock.steady(), last_commit),
         }
     }
 
     /// Notes a commit that needs no further word; says whether it was later than all before.
     pub(crate) fn heard(&self, at: Timestamp) -> bool {
         self.heard.fetch_max(at.micros(), Ordering::Relaxed) < at.micros()
-    }
-}
-
-/// A moment that was read from the database.
-#[derive(Debug)]
-struct At(Timestamp);
-
-impl Clock for At {
-    fn now(&self) -> Timestamp {
-        self.0
-    }
-
-    fn steady(&self) -> std::time::Duration {
-        windlass_store::SystemClock.steady()
     }
 }
 
@@ -200,12 +181,7 @@ impl Store for PostgresStore {
     }
 
     fn notices(&self) -> Notices {
-        let notices = self.notices.lock().expect("nothing panics while it holds the notices");
-        let receiver = match &*notices {
-            Some(receiver) => receiver.resubscribe(),
-            None => broadcast::Sender::new(1).subscribe(),
-        };
-        Notices::new(receiver, OWN)
+        Notices::new(self.notices.resubscribe(), OWN)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -222,7 +198,6 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         self.listener.abort();
-        *self.notices.lock().expect("nothing panics while it holds the notices") = None;
         self.shared.pool.close();
         Ok(())
     }

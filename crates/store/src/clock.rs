@@ -22,12 +22,20 @@ pub struct Pace {
 
 impl Pace {
     pub fn now(&mut self, clock: &dyn Clock, last_commit_at: Timestamp) -> Timestamp {
-        let now = clock.now();
+        self.time(clock.now(), clock.steady(), last_commit_at)
+    }
+
+    /// The same, where the time was read before.
+    pub fn time(
+        &mut self,
+        now: Timestamp,
+        steady: Duration,
+        last_commit_at: Timestamp,
+    ) -> Timestamp {
         if now > last_commit_at {
             self.anchor = None;
             return now;
         }
-        let steady = clock.steady();
         let (from, since) = *self.anchor.get_or_insert((last_commit_at, steady));
         let micros = i64::try_from(steady.saturating_sub(since).as_micros()).unwrap_or(i64::MAX);
         let paced = Timestamp::from_micros(from.micros().saturating_add(micros));

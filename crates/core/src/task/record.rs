@@ -213,6 +213,7 @@ impl Record for Task {
             "created_at",
             "ended_at",
         ],
+        numbers: &["rank", "ready_at", "due_at", "created_at", "ended_at"],
         indexes: &[
             IndexSpec {
                 index: Index::TaskReady,

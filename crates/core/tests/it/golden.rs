@@ -9,7 +9,7 @@ use windlass_core::command::{
 use windlass_core::{
     Admission, Backoff, Change, Command, FailureClass, Fence, Filed, Lane, LaneState, Lifecycle,
     Log, Logged, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task,
-    TaskKey, Tenant, Timestamp, read_row,
+    TaskKey, Tenant, Timestamp, Value, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -23,8 +23,24 @@ fn same_bytes<R: Filed>(lines: &str) -> usize {
         let record = read_row::<R>(1, line).unwrap_or_else(|| panic!("cannot read {line}"));
         let written = serde_json::to_string(&*record).expect("it was read from JSON");
         assert_eq!(written, line);
+        columns_are_what_their_spec_says(&*record);
     }
     lines.lines().count()
+}
+
+fn columns_are_what_their_spec_says<R: Filed>(record: &R) {
+    let spec = R::TABLE.spec();
+    assert!(record.key().iter().all(|value| matches!(value, Value::Text(_))), "{record:?}");
+    for (name, value) in spec.columns.iter().zip(record.columns()) {
+        let is_number = spec.numbers.contains(name);
+        let fits = match value {
+            Value::Null => true,
+            Value::Int(_) => is_number,
+            Value::Text(_) => !is_number,
+        };
+        assert!(fits, "{name} of {record:?}");
+    }
+    assert!(spec.numbers.iter().all(|name| spec.columns.contains(name)));
 }
 
 #[test]
