@@ -38,15 +38,16 @@ impl OpenError {
 
 impl Engine {
     /// Opens a store and starts an engine on it: `sqlite://app.db` (made when it is not there),
-    /// `sqlite:///var/lib/app.db`, or `memory:`, which is gone with the process.
+    /// `sqlite:///var/lib/app.db`, `postgres://app@db/app`, or `memory:`, which is gone with the
+    /// process.
     ///
-    /// Several programs may have one file open at once.
+    /// Several programs may have one store open at once.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(&url.parse()?, Config::default()).await
     }
 
     pub async fn open_with(url: &StoreUrl, config: Config) -> Result<Self, OpenError> {
-        let store = url.open()?;
+        let store = url.open().await?;
         Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
     }
 

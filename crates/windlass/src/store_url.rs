@@ -5,18 +5,26 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use windlass_store::{MemoryStore, Store, StoreError};
+use windlass_store_postgres::PostgresStore;
 use windlass_store_sqlite::SqliteStore;
 
-/// Which store to use, as people write it.
+/// Which store to use, as people write it. Shown without the password that it may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     Memory,
     Sqlite(PathBuf),
+    Postgres(Secret),
 }
+
+/// A URL that may hold a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BadUrl {
-    #[error("a store is sqlite://PATH (sqlite:///absolute, sqlite://relative) or memory:")]
+    #[error(
+        "a store is sqlite://PATH (sqlite:///absolute, sqlite://relative), postgres:// or memory:"
+    )]
     UnknownScheme,
     #[error("sqlite:// must be followed by the path of a file")]
     NoPath,
@@ -28,6 +36,9 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, BadUrl> {
         if matches!(text, "memory:" | "memory://") {
             return Ok(StoreUrl::Memory);
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(StoreUrl::Postgres(Secret(text.to_owned())));
         }
         match text.strip_prefix("sqlite://") {
             Some("") => Err(BadUrl::NoPath),
@@ -42,23 +53,51 @@ impl fmt::Display for StoreUrl {
         match self {
             StoreUrl::Memory => f.write_str("memory:"),
             StoreUrl::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
+            StoreUrl::Postgres(url) => url.fmt(f),
         }
     }
 }
 
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (base, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let (scheme, rest) = base.split_once("//").unwrap_or(("", base));
+        match rest.rsplit_once('@') {
+            Some((user, host)) => {
+                let user = user.split(':').next().unwrap_or_default();
+                write!(f, "{scheme}//{user}@{host}")?;
+            }
+            None => f.write_str(base)?,
+        }
+        let mut shown = query.split('&').filter(|pair| !pair.starts_with("password"));
+        match shown.next().filter(|first| !first.is_empty()) {
+            Some(first) => shown.try_fold(write!(f, "?{first}")?, |(), pair| write!(f, "&{pair}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl StoreUrl {
-    /// Whether there is something to open. What is in memory is made by opening it.
+    /// Whether there is something to open. What is in memory is made by opening it, and what a
+    /// database server holds only it knows.
     pub fn exists(&self) -> bool {
         match self {
-            StoreUrl::Memory => true,
+            StoreUrl::Memory | StoreUrl::Postgres(_) => true,
             StoreUrl::Sqlite(path) => path.exists(),
         }
     }
 
-    pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+    pub async fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
             StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path)?)),
+            StoreUrl::Postgres(url) => Ok(Arc::new(PostgresStore::open(&url.0).await?)),
         }
     }
 }
@@ -69,15 +108,34 @@ mod tests {
 
     #[test]
     fn urls() {
+        let secret = |text: &str| Ok(StoreUrl::Postgres(Secret(text.into())));
         for (text, expected) in [
             ("memory:", Ok(StoreUrl::Memory)),
             ("sqlite:///tmp/a.db", Ok(StoreUrl::Sqlite("/tmp/a.db".into()))),
             ("sqlite://a.db", Ok(StoreUrl::Sqlite("a.db".into()))),
+            ("postgres://a@b/c", secret("postgres://a@b/c")),
+            ("postgresql://a@b/c", secret("postgresql://a@b/c")),
             ("sqlite://", Err(BadUrl::NoPath)),
             ("mysql://x", Err(BadUrl::UnknownScheme)),
             ("/tmp/a.db", Err(BadUrl::UnknownScheme)),
         ] {
             assert_eq!(text.parse(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        for (text, shown) in [
+            ("postgres://ada:s3cret@host:5432/db", "postgres://ada@host:5432/db"),
+            ("postgres://ada:s3%40cr@et@host/db?schema=a", "postgres://ada@host/db?schema=a"),
+            ("postgres://host/db?password=s3cret&schema=a", "postgres://host/db?schema=a"),
+            ("postgres://host/db?schema=a&password=s3cret&x=y", "postgres://host/db?schema=a&x=y"),
+            ("postgres://host/db?password=s3cret", "postgres://host/db"),
+            ("postgres://host/db", "postgres://host/db"),
+        ] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert!(!format!("{url:?}").contains("cr"), "{url:?}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl Place {
         &self,
         config: Config,
     ) -> Result<(Engine, Arc<dyn Store>), BenchError> {
-        let store = self.url.open()?;
+        let store = self.url.open().await?;
         Ok((Engine::start_shared(store.clone(), config).await?, store))
     }
 }
