@@ -30,8 +30,8 @@ pub(crate) enum CliError {
     #[error("{what} {name} has not ended within {waited}")]
     TimedOut { what: &'static str, name: String, waited: String },
     #[error(
-        "the log does not reach back to {asked}, or is not the one that it came from; what it \
-         holds begins behind {oldest}: go on from there, knowing that there is a gap"
+        "the log does not reach back to {asked}, or is not the one that it came from; go on with \
+         --after {oldest}, knowing that there is a gap, or without --after"
     )]
     CursorExpired { asked: String, oldest: String },
     #[error("Ctrl-C cannot be listened for: {0}")]

@@ -67,9 +67,7 @@ async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(wrong) if json && wrong.use_stderr() => {
-            let text = wrong.to_string();
-            let message = text.lines().next().unwrap_or_default();
-            output::complain("usage", message.trim_start_matches("error: "), json);
+            output::complain("usage", &output::gist(&wrong.to_string()), json);
             return ExitCode::from(2);
         }
         Err(wrong) => wrong.exit(),

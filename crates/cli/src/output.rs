@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use comfy_table::{Table, presets};
+use comfy_table::{Table, TableComponent, presets};
 use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
@@ -24,7 +24,9 @@ pub(crate) fn say_json(value: &Value) {
 /// Prints a table that fits the terminal, or is as wide as it needs to be where there is none.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header).add_rows(rows);
+    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
+    table.set_style(TableComponent::HeaderLines, '\u{2500}');
+    table.set_style(TableComponent::MiddleHeaderIntersections, '\u{2500}');
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     }
@@ -81,6 +83,14 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 /// have that form too. What follows `--` is not for this program.
 pub(crate) fn json_is_asked_for() -> bool {
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}
+
+/// A complaint about arguments on one line, without what is said after every one of them.
+pub(crate) fn gist(complaint: &str) -> String {
+    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
+    let told: Vec<&str> = lines.take_while(told).collect();
+    told.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Complains on standard error.

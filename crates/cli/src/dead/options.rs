@@ -23,8 +23,10 @@ enum Verb {
 /// Which failed tasks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Which {
+    /// Only those of this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
+    /// Only those of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
 }

@@ -26,6 +26,7 @@ Asking twice replays once. Exit code 3 when a task was refused.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Replay {
+    /// The ids of the tasks, as `dead list` shows them.
     #[arg(required_unless_present = "all", conflicts_with_all = ["all", "lane", "kind"])]
     ids: Vec<TaskId>,
     /// All that have failed, or those of a lane or a kind.

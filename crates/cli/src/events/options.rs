@@ -42,10 +42,13 @@ pub(crate) struct Events {
     /// How many at most, before what --follow adds [default: the last 50; with --after, all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Only those of this task.
     #[arg(long, value_name = "ID", help_heading = "Which")]
     task: Option<TaskId>,
+    /// Only those in this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
+    /// Only those of this family.
     #[arg(long, value_parser = PossibleValuesParser::new(FAMILIES), help_heading = "Which")]
     family: Option<String>,
     #[command(flatten)]

@@ -10,6 +10,7 @@ use crate::target::Target;
 /// A lane by its name.
 #[derive(Debug, Args)]
 pub(super) struct Named {
+    /// The name of the lane, as `lane list` shows it.
     lane: LaneName,
     #[command(flatten)]
     target: Target,
@@ -41,6 +42,7 @@ fn meaning(state: LaneState) -> &'static str {
 
 #[derive(Debug, Args)]
 pub(super) struct Limit {
+    /// The name of the lane, as `lane list` shows it.
     lane: LaneName,
     /// How many at once, or none.
     #[arg(value_name = "N|none", value_parser = limit)]
@@ -73,7 +75,7 @@ impl Limit {
             say_json(&json!({ "lane": self.lane, "limit": limit }));
         } else {
             match limit {
-                Some(limit) => say(&format!("Lane {} runs {limit} at once.", self.lane)),
+                Some(limit) => say(&format!("Lane {} runs {limit} at once at most.", self.lane)),
                 None => say(&format!("Lane {} has no limit.", self.lane)),
             }
         }

@@ -8,6 +8,7 @@ use crate::target::Target;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     /// Why, for whoever looks at it later.
     #[arg(long, default_value = "cancelled from the command line")]

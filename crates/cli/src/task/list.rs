@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use windlass::{Kind, LaneName, PublicState, TaskFilter};
+use windlass::{Kind, LaneName, PublicState, Task, TaskFilter};
 
 use crate::duration::now;
 use crate::error::CliError;
@@ -16,10 +18,13 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct List {
+    /// Only those in this state.
     #[arg(long, value_parser = state(), help_heading = "Which")]
     state: Option<PublicState>,
+    /// Only those of this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
+    /// Only those of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
     #[command(flatten)]
@@ -42,7 +47,7 @@ impl List {
         let filter = TaskFilter { state: self.state, lane: self.lane, kind: self.kind };
         let (json, now) = (self.target.json, now());
         let mut shown: u64 = 0;
-        let show = |tasks: &[std::sync::Arc<windlass::Task>]| {
+        let show = |tasks: &[Arc<Task>]| {
             shown += tasks.len() as u64;
             if json {
                 tasks.iter().for_each(|task| say_json(&task_json(task)));

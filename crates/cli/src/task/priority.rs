@@ -8,6 +8,7 @@ use crate::target::Target;
 
 #[derive(Debug, Args)]
 pub(crate) struct Priority {
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     /// Higher goes first; 0 is where a task starts.
     #[arg(allow_negative_numbers = true)]

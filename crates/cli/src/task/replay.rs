@@ -8,6 +8,7 @@ use crate::target::Target;
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     #[command(flatten)]
     target: Target,

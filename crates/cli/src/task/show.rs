@@ -14,6 +14,7 @@ use crate::task::payload::{payload_json, readable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     #[command(flatten)]
     target: Target,

@@ -1,7 +1,7 @@
 use windlass::{FailureClass, LaneState, Lifecycle, Task, Timestamp, Why, WorkerId};
 
 use crate::duration::{brief, distance};
-use crate::output::{counted, one_line};
+use crate::output::one_line;
 use crate::task::note::attempts;
 use crate::task::why::evidence::Evidence;
 
@@ -34,7 +34,7 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
     }
     match why {
         Why::InLine => explanation(
-            format!("Task {id} is in line in lane {lane}: {}.", others(evidence)),
+            format!("Task {id} is in line in lane {lane}. {}.", others(evidence)),
             format!("More workers help, or more priority: windlass task priority {id} N."),
         ),
         Why::Ready { capabilities, tag } => ready(task, capabilities, tag.as_deref(), evidence),
@@ -42,14 +42,14 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::LaneFull { limit, running, .. } => full(task, *limit, *running, evidence),
         Why::NoCapableWorker { missing, tag } => explanation(
             format!(
-                "Task {id} waits in lane {lane} for a worker that offers {}; those that ask for \
+                "Task {id} waits in lane {lane} for a worker that {}; those that ask for \
                  tasks do not.",
                 demands(missing, tag.as_deref())
             ),
             format!("Start a worker on lane {lane} that does."),
         ),
         Why::NoWorker { lane } => explanation(
-            format!("Task {id} is ready, but no worker asks lane {lane}; {}.", claimed(evidence)),
+            format!("Task {id} is ready, but no worker asks lane {lane}: {}.", claimed(evidence)),
             format!("Start a worker on lane {lane}."),
         ),
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
@@ -61,8 +61,9 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
 /// How many others are ready in the same lane.
 fn others(evidence: &Evidence) -> String {
     match evidence.ready.saturating_sub(1) {
-        0 => "it is the only one that is ready there".to_owned(),
-        others => format!("{} beside it are ready there", counted(others, "task")),
+        0 => "It is the only one that is ready there".to_owned(),
+        1 => "Another task is ready there".to_owned(),
+        others => format!("{others} other tasks are ready there"),
     }
 }
 
@@ -71,19 +72,20 @@ fn claimed(evidence: &Evidence) -> String {
     match &evidence.last_claim {
         Some(claim) => {
             format!(
-                "the last claim from it was {}, by {}",
+                "the last claim from this lane was {}, by {}",
                 distance(claim.at, evidence.now),
                 claim.worker
             )
         }
-        None => "the log knows of no claim from it of late".to_owned(),
+        None => "the log knows of no claim from this lane of late".to_owned(),
     }
 }
 
+/// What a worker must do to be given a task: `offers gpu and takes tag eu`.
 fn demands(capabilities: &[String], tag: Option<&str>) -> String {
-    let mut parts = capabilities.to_vec();
-    parts.extend(tag.map(|tag| format!("takes tag {tag}")));
-    parts.join(", ")
+    let offers = (!capabilities.is_empty()).then(|| format!("offers {}", capabilities.join(", ")));
+    let takes = tag.map(|tag| format!("takes tag {tag}"));
+    offers.into_iter().chain(takes).collect::<Vec<_>>().join(" and ")
 }
 
 fn ready(
@@ -94,13 +96,13 @@ fn ready(
 ) -> Explanation {
     let (id, lane) = (&task.id, &task.lane);
     let sentence = format!(
-        "Task {id} is ready, and nothing of it or of lane {lane} stands in its way: {}; {}.",
+        "Task {id} is ready, and nothing of it or of lane {lane} stands in its way. {}, and {}.",
         others(evidence),
         claimed(evidence)
     );
     let demands = demands(capabilities, tag);
     let help = match (demands.is_empty(), &evidence.last_claim) {
-        (false, _) => format!("Only a worker on lane {lane} that offers {demands} can take it."),
+        (false, _) => format!("Only a worker on lane {lane} that {demands} can take it."),
         (true, Some(_)) => {
             "If it stays so, its workers are busy or gone: look where they run.".to_owned()
         }
@@ -251,5 +253,112 @@ fn cause(class: FailureClass, task: &Task) -> String {
         FailureClass::Crash => "Its workers were lost as often as they may be (crash)".to_owned(),
         FailureClass::Timeout => "Its attempts took too long (timeout)".to_owned(),
         FailureClass::Cancelled => "Its worker gave it up (cancelled)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use windlass::command::{Claim, Create, NewTask};
+    use windlass::{Outcome, PublicState};
+    use windlass_core::Shelf;
+
+    use super::*;
+    use crate::task::why::evidence;
+
+    const CLAIMED_AT: Timestamp = Timestamp::from_millis(1_000_000);
+
+    /// A task under a lease of half a minute.
+    fn held_task() -> Arc<Task> {
+        let mut shelf = Shelf::default();
+        let create = Create::one(NewTask { lane: "mail".into(), ..NewTask::new("t", "k") });
+        shelf.execute(CLAIMED_AT, &create.into()).unwrap();
+        let claim = Claim { lanes: vec!["mail".into()], ..Claim::new("w") };
+        match shelf.execute(CLAIMED_AT, &claim.into()).unwrap() {
+            Outcome::Claimed(mut tasks) => tasks.pop().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn evidence(ready: u64, claimed: bool) -> Evidence {
+        let now = CLAIMED_AT.plus_ms(10_000);
+        let last_claim = claimed.then(|| evidence::Claim { worker: "w".into(), at: CLAIMED_AT });
+        Evidence { ready, last_claim, ..Evidence::none(now) }
+    }
+
+    #[test]
+    fn what_depends_on_workers() {
+        let demanding = || vec!["gpu".to_owned(), "ssd".to_owned()];
+        for (why, evidence, sentence, help) in [
+            (
+                Why::InLine,
+                evidence(1, true),
+                "Task t is in line in lane mail. It is the only one that is ready there.",
+                "More workers help, or more priority: windlass task priority t N.",
+            ),
+            (
+                Why::InLine,
+                evidence(4, true),
+                "Task t is in line in lane mail. 3 other tasks are ready there.",
+                "More workers help, or more priority: windlass task priority t N.",
+            ),
+            (
+                Why::NoWorker { lane: "mail".into() },
+                evidence(1, true),
+                "Task t is ready, but no worker asks lane mail: the last claim from this \
+                 lane was 10s ago, by w.",
+                "Start a worker on lane mail.",
+            ),
+            (
+                Why::NoCapableWorker { missing: demanding(), tag: None },
+                evidence(1, true),
+                "Task t waits in lane mail for a worker that offers gpu, ssd; those that ask for \
+                 tasks do not.",
+                "Start a worker on lane mail that does.",
+            ),
+            (
+                Why::Ready { capabilities: Vec::new(), tag: Some("eu".into()) },
+                evidence(2, false),
+                "Task t is ready, and nothing of it or of lane mail stands in its way. Another \
+                 task is ready there, and the log knows of no claim from this lane of late.",
+                "Only a worker on lane mail that takes tag eu can take it.",
+            ),
+        ] {
+            let found = explain(&held_task(), &why, &evidence);
+            assert_eq!((found.sentence.as_str(), found.help.as_deref()), (sentence, Some(help)));
+        }
+    }
+
+    #[test]
+    fn what_depends_on_time() {
+        let until = CLAIMED_AT.plus_ms(30_000);
+        let held = Why::HeldBy { worker: "w".into(), until, attempt: Some(1) };
+        let pause = Why::DelayedUntil { until, after: None };
+        let ended = Why::Ended { state: PublicState::Completed, at: CLAIMED_AT };
+        for (why, ms, expected) in [
+            (&held, 10_000, "w is at task t: attempt 1 began 10s ago."),
+            (
+                &held,
+                90_000,
+                "Task t was held by w, whose lease ran out 1m ago; it waits again as soon as an \
+                 engine looks at it.",
+            ),
+            (
+                &pause,
+                10_000,
+                "Task t starts in 20s, at 1970-01-01T00:17:10.000Z: a worker put it off.",
+            ),
+            (
+                &pause,
+                32_000,
+                "Task t was due 2s ago (a worker put it off), and waits for an engine to look at \
+                 it.",
+            ),
+            (&ended, 5_000, "Task t is done: it was completed 5s ago."),
+        ] {
+            let evidence = Evidence::none(CLAIMED_AT.plus_ms(ms));
+            assert_eq!(explain(&held_task(), why, &evidence).sentence, expected);
+        }
     }
 }

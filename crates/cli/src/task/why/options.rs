@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use clap::Args;
 use serde_json::{Value, json};
-use windlass::TaskId;
+use windlass::{Engine, Task, TaskId};
 
 use crate::duration::now;
 use crate::error::CliError;
@@ -11,32 +13,45 @@ use crate::task::why::explain::explain;
 
 #[derive(Debug, Args)]
 pub(crate) struct Why {
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     #[command(flatten)]
     target: Target,
 }
 
 impl Why {
+    /// The task and its explanation, of one moment.
+    async fn look(&self, engine: &Engine) -> Result<(Arc<Task>, windlass::Why), CliError> {
+        loop {
+            let before = self.target.task(engine, &self.id).await?;
+            let why = engine.handle(before.task_key()).why().await;
+            let why = why.map_err(|error| CliError::about("task", &self.id, error))?;
+            if self.target.task(engine, &self.id).await? == before {
+                return Ok((before, why));
+            }
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let task = self.target.task(&engine, &self.id).await?;
-        let why = engine.handle(task.task_key()).why().await;
-        let why = why.map_err(|error| CliError::about("task", &self.id, error))?;
+        let (task, why) = self.look(&engine).await?;
         let evidence = Evidence::gather(&engine, &task, &why, now()).await?;
         let found = explain(&task, &why, &evidence);
         if self.target.json {
             let mut fields = json!({
                 "id": task.id,
                 "state": task.lifecycle.public(),
+                "why": null,
+                "facts": null,
                 "explanation": found.sentence,
                 "help": found.help,
                 "last_claim": evidence.last_claim.as_ref().map(|claim| {
                     json!({ "worker": claim.worker, "at": time(claim.at) })
                 }),
             });
-            let facts = serde_json::to_value(&why).unwrap_or_default();
-            if let (Value::Object(fields), Value::Object(facts)) = (&mut fields, facts) {
-                fields.extend(with_times(facts));
+            if let Ok(Value::Object(mut facts)) = serde_json::to_value(&why) {
+                fields["why"] = facts.remove("why").unwrap_or_default();
+                fields["facts"] = Value::Object(with_times(facts));
             }
             say_json(&fields);
         } else {
