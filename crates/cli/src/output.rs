@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use comfy_table::{Table, TableComponent, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableComponent, presets};
 use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
@@ -28,7 +28,11 @@ pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]
     table.set_style(TableComponent::HeaderLines, '\u{2500}');
     table.set_style(TableComponent::MiddleHeaderIntersections, '\u{2500}');
     if std::io::stdout().is_terminal() {
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        // A name stays in one piece, so that it can be copied.
+        if let Some(name) = table.column_mut(0) {
+            name.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     say(&table.to_string());
 }
