@@ -29,9 +29,9 @@ pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]
     table.set_style(TableComponent::MiddleHeaderIntersections, '\u{2500}');
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
-        // A name stays in one piece, so that it can be copied.
-        if let Some(name) = table.column_mut(0) {
-            name.set_constraint(ColumnConstraint::ContentWidth);
+        // Names stay in one piece, so that they can be copied. The last column is prose.
+        for column in table.column_iter_mut().take(N - 1) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
     say(&table.to_string());
