@@ -2,12 +2,15 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableComponent, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets};
 use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
 /// The fields that are moments in what the core writes.
 const MOMENTS: &[&str] = &["at", "until", "expires_at"];
+
+/// Prose is not made narrower than this to fit a terminal.
+const PROSE: u16 = 40;
 
 /// Prints a line. Nobody reading any more, as behind `head`, is no reason to complain.
 pub(crate) fn say(line: &str) {
@@ -23,6 +26,7 @@ pub(crate) fn say_json(value: &Value) {
 
 /// Prints a table that fits the terminal, or is as wide as it needs to be where there is none.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
+    let is_long = rows.iter().any(|row| row[N - 1].chars().count() > usize::from(PROSE));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     table.set_style(TableComponent::HeaderLines, '\u{2500}');
@@ -32,6 +36,9 @@ pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]
         // Names stay in one piece, so that they can be copied. The last column is prose.
         for column in table.column_iter_mut().take(N - 1) {
             column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        if let (Some(prose), true) = (table.column_mut(N - 1), is_long) {
+            prose.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(PROSE)));
         }
     }
     say(&table.to_string());
