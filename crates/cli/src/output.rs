@@ -11,6 +11,8 @@ const MOMENTS: &[&str] = &["at", "until", "expires_at"];
 
 /// Prose is not made narrower than this to fit a terminal.
 const PROSE: u16 = 40;
+/// The space on both sides of a column.
+const PADDING: u16 = 2;
 
 /// Prints a line. Nobody reading any more, as behind `head`, is no reason to complain.
 pub(crate) fn say(line: &str) {
@@ -26,7 +28,8 @@ pub(crate) fn say_json(value: &Value) {
 
 /// Prints a table that fits the terminal, or is as wide as it needs to be where there is none.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
-    let is_long = rows.iter().any(|row| row[N - 1].chars().count() > usize::from(PROSE));
+    let widest = rows.iter().map(|row| row[N - 1].chars().count()).max().unwrap_or(0);
+    let narrowest = u16::try_from(widest).unwrap_or(PROSE).min(PROSE) + PADDING;
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     table.set_style(TableComponent::HeaderLines, '\u{2500}');
@@ -37,8 +40,8 @@ pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]
         for column in table.column_iter_mut().take(N - 1) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
-        if let (Some(prose), true) = (table.column_mut(N - 1), is_long) {
-            prose.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(PROSE)));
+        if let Some(prose) = table.column_mut(N - 1) {
+            prose.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest)));
         }
     }
     say(&table.to_string());
