@@ -26,7 +26,7 @@ pub(crate) fn say_json(value: &Value) {
     say(&value.to_string());
 }
 
-/// Prints a table that fits the terminal, or is as wide as it needs to be where there is none.
+/// Prints a table that fits the terminal if names and some prose do, and is whole elsewhere.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
     let widest = rows.iter().map(|row| row[N - 1].chars().count()).max().unwrap_or(0);
     let narrowest = u16::try_from(widest).unwrap_or(PROSE).min(PROSE) + PADDING;
