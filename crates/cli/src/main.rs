@@ -1,9 +1,17 @@
 //! The `windlass` command.
 
 mod bench;
+mod completions;
+mod dead;
+mod duration;
 mod error;
+mod events;
+mod lane;
+mod log;
 mod output;
+mod stats;
 mod target;
+mod task;
 
 use std::process::ExitCode;
 
@@ -23,6 +31,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Create tasks, look at them, move them.
+    Task(task::TaskCommand),
+    /// Look at lanes; pause, resume, drain or limit them.
+    Lane(lane::LaneCommand),
+    /// Look at tasks that have failed, and start them over.
+    Dead(dead::DeadCommand),
+    Events(events::Events),
+    Stats(stats::Stats),
+    Completions(completions::Completions),
     /// Measure this machine: throughput, claims against a backlog, an idle engine.
     Bench(bench::Bench),
 }
@@ -30,6 +47,15 @@ enum Command {
 impl Command {
     async fn run(self) -> Result<(), CliError> {
         match self {
+            Command::Task(task) => task.run().await,
+            Command::Lane(lane) => lane.run().await,
+            Command::Dead(dead) => dead.run().await,
+            Command::Events(events) => events.run().await,
+            Command::Stats(stats) => stats.run().await,
+            Command::Completions(completions) => {
+                completions.run::<Cli>();
+                Ok(())
+            }
             Command::Bench(bench) => Ok(bench.run().await?),
         }
     }
@@ -37,10 +63,19 @@ impl Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match Cli::parse().command.run().await {
+    let json = output::json_is_asked_for();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(wrong) if json && wrong.use_stderr() => {
+            output::complain("usage", &output::gist(&wrong.to_string()), json);
+            return ExitCode::from(2);
+        }
+        Err(wrong) => wrong.exit(),
+    };
+    match cli.command.run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("windlass: {error} [{}]", error.code());
+            output::complain(error.code(), &error.to_string(), json);
             error.exit_code()
         }
     }

@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use clap::Args;
-use windlass::{Config, Engine, StoreUrl, Tenant};
+use windlass::{Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
 
 use crate::error::CliError;
 
@@ -18,7 +20,7 @@ pub(crate) struct Target {
     /// Whose tasks.
     #[arg(long, default_value = "default", help_heading = "Where and how")]
     pub(crate) tenant: Tenant,
-    /// JSON on standard output, one object a line.
+    /// JSON on standard output, one object a line; complaints on standard error are JSON too.
     #[arg(long, help_heading = "Where and how")]
     pub(crate) json: bool,
 }
@@ -35,5 +37,14 @@ impl Target {
     pub(crate) async fn open_or_make(&self) -> Result<Engine, CliError> {
         let config = Config { background: false, ..Config::default() };
         Ok(Engine::open_with(&self.store, config).await?)
+    }
+
+    pub(crate) async fn task(&self, engine: &Engine, id: &TaskId) -> Result<Arc<Task>, CliError> {
+        let task = engine.task(&self.key(id)).await?;
+        task.ok_or_else(|| CliError::NotFound { what: "task", name: id.to_string() })
+    }
+
+    pub(crate) fn key(&self, id: &TaskId) -> TaskKey {
+        TaskKey::new(&self.tenant, id)
     }
 }

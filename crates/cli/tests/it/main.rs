@@ -2,6 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
+mod beside;
+mod create;
+mod dead;
+mod documents;
+mod events;
+mod help;
+mod lane;
+mod place;
+mod task;
+mod why;
+
 use std::process::{Command, Output};
 
 fn windlass(args: &[&str]) -> Output {

@@ -1,0 +1,52 @@
+use clap::{Args, Subcommand};
+use windlass::{Kind, LaneName, PublicState, TaskFilter};
+
+use crate::dead::list::List;
+use crate::dead::replay::Replay;
+use crate::error::CliError;
+
+#[derive(Debug, Args)]
+pub(crate) struct DeadCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List tasks that have failed, with the reason.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Start failed tasks over, with the payload they were created with.
+    Replay(Replay),
+}
+
+/// Which failed tasks.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Which {
+    /// Only those of this lane.
+    #[arg(long, help_heading = "Which")]
+    lane: Option<LaneName>,
+    /// Only those of this kind.
+    #[arg(long, help_heading = "Which")]
+    kind: Option<Kind>,
+}
+
+impl Which {
+    pub(super) fn filter(&self) -> TaskFilter {
+        let state = Some(PublicState::Failed);
+        TaskFilter { state, lane: self.lane.clone(), kind: self.kind.clone() }
+    }
+
+    pub(super) fn is_everything(&self) -> bool {
+        self.lane.is_none() && self.kind.is_none()
+    }
+}
+
+impl DeadCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::List(list) => list.run().await,
+            Verb::Replay(replay) => replay.run().await,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use windlass::{
+    Command, Engine, Error, Lifecycle, Outcome, PublicState, Rejection, Task, TaskId, command,
+};
+
+use crate::dead::options::Which;
+use crate::error::CliError;
+use crate::output::{counted, say, say_json, say_table};
+use crate::target::Target;
+use crate::task::Pages;
+
+/// How many are replayed in one transaction.
+const PAGE: usize = 500;
+
+const EXAMPLES: &str = "Examples:
+  windlass dead replay 0199a0b2-7c1e-7000-8000-000000000001
+  windlass dead replay --all --lane email
+  windlass dead replay --all
+
+Asking twice replays once. Exit code 3 when a task was refused.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Replay {
+    /// The ids of the tasks, as `dead list` shows them.
+    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "lane", "kind"])]
+    ids: Vec<TaskId>,
+    /// All that have failed, or those of a lane or a kind.
+    #[arg(long, help_heading = "Which")]
+    all: bool,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What came of each task so far.
+#[derive(Debug)]
+struct Tally {
+    json: bool,
+    bar: ProgressBar,
+    replayed: u64,
+    refused: Vec<[String; 3]>,
+}
+
+impl Replay {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let mut tally = Tally::new(self.target.json, self.total(&engine).await?);
+        if self.all {
+            let filter = self.which.filter();
+            let mut pages = Pages::new(&engine, &self.target.tenant, filter, None);
+            loop {
+                let page = pages.next(PAGE).await?;
+                if page.is_empty() {
+                    break;
+                }
+                tally.replay(&engine, page).await?;
+            }
+        } else {
+            for ids in self.ids.chunks(PAGE) {
+                let known = self.known(&engine, ids, &mut tally).await?;
+                tally.replay(&engine, known).await?;
+            }
+        }
+        tally.report()?;
+        Ok(engine.shutdown().await?)
+    }
+
+    /// How many there are to replay, where that is known.
+    async fn total(&self, engine: &Engine) -> Result<Option<u64>, Error> {
+        if !self.all {
+            return Ok(Some(self.ids.len() as u64));
+        }
+        if !self.which.is_everything() {
+            return Ok(None);
+        }
+        let counts = engine.count_by_state(&self.target.tenant).await?;
+        Ok(Some(counts.get(PublicState::Failed.as_str()).copied().unwrap_or(0)))
+    }
+
+    /// Those of the named tasks that have failed; the others are refused.
+    async fn known(
+        &self,
+        engine: &Engine,
+        ids: &[TaskId],
+        tally: &mut Tally,
+    ) -> Result<Vec<Arc<Task>>, Error> {
+        let mut known = Vec::new();
+        for id in ids {
+            match engine.task(&self.target.key(id)).await? {
+                None => tally.refuse(id, &Rejection::TaskNotFound.into()),
+                Some(task) if matches!(task.lifecycle, Lifecycle::Failed { .. }) => {
+                    known.push(task);
+                }
+                Some(task) => tally.not_failed(&task),
+            }
+        }
+        Ok(known)
+    }
+}
+
+impl Tally {
+    fn new(json: bool, total: Option<u64>) -> Self {
+        let bar = match (json, total) {
+            (true, _) => ProgressBar::hidden(),
+            (false, Some(total)) => ProgressBar::new(total),
+            (false, None) => ProgressBar::new_spinner(),
+        };
+        let template = match total {
+            Some(_) => "replaying [{bar:40}] {pos}/{len} {per_sec} {eta}",
+            None => "replaying {spinner} {pos} {per_sec}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { json, bar, replayed: 0, refused: Vec::new() }
+    }
+
+    async fn replay(&mut self, engine: &Engine, tasks: Vec<Arc<Task>>) -> Result<(), Error> {
+        let replays = tasks.iter().map(|task| {
+            let (task, generation) = (task.task_key(), task.generation);
+            Command::from(command::Replay { task, generation })
+        });
+        let answers = engine.submit_many(replays.collect()).await?;
+        for (task, answer) in tasks.iter().zip(answers) {
+            match answer {
+                Ok(Outcome::Replayed { generation }) => self.accept(&task.id, generation),
+                Ok(other) => unreachable!("a replay is answered as a replay, not {other:?}"),
+                Err(Error::Rejected(rejection)) => self.refuse(&task.id, &rejection.into()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, id: &TaskId, generation: u32) {
+        self.bar.inc(1);
+        self.replayed += 1;
+        if self.json {
+            say_json(&json!({ "id": id, "replayed": true, "generation": generation }));
+        }
+    }
+
+    fn refuse(&mut self, id: &TaskId, error: &Error) {
+        self.note(id, error.code(), &error.to_string());
+    }
+
+    fn not_failed(&mut self, task: &Task) {
+        let state = task.lifecycle.public();
+        let help = if task.lifecycle.ended_at().is_some() {
+            format!("; windlass task replay {} starts it over all the same", task.id)
+        } else {
+            String::new()
+        };
+        self.note(&task.id, "not_failed", &format!("it has not failed, it is {state}{help}"));
+    }
+
+    fn note(&mut self, id: &TaskId, code: &str, message: &str) {
+        self.bar.inc(1);
+        if self.json {
+            let error = json!({ "code": code, "message": message });
+            say_json(&json!({ "id": id, "replayed": false, "error": error }));
+        }
+        self.refused.push([id.to_string(), code.to_owned(), message.to_owned()]);
+    }
+
+    fn report(self) -> Result<(), CliError> {
+        self.bar.finish_and_clear();
+        let refused = self.refused.len() as u64;
+        let not_there =
+            self.refused.iter().all(|[_, code, _]| code == Rejection::TaskNotFound.code());
+        if !self.json {
+            let tasks = counted(self.replayed, "task");
+            say(&format!("Replayed {tasks}{}", if refused == 0 { "." } else { "; refused:" }));
+            if refused > 0 {
+                say_table(["id", "code", "why"], self.refused);
+            }
+        }
+        if refused == 0 {
+            return Ok(());
+        }
+        Err(CliError::NotReplayed { refused, not_there })
+    }
+}

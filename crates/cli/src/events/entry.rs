@@ -1,0 +1,121 @@
+//! A log entry as people and programs get it.
+
+use serde_json::{Map, Value, json};
+use windlass::{Change, Logged, Timestamp};
+
+use crate::duration::brief;
+use crate::output::{one_line, time, with_times};
+
+pub(super) fn line(entry: &Logged) -> String {
+    let subject = match (&entry.task, &entry.kind) {
+        (Some(id), Some(kind)) => format!("{id} ({kind} in {})", entry.lane),
+        (Some(id), None) => format!("{id} (in {})", entry.lane),
+        (None, _) => format!("lane {}", entry.lane),
+    };
+    let (at, family, name) = (entry.at, &entry.family, &entry.name);
+    let line = format!("{:>6}  {at}  {family:<10}  {name:<18}  {subject}", entry.seq);
+    let details = details(entry);
+    if details.is_empty() { line } else { format!("{line}  {details}") }
+}
+
+/// What a change says beyond its name.
+pub(crate) fn details(entry: &Logged) -> String {
+    let Some(change) = entry.change() else { return one_line(&entry.body) };
+    let later = |at: Timestamp| format!("{at} ({} later)", brief(entry.at.ms_until(at)));
+    match change {
+        Change::Claimed { worker, attempt: Some(attempt), .. } => {
+            format!("by {worker}, attempt {attempt}")
+        }
+        Change::Claimed { worker, attempt: None, .. } => format!("by {worker}"),
+        Change::Begun { attempt, .. } => format!("attempt {attempt}"),
+        Change::Renewed { expires_at, .. } => format!("until {}", later(expires_at)),
+        Change::Progressed { percent, message, .. } => {
+            format!("{percent}% {}", one_line(&message)).trim_end().to_owned()
+        }
+        Change::RetryScheduled { class, reason, at } => {
+            format!("{}: {}; next try at {}", class.as_str(), one_line(&reason), later(at))
+        }
+        Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
+        Change::Delayed { until } => format!("until {}", later(until)),
+        Change::Cancelled { reason } => one_line(&reason),
+        Change::LeaseExpired { reclaims, .. } => format!("lost lease {reclaims}"),
+        Change::PriorityChanged { priority } => format!("to {priority}"),
+        Change::Replayed { generation } => format!("generation {generation}"),
+        Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
+        Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
+        Change::LaneLimited { limit: None } => "no limit".to_owned(),
+        Change::Created
+        | Change::Completed { .. }
+        | Change::Released { .. }
+        | Change::Promoted
+        | Change::Expired
+        | Change::Reaped => String::new(),
+    }
+}
+
+/// The entry with the cursor behind it.
+pub(crate) fn entry_json(entry: &Logged, incarnation: &str) -> Value {
+    json!({
+        "seq": entry.seq,
+        "cursor": format!("{incarnation}:{}", entry.seq),
+        "at": time(entry.at),
+        "tenant": entry.tenant,
+        "lane": entry.lane,
+        "task": entry.task,
+        "kind": entry.kind,
+        "family": entry.family,
+        "change": entry.name,
+        "details": body(&entry.body),
+    })
+}
+
+/// The fields of a change, also of one that this version does not know.
+fn body(text: &str) -> Value {
+    let mut fields: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+    fields.remove("change");
+    Value::Object(with_times(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, body: &str) -> Logged {
+        Logged {
+            seq: 7,
+            at: Timestamp::from_millis(1_000),
+            tenant: "default".into(),
+            lane: "mail".into(),
+            task: Some("t".into()),
+            kind: Some("send".into()),
+            family: "task".into(),
+            name: name.into(),
+            body: body.into(),
+        }
+    }
+
+    #[test]
+    fn changes() {
+        for (name, body, expected) in [
+            ("created", r#"{"change":"created"}"#, ""),
+            ("claimed", r#"{"change":"claimed","epoch":1,"worker":"w"}"#, "by w"),
+            (
+                "delayed",
+                r#"{"change":"delayed","until":61000000}"#,
+                "until 1970-01-01T00:01:01.000Z (1m later)",
+            ),
+            ("failed", r#"{"change":"failed","class":"crash","reason":"a\nb"}"#, "crash: a b"),
+            ("blessed", r#"{"change":"blessed","by":3}"#, r#"{"change":"blessed","by":3}"#),
+        ] {
+            assert_eq!(details(&entry(name, body)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn moments_are_written_out() {
+        let json = entry_json(&entry("delayed", r#"{"change":"delayed","until":0}"#), "i");
+        assert_eq!(json["details"], json!({ "until": "1970-01-01T00:00:00.000Z" }));
+        assert_eq!(json["cursor"], "i:7");
+        assert_eq!(entry_json(&entry("x", "no json"), "i")["details"], json!({}));
+    }
+}

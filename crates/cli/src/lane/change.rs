@@ -1,0 +1,102 @@
+use clap::Args;
+use serde_json::json;
+use windlass::command::{LimitLane, SetLaneState};
+use windlass::{LaneName, LaneState};
+
+use crate::error::CliError;
+use crate::output::{say, say_json};
+use crate::target::Target;
+
+/// A lane by its name.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// The name of the lane, as `lane list` shows it.
+    lane: LaneName,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Named {
+    pub(super) async fn set(self, state: LaneState) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let (tenant, lane) = (self.target.tenant, self.lane.clone());
+        let changed = engine.submit(SetLaneState { tenant, lane, state }).await;
+        changed.map_err(|error| CliError::about("lane", &self.lane, error))?;
+        if self.target.json {
+            say_json(&json!({ "lane": self.lane, "state": state }));
+        } else {
+            say(&format!("Lane {} is {}: {}.", self.lane, state.as_str(), meaning(state)));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn meaning(state: LaneState) -> &'static str {
+    match state {
+        LaneState::Active => "it takes tasks and hands them out",
+        LaneState::Paused => "it takes tasks and hands none out; what runs goes on",
+        LaneState::Draining => "it takes no tasks and hands out those it has",
+        LaneState::Disabled => "it takes no tasks and hands none out; what runs goes on",
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Limit {
+    /// The name of the lane, as `lane list` shows it.
+    lane: LaneName,
+    /// How many at once, or none.
+    #[arg(value_name = "N|none", value_parser = limit)]
+    limit: Most,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// How many at once; none is any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Most(Option<u32>);
+
+fn limit(text: &str) -> Result<Most, String> {
+    match text {
+        "none" => Ok(Most(None)),
+        number => match number.parse() {
+            Ok(number) if number > 0 => Ok(Most(Some(number))),
+            _ => Err("a limit is a number from 1 on, or none; to run nothing, pause it".to_owned()),
+        },
+    }
+}
+
+impl Limit {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let (tenant, lane, Most(limit)) = (self.target.tenant, self.lane.clone(), self.limit);
+        let changed = engine.submit(LimitLane { tenant, lane, limit }).await;
+        changed.map_err(|error| CliError::about("lane", &self.lane, error))?;
+        if self.target.json {
+            say_json(&json!({ "lane": self.lane, "limit": limit }));
+        } else {
+            match limit {
+                Some(limit) => say(&format!("Lane {} runs {limit} at once at most.", self.lane)),
+                None => say(&format!("Lane {} has no limit.", self.lane)),
+            }
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        for (text, expected) in [
+            ("5", Some(Most(Some(5)))),
+            ("none", Some(Most(None))),
+            ("0", None),
+            ("-1", None),
+            ("many", None),
+        ] {
+            assert_eq!(limit(text).ok(), expected, "{text}");
+        }
+    }
+}

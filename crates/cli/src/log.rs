@@ -1,0 +1,176 @@
+//! Looking things up in the log. It has no index but its numbers, and times rise with them.
+
+use std::ops::ControlFlow;
+
+use windlass::{Cursor, Engine, Error, LaneName, Logged, Task, Timestamp};
+
+/// What one read of the log gives at most.
+const PAGE: u64 = 500;
+/// How far a question that need not be answered looks.
+const NEAR: u64 = 20_000;
+/// How far the events of one task are looked for.
+const FAR: u64 = 100_000;
+
+/// The log as it was when this was made.
+#[derive(Debug)]
+pub(crate) struct LogView<'e> {
+    engine: &'e Engine,
+    incarnation: String,
+    /// The last number that the log has forgotten.
+    floor: u64,
+    last: u64,
+}
+
+/// Entries of the log, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) entries: Vec<Logged>,
+    /// Whether there may be older ones that were not looked at.
+    pub(crate) cut: bool,
+}
+
+impl<'e> LogView<'e> {
+    pub(crate) async fn open(engine: &'e Engine) -> Result<Self, Error> {
+        let oldest = engine.subscribe(None).await?;
+        let described = engine.describe().await?;
+        let floor = oldest.cursor().seq;
+        let last = described.last_seq.max(floor);
+        Ok(Self { engine, incarnation: described.incarnation, floor, last })
+    }
+
+    pub(crate) fn incarnation(&self) -> &str {
+        &self.incarnation
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Where a reader goes on that has seen everything up to `seq`.
+    pub(crate) fn cursor(&self, seq: u64) -> Cursor {
+        Cursor { incarnation: self.incarnation.clone(), seq }
+    }
+
+    /// The last `most` entries that are as `wanted` says, from as far back as there are any.
+    pub(crate) async fn tail(
+        &self,
+        most: usize,
+        wanted: impl Fn(&Logged) -> bool,
+    ) -> Result<Vec<Logged>, Error> {
+        let mut entries = Vec::new();
+        if most > 0 {
+            self.backward(self.floor, self.last, |entry| {
+                if wanted(&entry) {
+                    entries.push(entry);
+                }
+                go_on(entries.len() < most)
+            })
+            .await?;
+        }
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// What happened to a task, from its creation to its end.
+    pub(crate) async fn of_task(&self, task: &Task) -> Result<Found, Error> {
+        let start = self.before(task.created_at).await?;
+        let end = match task.lifecycle.ended_at() {
+            Some(at) => self.before(at.next()).await?,
+            None => self.last,
+        };
+        let from = start.max(end.saturating_sub(FAR));
+        let mut entries = Vec::new();
+        self.backward(from, end, |entry| {
+            if is_of(&entry, task) {
+                entries.push(entry);
+            }
+            ControlFlow::Continue(())
+        })
+        .await?;
+        entries.reverse();
+        let cut = entries.first().is_none_or(|first| first.name != "created");
+        Ok(Found { entries, cut })
+    }
+
+    /// The latest change of a task by this name, if it is not long ago.
+    pub(crate) async fn latest_of(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
+        self.latest(|entry| entry.name == name && is_of(entry, task)).await
+    }
+
+    /// The latest change in a lane by this name, if it is not long ago.
+    pub(crate) async fn latest_in(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
+        let lane: &LaneName = &task.lane;
+        self.latest(|entry| {
+            entry.name == name && entry.lane == *lane && entry.tenant == task.tenant
+        })
+        .await
+    }
+
+    async fn latest(&self, wanted: impl Fn(&Logged) -> bool) -> Result<Option<Logged>, Error> {
+        let mut found = None;
+        let from = self.floor.max(self.last.saturating_sub(NEAR));
+        self.backward(from, self.last, |entry| {
+            if wanted(&entry) {
+                found = Some(entry);
+            }
+            go_on(found.is_none())
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// The number of the last entry before a moment.
+    async fn before(&self, at: Timestamp) -> Result<u64, Error> {
+        let (mut low, mut high) = (self.floor, self.last);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.page(middle).await?.first() {
+                Some(entry) if entry.at < at => low = entry.seq,
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// Shows `look` what lies behind `from` up to `end`, the latest first.
+    async fn backward(
+        &self,
+        from: u64,
+        end: u64,
+        mut look: impl FnMut(Logged) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut end = end;
+        while end > from {
+            let start = end.saturating_sub(PAGE).max(from);
+            let page = self.page(start).await?;
+            for entry in page.into_iter().rev().filter(|entry| entry.seq <= end) {
+                if look(entry).is_break() {
+                    return Ok(());
+                }
+            }
+            end = start;
+        }
+        Ok(())
+    }
+
+    /// The entries behind `after`; none where the log has been trimmed in the meantime.
+    async fn page(&self, after: u64) -> Result<Vec<Logged>, Error> {
+        let mut log = self.engine.subscribe(Some(self.cursor(after))).await?;
+        match log.read().await {
+            Err(Error::CursorExpired(_)) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}
+
+fn is_of(entry: &Logged, task: &Task) -> bool {
+    entry.task.as_ref() == Some(&task.id) && entry.tenant == task.tenant
+}
+
+fn go_on(wanted: bool) -> ControlFlow<()> {
+    if wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}

@@ -1,0 +1,74 @@
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::json;
+use windlass::{LaneName, PublicState};
+
+use crate::error::CliError;
+use crate::log::LogView;
+use crate::output::{say_json, say_pairs};
+use crate::target::Target;
+
+/// Show how many tasks there are in each state and lane, and what the store says of itself.
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Stats {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let tenant = &self.target.tenant;
+        let counts = engine.count_by_state(tenant).await?;
+        let ready = engine.count_ready(tenant).await?;
+        let described = engine.describe().await?;
+        let log = LogView::open(&engine).await?;
+        let states = || {
+            let count = |state: &PublicState| counts.get(state.as_str()).copied().unwrap_or(0);
+            PublicState::ALL.iter().map(move |state| (state.as_str(), count(state)))
+        };
+        if self.target.json {
+            say_json(&json!({
+                "store": self.target.store.to_string(),
+                "backend": described.backend,
+                "durability": described.durability,
+                "tenant": tenant,
+                "tasks": states().collect::<BTreeMap<_, _>>(),
+                "ready": ready,
+                "log": {
+                    "incarnation": log.incarnation(),
+                    "first": log.floor() + 1,
+                    "last": log.last(),
+                },
+            }));
+        } else {
+            let tasks: Vec<_> = states().map(|(state, count)| format!("{count} {state}")).collect();
+            say_pairs(&[
+                ("store", self.target.store.to_string()),
+                ("durability", described.durability),
+                ("tasks", tasks.join(", ")),
+                ("ready", by_lane(&ready)),
+                ("log", span(&log)),
+            ]);
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn by_lane(ready: &BTreeMap<LaneName, u64>) -> String {
+    if ready.is_empty() {
+        return "none in any lane".to_owned();
+    }
+    let lanes: Vec<String> =
+        ready.iter().map(|(lane, count)| format!("{count} in {lane}")).collect();
+    lanes.join("\n")
+}
+
+fn span(log: &LogView<'_>) -> String {
+    let incarnation = log.incarnation();
+    if log.floor() == log.last() {
+        return format!("empty, incarnation {incarnation}");
+    }
+    format!("{} to {}, incarnation {incarnation}", log.floor() + 1, log.last())
+}

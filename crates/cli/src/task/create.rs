@@ -1,0 +1,227 @@
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use windlass::{Backoff, Creation, Kind, LaneName, Payload, RetryPolicy, TaskId};
+
+use crate::duration::{self, BadDuration};
+use crate::error::CliError;
+use crate::output::{say, say_json};
+use crate::target::Target;
+
+const EXAMPLES: &str = "Examples:
+  windlass task create email --payload '{\"to\":\"ada@example.com\"}'
+  windlass task create report --lane slow --attempts 5 --backoff 10s --attempt-timeout 2m
+  windlass task create sync --after 5m --deadline 1h --label customer=42
+  windlass task create import --payload-file data.csv --content-type text/csv
+  echo '[1,2,3]' | windlass task create sum --payload-file - --content-type application/json
+
+A database that is not there is made.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Create {
+    /// Which handler it is for.
+    kind: Kind,
+    /// An id of your own; the same task again under it is a duplicate [default: a fresh one]
+    #[arg(long)]
+    id: Option<TaskId>,
+    /// Create it once per key and day: the same request again gets the first task.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// What the handler gets, as JSON.
+    #[arg(
+        long,
+        value_name = "JSON",
+        value_parser = json_text,
+        conflicts_with = "payload_file",
+        help_heading = "Payload"
+    )]
+    payload: Option<String>,
+    /// A file whose bytes the handler gets as they are; - is standard input.
+    #[arg(long, value_name = "PATH", help_heading = "Payload")]
+    payload_file: Option<PathBuf>,
+    /// What the payload is [default: application/json; of a file, application/octet-stream unless
+    /// its name ends in .json]
+    #[arg(long, value_name = "TYPE", help_heading = "Payload")]
+    content_type: Option<String>,
+
+    /// The queue it waits in.
+    #[arg(long, default_value = "default", help_heading = "When and where it runs")]
+    lane: LaneName,
+    /// Higher goes first within the lane.
+    #[arg(
+        long,
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        help_heading = "When and where it runs"
+    )]
+    priority: i32,
+    /// Start after so long, as in 5m.
+    #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
+    after: Option<Duration>,
+    /// Expire after so long, wherever it stands then.
+    #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
+    deadline: Option<Duration>,
+    /// Something only some workers offer; may be given several times.
+    #[arg(long, value_name = "CAPABILITY", help_heading = "When and where it runs")]
+    requires: Vec<String>,
+    /// The word by which workers choose.
+    #[arg(long, help_heading = "When and where it runs")]
+    tag: Option<String>,
+
+    /// How often it is tried in all [default: a failure that is reported is final]
+    #[arg(long, value_name = "N", help_heading = "Retries")]
+    attempts: Option<u32>,
+    /// The pause before a retry: 10s, or 1s..1h to double from the one up to the other
+    /// [default: 1s..1h]
+    #[arg(
+        long,
+        value_name = "PAUSE",
+        value_parser = backoff,
+        requires = "attempts",
+        help_heading = "Retries"
+    )]
+    backoff: Option<Backoff>,
+    /// How long one attempt may take.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        help_heading = "Retries"
+    )]
+    attempt_timeout: Option<Duration>,
+
+    /// A name and a value for people to find it by; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Create {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let payload = self.read_payload()?;
+        let is_there = self.target.store.exists();
+        let engine = self.target.open_or_make().await?;
+        if !is_there {
+            eprintln!("windlass: {} was not there and has been made", self.target.store);
+        }
+        let creation = self.describe(engine.create(self.kind.clone()), payload);
+        let created = creation.await?;
+        if self.target.json {
+            say_json(&json!({ "id": created.id(), "duplicate": created.is_duplicate() }));
+        } else if created.is_duplicate() {
+            say(&format!("{} (duplicate: it was created before)", created.id()));
+        } else {
+            say(created.id().as_str());
+        }
+        Ok(engine.shutdown().await?)
+    }
+
+    fn describe<'e>(&self, creation: Creation<'e>, payload: Option<Payload>) -> Creation<'e> {
+        let mut creation = creation
+            .tenant(self.target.tenant.clone())
+            .lane(self.lane.clone())
+            .priority(self.priority);
+        if let Some(id) = &self.id {
+            creation = creation.id(id.clone());
+        }
+        if let Some(key) = &self.idempotency_key {
+            creation = creation.idempotency_key(key);
+        }
+        if let Some(payload) = payload {
+            creation = creation.raw_payload(payload);
+        }
+        if let Some(after) = self.after {
+            creation = creation.after(after);
+        }
+        if let Some(deadline) = self.deadline {
+            creation = creation.deadline(deadline);
+        }
+        if let Some(attempts) = self.attempts {
+            let unsaid = RetryPolicy::exponential(attempts);
+            let backoff = self.backoff.unwrap_or(unsaid.backoff);
+            creation = creation.retry(RetryPolicy { backoff, ..unsaid });
+        }
+        if let Some(timeout) = self.attempt_timeout {
+            creation = creation.attempt_timeout(timeout);
+        }
+        if let Some(tag) = &self.tag {
+            creation = creation.tag(tag);
+        }
+        let creation = self.requires.iter().fold(creation, Creation::requires);
+        self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))
+    }
+
+    fn read_payload(&self) -> Result<Option<Payload>, CliError> {
+        let content_type = |unsaid: &str| self.content_type.as_deref().unwrap_or(unsaid).to_owned();
+        if let Some(text) = &self.payload {
+            return Ok(Some(Payload::new(content_type("application/json"), text.as_bytes())));
+        }
+        let Some(path) = &self.payload_file else { return Ok(None) };
+        let bytes =
+            read(path).map_err(|error| CliError::PayloadFile { path: path.clone(), error })?;
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let unsaid = if is_json { "application/json" } else { "application/octet-stream" };
+        Ok(Some(Payload::new(content_type(unsaid), bytes)))
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
+    std::fs::read(path)
+}
+
+fn json_text(text: &str) -> Result<String, String> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("this is not JSON: {error}; other bytes go by --payload-file")),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a label is NAME=VALUE, as in customer=42".to_owned()),
+    }
+}
+
+fn backoff(text: &str) -> Result<Backoff, BadDuration> {
+    let ms = |text| {
+        let pause: Duration = duration::parse(text)?;
+        u64::try_from(pause.as_millis()).map_err(|_| BadDuration)
+    };
+    let Some((base, cap)) = text.split_once("..") else {
+        return Ok(Backoff::Fixed { ms: ms(text)? });
+    };
+    Ok(Backoff::Exponential { base_ms: ms(base)?, cap_ms: ms(cap)?, jitter_percent: 20 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoffs() {
+        let doubling =
+            |base_ms, cap_ms| Some(Backoff::Exponential { base_ms, cap_ms, jitter_percent: 20 });
+        for (text, expected) in [
+            ("10s", Some(Backoff::Fixed { ms: 10_000 })),
+            ("1s..1h", doubling(1_000, 3_600_000)),
+            ("1s..", None),
+            ("..1h", None),
+            ("1s...1h", None),
+            ("soon", None),
+        ] {
+            assert_eq!(backoff(text).ok(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A task as programs get it. The names of the fields are in docs/operate.
+
+use serde_json::{Value, json};
+use windlass::{Backoff, Lifecycle, Policy, Task};
+
+use crate::output::time;
+
+pub(crate) fn task_json(task: &Task) -> Value {
+    let mut fields = json!({
+        "id": task.id,
+        "tenant": task.tenant,
+        "kind": task.kind,
+        "lane": task.lane,
+        "state": task.lifecycle.public(),
+        "priority": task.priority,
+        "attempts": task.attempts,
+        "max_attempts": task.policy.retry.as_ref().map(|retry| retry.max_attempts),
+        "lost_leases": task.reclaims,
+        "claims": task.claims(),
+        "generation": task.generation,
+        "created_at": time(task.created_at),
+        "started_at": time(task.started_at),
+        "deadline": time(task.deadline),
+        "labels": task.labels,
+        "capabilities": task.route.capabilities().collect::<Vec<_>>(),
+        "tag": task.route.tag(),
+        "payload_bytes": task.input_bytes,
+        "progress": task.progress.as_ref().map(|progress| json!({
+            "percent": progress.percent,
+            "message": progress.message,
+            "at": time(progress.at),
+        })),
+    });
+    if let (Value::Object(fields), Value::Object(standing)) =
+        (&mut fields, lifecycle(&task.lifecycle))
+    {
+        fields.extend(standing);
+    }
+    fields
+}
+
+/// What only the present state has.
+fn lifecycle(lifecycle: &Lifecycle) -> Value {
+    match lifecycle {
+        Lifecycle::Waiting { ready_at, .. } => json!({ "ready_at": time(*ready_at) }),
+        Lifecycle::Delayed { until, after } => {
+            json!({ "until": time(*until), "retry_after": after })
+        }
+        Lifecycle::Active(lease) => json!({ "lease": {
+            "worker": lease.worker,
+            "until": time(lease.expires_at),
+            "attempt": lease.run.as_ref().map(|run| run.attempt),
+            "began_at": time(lease.run.as_ref().map(|run| run.began_at)),
+            "times_out_at": time(lease.run.as_ref().and_then(|run| run.timeout_at)),
+        } }),
+        Lifecycle::Completed { at } | Lifecycle::Expired { at } => json!({ "ended_at": time(*at) }),
+        Lifecycle::Failed { at, class, reason } => {
+            json!({ "ended_at": time(*at), "class": class, "reason": reason })
+        }
+        Lifecycle::Cancelled { at, reason } => {
+            json!({ "ended_at": time(*at), "reason": reason })
+        }
+    }
+}
+
+pub(super) fn policy_json(policy: &Policy) -> Value {
+    let retry = policy.retry.as_ref().map(|retry| {
+        let (backoff_ms, backoff_cap_ms) = match retry.backoff {
+            Backoff::Fixed { ms } => (ms, None),
+            Backoff::Exponential { base_ms, cap_ms, .. } => (base_ms, Some(cap_ms)),
+        };
+        json!({
+            "max_attempts": retry.max_attempts,
+            "backoff_ms": backoff_ms,
+            "backoff_cap_ms": backoff_cap_ms,
+            "retry_on": retry.retry_on,
+        })
+    });
+    json!({
+        "retry": retry,
+        "attempt_timeout_ms": policy.attempt_timeout_ms,
+        "max_lost_leases": policy.max_reclaims,
+        "max_replays": policy.max_replays,
+        "retention_ms": policy.retention_ms,
+        "accept_late": policy.accept_late,
+    })
+}

@@ -1,0 +1,58 @@
+//! A task in a few words, for lists.
+
+use windlass::{Lifecycle, Task, Timestamp};
+
+use crate::duration::{brief, distance};
+use crate::output::one_line;
+
+/// Attempts begun, of how many where that was said.
+pub(crate) fn attempts(task: &Task) -> String {
+    match &task.policy.retry {
+        Some(retry) => format!("{} of {}", task.attempts, retry.max_attempts),
+        None => task.attempts.to_string(),
+    }
+}
+
+/// Since when it is as it is, or until when.
+pub(crate) fn since(task: &Task, now: Timestamp) -> String {
+    match &task.lifecycle {
+        Lifecycle::Waiting { ready_at, .. } => distance(*ready_at, now),
+        Lifecycle::Delayed { until, .. } if *until > now => {
+            format!("for {}", brief(now.ms_until(*until)))
+        }
+        Lifecycle::Delayed { until, .. } => format!("due {}", distance(*until, now)),
+        Lifecycle::Active(lease) => match &lease.run {
+            Some(run) => distance(run.began_at, now),
+            None => "not begun".to_owned(),
+        },
+        Lifecycle::Completed { at }
+        | Lifecycle::Failed { at, .. }
+        | Lifecycle::Cancelled { at, .. }
+        | Lifecycle::Expired { at } => distance(*at, now),
+    }
+}
+
+/// What there is to say of where it stands, on one line.
+pub(crate) fn first_line(task: &Task) -> String {
+    match &task.lifecycle {
+        Lifecycle::Waiting { lost: Some(_), .. } => "its last lease ran out".to_owned(),
+        Lifecycle::Delayed { after: Some(class), .. } => {
+            format!("retry after a {} failure", class.as_str())
+        }
+        Lifecycle::Active(lease) => match &task.progress {
+            Some(progress) if lease.run.as_ref().is_some_and(|run| run.began_at <= progress.at) => {
+                let message = one_line(&progress.message);
+                format!("{}: {}% {message}", lease.worker, progress.percent).trim_end().to_owned()
+            }
+            _ => lease.worker.to_string(),
+        },
+        Lifecycle::Failed { class, reason, .. } => {
+            format!("{}: {}", class.as_str(), one_line(reason))
+        }
+        Lifecycle::Cancelled { reason, .. } => one_line(reason),
+        Lifecycle::Waiting { .. }
+        | Lifecycle::Delayed { .. }
+        | Lifecycle::Completed { .. }
+        | Lifecycle::Expired { .. } => String::new(),
+    }
+}

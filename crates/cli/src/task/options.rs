@@ -1,0 +1,53 @@
+use clap::{Args, Subcommand};
+
+use crate::error::CliError;
+use crate::task::cancel::Cancel;
+use crate::task::create::Create;
+use crate::task::list::List;
+use crate::task::priority::Priority;
+use crate::task::replay::Replay;
+use crate::task::show::Show;
+use crate::task::wait::Wait;
+use crate::task::why::Why;
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Queue a task and print its id.
+    Create(Box<Create>),
+    /// List tasks by id; fresh ids are in the order of creation.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Everything there is to know about a task, with what happened to it.
+    Show(Show),
+    /// Say in a sentence or two why a task is not further than it is, and what helps.
+    Why(Why),
+    /// Cancel a task, wherever it stands; its holder's writes are refused from then on.
+    Cancel(Cancel),
+    /// Start an ended task over, with the payload it was created with.
+    Replay(Replay),
+    /// Move a task forward or back in its lane: higher goes first.
+    Priority(Priority),
+    /// Wait until a task has ended; exit code 0 if it was completed, 3 if not.
+    Wait(Wait),
+}
+
+impl TaskCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::Create(create) => create.run().await,
+            Verb::List(list) => list.run().await,
+            Verb::Show(show) => show.run().await,
+            Verb::Why(why) => why.run().await,
+            Verb::Cancel(cancel) => cancel.run().await,
+            Verb::Replay(replay) => replay.run().await,
+            Verb::Priority(priority) => priority.run().await,
+            Verb::Wait(wait) => wait.run().await,
+        }
+    }
+}

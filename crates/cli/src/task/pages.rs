@@ -1,0 +1,96 @@
+use std::sync::Arc;
+
+use clap::Args;
+use windlass::{Engine, Error, Task, TaskFilter, TaskId, Tenant};
+
+/// What one question to the store gives at most.
+const MOST: usize = 1_000;
+
+/// How much of a list to show.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Page {
+    /// How many to show.
+    #[arg(
+        long,
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "How much of it"
+    )]
+    limit: u32,
+    /// Go on behind this id.
+    #[arg(long, value_name = "ID", help_heading = "How much of it")]
+    after: Option<TaskId>,
+    /// All there are, page by page.
+    #[arg(long, conflicts_with = "limit", help_heading = "How much of it")]
+    all: bool,
+}
+
+/// Tasks page by page, in the order of their ids.
+#[derive(Debug)]
+pub(crate) struct Pages<'e> {
+    engine: &'e Engine,
+    tenant: Tenant,
+    filter: TaskFilter,
+    after: Option<TaskId>,
+}
+
+impl<'e> Pages<'e> {
+    pub(crate) fn new(
+        engine: &'e Engine,
+        tenant: &Tenant,
+        filter: TaskFilter,
+        after: Option<TaskId>,
+    ) -> Self {
+        Self { engine, tenant: tenant.clone(), filter, after }
+    }
+
+    /// The next tasks, `most` at most; none at the end.
+    pub(crate) async fn next(&mut self, most: usize) -> Result<Vec<Arc<Task>>, Error> {
+        let after = self.after.as_ref();
+        let most = most.min(MOST);
+        let page = self.engine.tasks(&self.tenant, &self.filter, after, most).await?;
+        if let Some(last) = page.last() {
+            self.after = Some(last.id.clone());
+        }
+        Ok(page)
+    }
+}
+
+impl Page {
+    /// Gives the tasks that are as `filter` says to `show`, a page at a time. Says behind which id
+    /// there are more, if there are.
+    pub(crate) async fn of(
+        self,
+        engine: &Engine,
+        tenant: &Tenant,
+        filter: TaskFilter,
+        mut show: impl FnMut(&[Arc<Task>]),
+    ) -> Result<Option<TaskId>, Error> {
+        let mut pages = Pages::new(engine, tenant, filter, self.after);
+        if self.all {
+            loop {
+                let page = pages.next(MOST).await?;
+                if page.is_empty() {
+                    return Ok(None);
+                }
+                show(&page);
+            }
+        }
+        let limit = self.limit as usize;
+        let mut found: Vec<Arc<Task>> = Vec::new();
+        // One more than is shown tells whether there is more.
+        while found.len() <= limit {
+            let page = pages.next(limit + 1 - found.len()).await?;
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page);
+        }
+        let more = found.len() > limit;
+        found.truncate(limit);
+        if !found.is_empty() {
+            show(&found);
+        }
+        Ok(found.last().filter(|_| more).map(|last| last.id.clone()))
+    }
+}

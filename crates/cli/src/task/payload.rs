@@ -1,0 +1,75 @@
+//! Payloads and results as people and programs get them.
+
+use serde_json::{Value, json};
+use windlass::Payload;
+
+use crate::output::printable;
+
+/// What is longer is told of, not shown.
+const MOST_SHOWN: usize = 16 * 1_024;
+
+/// JSON laid out, text as it is, anything else by its size.
+pub(super) fn readable(payload: &Payload) -> String {
+    let size = format!("{} bytes of {}", payload.bytes.len(), payload.content_type);
+    if payload.bytes.len() > MOST_SHOWN {
+        return size;
+    }
+    match as_json(payload) {
+        Some(value) => printable(&format!("{value:#}")),
+        None => match as_text(payload) {
+            Some(text) => printable(text),
+            None => size,
+        },
+    }
+}
+
+pub(super) fn payload_json(payload: &Payload) -> Value {
+    let mut fields = json!({ "content_type": payload.content_type, "bytes": payload.bytes.len() });
+    if let Some(value) = as_json(payload) {
+        fields["json"] = value;
+    } else if let Ok(text) = std::str::from_utf8(&payload.bytes) {
+        fields["text"] = json!(text);
+    }
+    fields
+}
+
+fn as_json(payload: &Payload) -> Option<Value> {
+    payload.content_type.contains("json").then(|| serde_json::from_slice(&payload.bytes).ok())?
+}
+
+/// Bytes that a person can read.
+fn as_text(payload: &Payload) -> Option<&str> {
+    let text = std::str::from_utf8(&payload.bytes).ok()?;
+    let binary = |c: char| c.is_control() && !"\n\r\t".contains(c);
+    (!text.is_empty() && !text.contains(binary)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_sees() {
+        let long = "x".repeat(MOST_SHOWN + 1);
+        for (content_type, bytes, expected) in [
+            ("application/json", &br#"{"a":1}"#[..], "{\n  \"a\": 1\n}"),
+            ("application/json", b"{broken", "{broken"),
+            ("text/plain", b"two\nlines", "two\nlines"),
+            ("text/plain", b"", "0 bytes of text/plain"),
+            ("image/png", b"\x89PNG\0", "5 bytes of image/png"),
+            ("text/plain", b"\x1b[2J", "4 bytes of text/plain"),
+            ("text/plain", long.as_bytes(), "16385 bytes of text/plain"),
+        ] {
+            assert_eq!(readable(&Payload::new(content_type, bytes)), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_program_gets() {
+        let json = payload_json(&Payload::json("[1]"));
+        assert_eq!(json["json"], json!([1]));
+        assert_eq!(payload_json(&Payload::new("text/plain", &b"hi"[..]))["text"], "hi");
+        let binary = payload_json(&Payload::new("image/png", &b"\xff\xfe"[..]));
+        assert_eq!(binary, json!({ "content_type": "image/png", "bytes": 2 }));
+    }
+}

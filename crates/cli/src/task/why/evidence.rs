@@ -1,0 +1,103 @@
+use windlass::{
+    Change, Engine, Error, FailureClass, Logged, PublicState, Task, TaskFilter, Timestamp, Why,
+    WorkerId,
+};
+
+use crate::log::LogView;
+
+/// How many holders of a full lane are named.
+const HOLDERS: usize = 3;
+
+/// What can be found out about a task beyond its record and its lane.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) now: Timestamp,
+    /// How many tasks its lane has ready.
+    pub(super) ready: u64,
+    /// Who last took a task from its lane.
+    pub(super) last_claim: Option<Claim>,
+    /// When its lane came to be as it is.
+    pub(super) lane_since: Option<Timestamp>,
+    /// Some of those that hold tasks of its lane.
+    pub(super) holders: Vec<WorkerId>,
+    /// The failure that it pauses after.
+    pub(super) failure: Option<(FailureClass, String)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) worker: WorkerId,
+    pub(super) at: Timestamp,
+}
+
+impl Evidence {
+    pub(super) fn none(now: Timestamp) -> Self {
+        Self {
+            now,
+            ready: 0,
+            last_claim: None,
+            lane_since: None,
+            holders: Vec::new(),
+            failure: None,
+        }
+    }
+
+    pub(super) async fn gather(
+        engine: &Engine,
+        task: &Task,
+        why: &Why,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
+        let mut found = Self::none(now);
+        let log = LogView::open(engine).await?;
+        match why {
+            Why::Ready { .. }
+            | Why::InLine
+            | Why::NoWorker { .. }
+            | Why::NoCapableWorker { .. } => {
+                let ready = engine.count_ready(&task.tenant).await?;
+                found.ready = ready.get(&task.lane).copied().unwrap_or(0);
+                let claim = log.latest_in(task, "claimed").await?;
+                found.last_claim = claim.as_ref().and_then(claim_of);
+            }
+            Why::LaneHandsNothingOut { .. } => {
+                let change = log.latest_in(task, "lane_state_changed").await?;
+                found.lane_since = change.map(|entry| entry.at);
+            }
+            Why::LaneFull { .. } => found.holders = holders(engine, task).await?,
+            Why::DelayedUntil { after: Some(_), .. } => {
+                let failure = log.latest_of(task, "retry_scheduled").await?;
+                found.failure = failure.as_ref().and_then(failure_of);
+            }
+            Why::DelayedUntil { after: None, .. } | Why::HeldBy { .. } | Why::Ended { .. } => {}
+        }
+        Ok(found)
+    }
+}
+
+fn claim_of(entry: &Logged) -> Option<Claim> {
+    match entry.change()? {
+        Change::Claimed { worker, .. } => Some(Claim { worker, at: entry.at }),
+        _ => None,
+    }
+}
+
+fn failure_of(entry: &Logged) -> Option<(FailureClass, String)> {
+    match entry.change()? {
+        Change::RetryScheduled { class, reason, .. } => Some((class, reason)),
+        _ => None,
+    }
+}
+
+async fn holders(engine: &Engine, task: &Task) -> Result<Vec<WorkerId>, Error> {
+    let state = Some(PublicState::Active);
+    let filter = TaskFilter { state, lane: Some(task.lane.clone()), ..TaskFilter::default() };
+    let held = engine.tasks(&task.tenant, &filter, None, HOLDERS).await?;
+    let worker = |task: &Task| match &task.lifecycle {
+        windlass::Lifecycle::Active(lease) => Some(lease.worker.clone()),
+        _ => None,
+    };
+    let mut workers: Vec<WorkerId> = held.iter().filter_map(|task| worker(task)).collect();
+    workers.dedup();
+    Ok(workers)
+}

@@ -1,0 +1,7 @@
+//! `windlass task why`: what a task waits for, with the evidence and what helps.
+
+mod evidence;
+mod explain;
+mod options;
+
+pub(super) use options::Why;

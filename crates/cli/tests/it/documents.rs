@@ -1,0 +1,77 @@
+//! The guide names every field that programs get.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+use windlass::FailureClass;
+use windlass::command::ReportProgress;
+
+use crate::place::{Place, claim, fail};
+
+/// Objects whose names are data: of users, of lanes, of states, of the core.
+const DATA: &[&str] = &["labels", "json", "ready", "tasks", "details", "facts"];
+
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                found.insert(name.clone());
+                if !DATA.contains(&name.as_str()) {
+                    fields(value, found);
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_field_is_in_the_guide() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/README.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let named: BTreeSet<&str> = guide.split('`').skip(1).step_by(2).collect();
+
+    let place = Place::empty();
+    let engine = place.application().await;
+    let mut found = BTreeSet::new();
+    let mut note = |line: &str| {
+        let said = place.run(&format!("{line} --json"));
+        for text in said.out.lines().chain(said.err.lines()) {
+            if let Ok(value) = serde_json::from_str(text) {
+                fields(&value, &mut found);
+            }
+        }
+    };
+    note("task create k --id a --attempts 1 --payload 1 --attempt-timeout 1h");
+    note("task create k --id b --after 1h --lane slow");
+    note("task show b");
+    let task = claim(&engine, "w", "default").await;
+    let report = ReportProgress { fence: task.fence(), percent: 1, message: String::new() };
+    engine.submit(report).await.unwrap();
+    note("task show a");
+    note("task why a");
+    fail(&engine, &task, FailureClass::Transient, "no").await;
+    for line in [
+        "task list",
+        "dead list",
+        "dead replay a b",
+        "task why a",
+        "task priority a 1",
+        "task cancel a",
+        "task replay a",
+        "lane list",
+        "lane pause slow",
+        "lane limit slow 2",
+        "events",
+        "stats",
+    ] {
+        note(line);
+    }
+    assert!(found.len() > 70, "the commands were run: {found:?}");
+    let missing: Vec<&String> =
+        found.iter().filter(|name| !named.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/operate does not name {missing:?}");
+    engine.shutdown().await.unwrap();
+}

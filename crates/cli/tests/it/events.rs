@@ -1,0 +1,115 @@
+//! `events`: what was, and what comes.
+
+use serde_json::json;
+
+use crate::place::{Place, claim};
+
+#[test]
+fn the_last_changes_and_how_to_go_on() {
+    let place = Place::empty();
+    for n in 0..60 {
+        place.ok(&format!("task create k --id t{n:02} --lane {}", ["a", "b"][n % 2]));
+    }
+    place.ok("lane pause a");
+    let seqs = |line: &str| {
+        let rows = place.json(line);
+        rows.iter().map(|row| row["seq"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs("events"), (12..=61).collect::<Vec<_>>());
+    assert_eq!(seqs("events --limit 2"), [60, 61]);
+    assert_eq!(seqs("events --limit 0").len(), 0);
+    assert_eq!(seqs("events --family lane"), [61]);
+    assert_eq!(seqs("events --lane b --limit 3"), [56, 58, 60]);
+    assert_eq!(seqs("events --task t00"), [1]);
+    assert_eq!(seqs("events --tenant other").len(), 0);
+
+    let text = place.ok("events --limit 2");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("task        created             t59 (k in b)"), "{text}");
+    assert!(lines[1].ends_with("lane_state_changed  lane a  to paused"), "{text}");
+    let cursor = lines[2].strip_prefix("cursor ").unwrap();
+
+    place.ok("task cancel t59 --reason enough");
+    place.ok("lane resume a");
+    assert_eq!(seqs(&format!("events --after {cursor}")), [62, 63]);
+    assert_eq!(seqs(&format!("events --after {cursor} --limit 1")), [62]);
+    let row = &place.json(&format!("events --after {cursor}"))[0];
+    assert_eq!(row["details"], json!({ "reason": "enough" }));
+    assert_eq!((&row["change"], &row["task"]), (&json!("cancelled"), &json!("t59")));
+
+    // The cursor of a row goes on behind that row, also where a filter hides what follows.
+    let behind = row["cursor"].as_str().unwrap();
+    assert_eq!(seqs(&format!("events --after {behind}")), [63]);
+    let hidden = place.ok(&format!("events --after {behind} --task t00"));
+    assert!(hidden.trim_end().ends_with(":63"), "{hidden}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_behind_the_log_is_told_where_to_go_on() {
+    let place = Place::empty();
+    let url = place.url().parse().unwrap();
+    let config = windlass::Config {
+        event_retention: std::time::Duration::ZERO,
+        background: false,
+        ..windlass::Config::default()
+    };
+    let engine = windlass::Engine::open_with(&url, config).await.unwrap();
+    place.ok("task create k --id t");
+    let first = place.json("events")[0]["cursor"].as_str().unwrap().to_owned();
+    let incarnation = first.split_once(':').unwrap().0;
+    place.ok("task cancel t");
+    place.ok("task replay t");
+    engine.trim_log().await.unwrap();
+    place.ok("task cancel t");
+
+    let said = place.run(&format!("events --after {first}"));
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains(&format!("--after {incarnation}:")), "{said:?}");
+    assert!(said.err.ends_with("[cursor_expired]\n"), "{said:?}");
+    let oldest = said.err.split("--after ").nth(1).unwrap().split(',').next().unwrap();
+    let rows = place.json(&format!("events --after {oldest}"));
+    assert_eq!(rows.last().unwrap()["change"], "cancelled");
+
+    // The events of a task that the log has forgotten are not passed off as all of them.
+    assert_eq!(place.one("task show t")["events_cut"], true);
+    assert!(place.ok("task show t").contains("Older entries of the log are gone"));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn following_shows_what_another_process_does() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    engine.create("k").id("first").lane("mail").await.unwrap();
+
+    let mut all = place.start("events --follow");
+    let mut mail = place.start("events --follow --lane mail --json");
+    all.until("first (k in mail)");
+    mail.until(r#""task":"first""#);
+
+    engine.create("k").id("other").await.unwrap();
+    engine.create("k").id("second").lane("mail").await.unwrap();
+    all.until("other (k in default)");
+    all.until("second (k in mail)");
+    let line = mail.until("task");
+    assert!(line.contains(r#""task":"second""#), "nothing of another lane: {line}");
+
+    // Also what yet another command does.
+    place.ok("lane pause mail");
+    all.until("lane mail  to paused");
+    mail.until("lane_state_changed");
+    place.ok("lane resume mail");
+    claim(&engine, "worker-1", "mail").await;
+    all.until("claimed             first (k in mail)  by worker-1, attempt 1");
+
+    let (rest, code) = all.interrupt();
+    assert_eq!(code, 0);
+    let cursor = rest.last().unwrap().strip_prefix("cursor ").unwrap().to_owned();
+    assert_eq!(mail.interrupt().1, 0);
+
+    place.ok("task cancel second");
+    let rows = place.json(&format!("events --after {cursor}"));
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0]["change"], "cancelled");
+    engine.shutdown().await.unwrap();
+}

@@ -1,0 +1,149 @@
+//! Help, complaints about arguments, completions.
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+const COMMANDS: &[&str] = &[
+    "task create",
+    "task list",
+    "task show",
+    "task why",
+    "task cancel",
+    "task replay",
+    "task priority",
+    "task wait",
+    "lane list",
+    "lane pause",
+    "lane resume",
+    "lane drain",
+    "lane disable",
+    "lane limit",
+    "dead list",
+    "dead replay",
+    "events",
+    "stats",
+];
+
+#[test]
+fn every_command_explains_itself() {
+    let place = Place::empty();
+    for command in COMMANDS {
+        let help = place.ok(&format!("{command} --help"));
+        assert!(!help.starts_with("Usage:"), "{command} says what it does: {help}");
+        for part in ["Usage: windlass", "Where and how:", "--store <URL>", "--tenant", "--json"] {
+            assert!(help.contains(part), "{command}: {part}: {help}");
+        }
+        let options = help.lines().map(str::trim).filter(|line| line.starts_with("--"));
+        for option in options {
+            let words = option.split("  ").filter(|words| !words.is_empty()).count();
+            assert!(words > 1, "{command}: {option} says what it is for");
+        }
+    }
+    for command in ["task create", "task list", "dead replay", "events"] {
+        assert!(place.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
+    }
+}
+
+#[test]
+fn a_list_of_commands_names_each_with_a_line() {
+    let place = Place::empty();
+    for (line, names) in [
+        ("--help", &["task", "lane", "dead", "events", "stats", "completions", "bench"][..]),
+        ("task --help", &["create", "list", "show", "why", "cancel", "replay", "priority"]),
+        ("lane --help", &["list", "pause", "resume", "drain", "disable", "limit"]),
+        ("dead --help", &["list", "replay"]),
+    ] {
+        let help = place.ok(line);
+        for name in names {
+            let told = help.lines().map(str::trim).any(|line| {
+                line.strip_prefix(name).is_some_and(|rest| rest.trim_start().len() > 10)
+            });
+            assert!(told, "{line}: {name}: {help}");
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let place = Place::empty();
+    for (line, expected) in [
+        ("task create", "<KIND>"),
+        ("task create email --after soon", "a duration is a number and ms, s, m, h or d"),
+        ("task create email --backoff 1s", "--attempts <N>"),
+        ("task create email --attempts 3 --backoff 1s-2s", "a duration is"),
+        ("task create email --payload {broken", "this is not JSON"),
+        ("task create email --payload 1 --payload-file x", "cannot be used with"),
+        ("task create email --label customer", "a label is NAME=VALUE"),
+        ("task list --state dead", "waiting, delayed, active, completed, failed"),
+        ("task list --limit 0", "0 is not in 1.."),
+        ("task list --all --limit 5", "cannot be used with"),
+        ("task priority t high", "invalid digit"),
+        ("task wait t --timeout 5", "a duration is"),
+        ("task explode t", "unrecognized subcommand"),
+        ("lane limit mail 0", "a limit is a number from 1 on, or none"),
+        ("dead replay", "<IDS>"),
+        ("dead replay t --all", "cannot be used with"),
+        ("events --after 17", "a cursor is INCARNATION:NUMBER"),
+        ("events --family tasks", "task, lease, completion, lane"),
+        ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
+    ] {
+        let said = place.run(line);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{line}: {said:?}");
+        assert!(said.err.contains(expected), "{line}: {}", said.err);
+
+        let said = place.run(&format!("{line} --json"));
+        let error: Value = serde_json::from_str(&said.err).unwrap();
+        assert_eq!(error["error"]["code"], "usage", "{line}");
+        assert!(error["error"]["message"].as_str().unwrap().contains(expected), "{error}");
+        assert!(!place.file("app.db").exists(), "{line}");
+    }
+}
+
+#[test]
+fn errors_are_json_for_programs() {
+    let place = Place::empty();
+    place.ok("task create email --id t");
+    for (line, code, exit) in [
+        ("task show nope", "task_not_found", 4),
+        ("task why nope", "task_not_found", 4),
+        ("task cancel nope", "task_not_found", 4),
+        ("task replay nope", "task_not_found", 4),
+        ("task priority nope 1", "task_not_found", 4),
+        ("task wait nope", "task_not_found", 4),
+        ("lane pause nope", "lane_not_found", 4),
+        ("lane limit nope 1", "lane_not_found", 4),
+        ("task replay t", "not_ended", 3),
+        ("task wait t --timeout 1ms", "timed_out", 1),
+        ("events --after elsewhere:1", "cursor_expired", 1),
+        ("dead replay t", "not_replayed", 3),
+        ("dead replay nope", "not_replayed", 4),
+        ("stats --store sqlite:///nowhere/x.db", "no_database", 4),
+    ] {
+        let said = place.run(&format!("{line} --json"));
+        assert_eq!(said.code, exit, "{line}: {said:?}");
+        let error: Value = serde_json::from_str(&said.err).unwrap();
+        assert_eq!(error["error"]["code"], code, "{line}: {error}");
+        assert!(error["error"]["message"].is_string(), "{line}");
+
+        let said = place.run(line);
+        assert_eq!(said.code, exit, "{line}: {said:?}");
+        assert!(said.err.starts_with("windlass: "), "{line}: {said:?}");
+        assert!(said.err.ends_with(&format!("[{code}]\n")), "{line}: {said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{line}: {said:?}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let place = Place::empty();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&format!("completions {shell}"));
+        for word in ["windlass", "priority", "idempotency-key", "drain"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let said = place.run("completions tcsh");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("bash, elvish, fish, powershell, zsh"), "{said:?}");
+}

@@ -1,0 +1,164 @@
+//! `task why` in every state.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass::command::{Claim, Delay};
+use windlass::{Config, Engine, FailureClass, StoreUrl};
+
+use crate::place::{Place, claim, complete, fail};
+
+/// What `task why` says must have all of these, and be of this kind.
+fn check(place: &Place, id: &str, why: &str, parts: &[&str]) -> Value {
+    let text = place.ok(&format!("task why {id}"));
+    assert!(text.lines().count() <= 2, "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{id}: {part}: {text}");
+    }
+    let json = place.one(&format!("task why {id}"));
+    assert_eq!(json["why"], why, "{json}");
+    json
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    engine.create("k").id("t").lane("mail").await.unwrap();
+    let nobody = ["is ready", "only one", "no claim from this lane", "Start a worker on lane mail"];
+    let json = check(&place, "t", "ready", &nobody);
+    assert_eq!((&json["last_claim"], &json["state"]), (&Value::Null, &json!("waiting")));
+
+    engine.create("k").id("u").lane("mail").priority(9).await.unwrap();
+    let task = claim(&engine, "worker-1", "mail").await;
+    let busy = ["last claim from this lane was ", "by worker-1", "busy or gone"];
+    let json = check(&place, "t", "ready", &busy);
+    assert_eq!(json["last_claim"]["worker"], "worker-1");
+
+    engine.create("k").id("v").lane("mail").requires("gpu").tag("eu").await.unwrap();
+    let demands = ["Another task is ready there", "that offers gpu and takes tag eu can take it"];
+    let json = check(&place, "v", "ready", &demands);
+    assert_eq!(json["facts"], json!({ "capabilities": ["gpu"], "tag": "eu" }));
+
+    place.ok("lane pause mail");
+    let json = check(
+        &place,
+        "t",
+        "lane_hands_nothing_out",
+        &["lane mail is paused (set", "windlass lane resume mail"],
+    );
+    assert_eq!(json["facts"], json!({ "lane": "mail", "state": "paused" }));
+    place.ok("lane resume mail");
+
+    complete(&engine, &task).await;
+    place.ok("lane limit mail 1");
+    claim(&engine, "worker-2", "mail").await;
+    engine.create("k").id("w").lane("mail").await.unwrap();
+    let full = ["lane mail runs 1 of the 1 tasks", "once: worker-2.", "windlass lane limit mail N"];
+    check(&place, "w", "lane_full", &full);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delayed() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    place.ok("task create k --id later --lane a --after 1d");
+    let json =
+        check(&place, "later", "delayed_until", &["starts in 23h", "created to start later"]);
+    assert!(json["facts"]["until"].as_str().unwrap().ends_with('Z'));
+
+    place.ok("task create k --id retry --lane b --attempts 3 --backoff 1d");
+    let task = claim(&engine, "w", "b").await;
+    fail(&engine, &task, FailureClass::Transient, "the other side\nis away").await;
+    let parts = ["starts in 23h", "attempt 1 of 3 failed (transient: the other side is away)"];
+    check(&place, "retry", "delayed_until", &parts);
+
+    place.ok("task create odd --id odd --lane c");
+    let task = claim(&engine, "w", "c").await;
+    engine.submit(Delay { fence: task.fence(), delay_ms: 3_600_000 }).await.unwrap();
+    let parts = ["a worker put it off", "is there one for odd on lane c?"];
+    check(&place, "odd", "delayed_until", &parts);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_and_ended() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    place.ok("task create k --id t --attempts 1");
+    let task = claim(&engine, "worker-1", "default").await;
+    let parts = ["worker-1 is at task t: attempt 1 of 1 began", "Its lease holds for"];
+    let json = check(&place, "t", "held_by", &parts);
+    assert_eq!(
+        (&json["facts"]["worker"], &json["facts"]["attempt"]),
+        (&json!("worker-1"), &json!(1))
+    );
+
+    fail(&engine, &task, FailureClass::Transient, "no route to host").await;
+    let parts = [
+        "Task t failed",
+        "in attempt 1 of 1.",
+        "as often as it may (transient): no route to host",
+        "windlass dead replay t",
+    ];
+    check(&place, "t", "ended", &parts);
+
+    for (class, says) in [
+        (FailureClass::Transient, "no retry policy, so the failure was final (transient): boom"),
+        (FailureClass::Permanent, "trying again is no use (permanent): boom"),
+        (FailureClass::Timeout, "took too long (timeout): boom"),
+        (FailureClass::Cancelled, "gave it up (cancelled): boom"),
+    ] {
+        place.ok(&format!("task create k --id {}", class.as_str()));
+        let task = claim(&engine, "w", "default").await;
+        fail(&engine, &task, class, "boom").await;
+        check(&place, class.as_str(), "ended", &[says]);
+    }
+
+    place.ok("task create k --id done");
+    let task = claim(&engine, "w", "default").await;
+    complete(&engine, &task).await;
+    check(&place, "done", "ended", &["was completed", "windlass task show done"]);
+    place.ok("task create k --id gone");
+    place.ok("task cancel gone --reason enough");
+    let parts = ["was cancelled", ": enough", "windlass task replay gone"];
+    check(&place, "gone", "ended", &parts);
+    engine.shutdown().await.unwrap();
+}
+
+/// Nothing that happens by itself happens while no engine runs, and the answer says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_engine_has_looked_at() {
+    let place = Place::empty();
+    let url: StoreUrl = place.url().parse().unwrap();
+    let config = Config { background: false, ..Config::default() };
+    let engine = Engine::open_with(&url, config).await.unwrap();
+    place.ok("task create k --id late --lane a --deadline 1ms");
+    place.ok("task create k --id due --lane b --after 1ms");
+    place.ok("task create k --id held --lane c");
+    let claim = Claim { lanes: vec!["c".into()], lease_ms: 100, ..Claim::new("worker-1") };
+    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+    // The clock of the store has passed the end of the lease when it refuses a write under it.
+    let fence = claimed[0].task.fence();
+    loop {
+        let report = windlass::command::ReportProgress {
+            fence: fence.clone(),
+            percent: 1,
+            message: String::new(),
+        };
+        if engine.submit(report).await.is_err() {
+            break;
+        }
+    }
+    let running = "is your application running?";
+    check(&place, "late", "ready", &["past its deadline", running]);
+    check(&place, "due", "delayed_until", &["was due", running]);
+    check(&place, "held", "held_by", &["was held by worker-1, whose lease ran out", running]);
+
+    engine.sweep().await.unwrap();
+    check(&place, "late", "ended", &["expired", ": its deadline of 1ms had passed"]);
+    check(&place, "due", "ready", &["is ready"]);
+    check(&place, "held", "ready", &["by worker-1"]);
+    engine.shutdown().await.unwrap();
+}
