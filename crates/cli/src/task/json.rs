@@ -16,7 +16,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
         "attempts": task.attempts,
         "max_attempts": task.policy.retry.as_ref().map(|retry| retry.max_attempts),
         "lost_leases": task.reclaims,
-        "claims": task.claims(),
+        "claims": task.claims,
         "generation": task.generation,
         "created_at": time(task.created_at),
         "started_at": time(task.started_at),

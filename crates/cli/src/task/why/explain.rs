@@ -149,7 +149,7 @@ fn delayed(
             format!("attempt {} failed ({}: {reason})", attempts(task), class.as_str())
         }
         (Some(class), None) => format!("attempt {} failed ({})", attempts(task), class.as_str()),
-        (None, _) if task.claims() > 0 => "a worker put it off".to_owned(),
+        (None, _) if task.claims > 0 => "a worker put it off".to_owned(),
         (None, _) => "it was created to start later".to_owned(),
     };
     if until <= now {
@@ -160,7 +160,7 @@ fn delayed(
         );
     }
     let wait = brief(now.ms_until(until));
-    let help = (task.claims() > 0 && after.is_none()).then(|| {
+    let help = (task.claims > 0 && after.is_none()).then(|| {
         format!(
             "Workers put off what they have no handler for: is there one for {} on lane {}?",
             task.kind, task.lane
