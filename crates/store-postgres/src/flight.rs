@@ -101,8 +101,4 @@ impl Session {
     pub(crate) async fn all(&self, requests: &[Request<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         self.fly(requests).await?.into_iter().collect()
     }
-
-    pub(crate) async fn one(&self, request: Request<'_>) -> Result<Vec<Row>, Error> {
-        Ok(self.all(&[request]).await?.pop().unwrap_or_default())
-    }
 }

@@ -2,73 +2,76 @@
 
 use tokio_postgres::{Error, Row};
 use windlass_core::{LaneName, Logged, Payload, PayloadKey, StoredRow, Tenant, Timestamp, Value};
-use windlass_store::{Count, Query};
+use windlass_store::{Count, Query, StoreError};
 
-use crate::flight::{Param, Request, Session};
+use crate::error::translate;
+use crate::flight::{Param, Request};
 use crate::load::{stored, values};
 use crate::save::{last_seq as last_seq_text, payload_keys};
-use crate::sql::{Sql, number};
+use crate::sql::number;
+use crate::store::Shared;
 
-pub(crate) async fn list(
-    session: &Session,
-    sql: &Sql,
-    query: &Query,
-) -> Result<Vec<StoredRow>, Error> {
-    let (text, params) = sql.list(query);
-    let rows = session.one(Request::new(text, params)).await?;
-    rows.iter().map(|row| stored(query.table, row)).collect()
+pub(crate) async fn list(shared: &Shared, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+    let (text, params) = shared.sql.list(query);
+    let rows = shared.read(Request::new(text, params)).await?;
+    rows.iter().map(|row| stored(query.table, row).map_err(translate)).collect()
 }
 
 pub(crate) async fn count(
-    session: &Session,
-    sql: &Sql,
+    shared: &Shared,
     count: &Count,
-) -> Result<Vec<(Vec<Value>, u64)>, Error> {
-    let (text, params) = sql.count(count);
+) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+    let (text, params) = shared.sql.count(count);
     let width = count.by.len();
     let read = |row: &Row| Ok((values(row, width)?, unsigned(row, width)?));
-    session.one(Request::new(text, params)).await?.iter().map(read).collect()
+    let rows = shared.read(Request::new(text, params)).await?;
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(translate)
 }
 
 pub(crate) async fn payloads(
-    session: &Session,
-    sql: &Sql,
+    shared: &Shared,
     keys: &[PayloadKey],
-) -> Result<Vec<Option<Payload>>, Error> {
+) -> Result<Vec<Option<Payload>>, StoreError> {
     let text = format!(
         "SELECT k.ord, t.content_type, t.bytes FROM unnest($1::text[], $2::text[], $3::bigint[], \
          $4::text[]) WITH ORDINALITY AS k(tenant, task, generation, slot, ord) JOIN {} AS t \
          ON t.tenant = k.tenant AND t.task = k.task AND t.generation = k.generation \
          AND t.slot = k.slot",
-        sql.name("payload")
+        shared.sql.name("payload")
     );
     let mut found = vec![None; keys.len()];
-    for row in session.one(Request::new(text, payload_keys(keys.iter()))).await? {
-        let at = unsigned(&row, 0)? as usize - 1;
-        let content_type: String = row.try_get(1)?;
-        found[at] = Some(Payload::new(content_type, row.try_get::<_, &[u8]>(2)?));
+    for row in shared.read(Request::new(text, payload_keys(keys.iter()))).await? {
+        let (at, payload) = payload(&row).map_err(translate)?;
+        found[at] = Some(payload);
     }
     Ok(found)
 }
 
+/// A payload, and which of those that were asked for it is.
+fn payload(row: &Row) -> Result<(usize, Payload), Error> {
+    let content_type: &str = row.try_get(1)?;
+    let bytes: &[u8] = row.try_get(2)?;
+    Ok((unsigned(row, 0)? as usize - 1, Payload::new(content_type, bytes)))
+}
+
 pub(crate) async fn events(
-    session: &Session,
-    sql: &Sql,
+    shared: &Shared,
     after: u64,
     limit: usize,
-) -> Result<Vec<Logged>, Error> {
+) -> Result<Vec<Logged>, StoreError> {
     let text = format!(
         "SELECT seq, at, tenant, lane, task, kind, family, name, body FROM {} WHERE seq > $1 \
          ORDER BY seq LIMIT $2",
-        sql.name("event")
+        shared.sql.name("event")
     );
     let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
-    session.one(Request::new(text, params)).await?.iter().map(logged).collect()
+    let rows = shared.read(Request::new(text, params)).await?;
+    rows.iter().map(logged).collect::<Result<_, _>>().map_err(translate)
 }
 
-pub(crate) async fn last_seq(session: &Session, sql: &Sql) -> Result<u64, Error> {
-    let rows = session.one(Request::new(last_seq_text(sql), Vec::new())).await?;
-    rows.first().map_or(Ok(0), |row| unsigned(row, 0))
+pub(crate) async fn last_seq(shared: &Shared) -> Result<u64, StoreError> {
+    let rows = shared.read(Request::new(last_seq_text(&shared.sql), Vec::new())).await?;
+    rows.first().map_or(Ok(0), |row| unsigned(row, 0)).map_err(translate)
 }
 
 fn unsigned(row: &Row, at: usize) -> Result<u64, Error> {

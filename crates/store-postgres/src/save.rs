@@ -161,13 +161,14 @@ pub(crate) fn last_seq(sql: &Sql) -> String {
 
 fn append<'c>(sql: &Sql, changes: &'c ChangeSet, bodies: &'c [String]) -> Request<'c> {
     let text = format!(
-        "INSERT INTO {} (seq, at, tenant, lane, task, kind, family, name, body) \
+        "WITH last AS MATERIALIZED ({}) \
+         INSERT INTO {} (seq, at, tenant, lane, task, kind, family, name, body) \
          SELECT last.seq + e.ord, e.at, e.tenant, e.lane, e.task, e.kind, e.family, e.name, e.body \
-         FROM ({}) AS last, unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], \
+         FROM last, unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], \
          $6::text[], $7::text[], $8::text[]) WITH ORDINALITY \
          AS e(at, tenant, lane, task, kind, family, name, body, ord)",
-        sql.name("event"),
-        last_seq(sql)
+        last_seq(sql),
+        sql.name("event")
     );
     let events = || changes.events.iter();
     let params = vec![

@@ -5,8 +5,7 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Config, NoTls, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
     Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
@@ -14,7 +13,7 @@ use windlass_store::{
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::Session;
+use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
@@ -95,24 +94,30 @@ impl PostgresStore {
     }
 }
 
-/// Settings for the transaction alone, so that a pooler can be in between; then the name of the
-/// transaction, the time of the database, that of the last commit, and of the last deletion.
-fn set_up(sql: &Sql) -> String {
+/// Settings for the transaction alone, so that a pooler can be in between.
+fn settings() -> String {
     let patient = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
     // Statements are planned when tables may be empty, and must stay good when they are full.
     let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
     let patient = patient.iter().map(|name| format!("set_config('{name}', $1, true)"));
     let off = off.iter().map(|name| format!("set_config('{name}', 'off', true)"));
+    let plan = "set_config('plan_cache_mode', 'force_generic_plan', true)";
     let sync = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
         WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
-    let settings: Vec<String> = patient.chain(off).chain([sync.to_owned()]).collect();
+    let all: Vec<String> = patient.chain(off).chain([plan, sync].map(String::from)).collect();
+    all.join(", ")
+}
+
+/// The name of the transaction, the time of the database, that of the last commit, and of the last
+/// deletion; and the settings.
+fn set_up(sql: &Sql) -> String {
     format!(
         "SELECT pg_current_xact_id()::text::bigint, \
          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
          (SELECT last_value FROM {}), (SELECT last_value FROM {}), {}",
         sql.name("clock"),
         sql.name("deletion"),
-        settings.join(", ")
+        settings()
     )
 }
 
@@ -124,6 +129,15 @@ impl Shared {
             other => unavailable(other),
         })?;
         Ok(Session { client, prepare: self.options.prepare })
+    }
+
+    /// Asks something outside of any batch, in one flight.
+    pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
+        let plain = |text: &str| Request::new(text, Vec::new());
+        let set = Request::new(format!("SELECT {}", settings()), vec![Param::Text(&self.patience)]);
+        let requests = [plain("BEGIN READ ONLY"), set, request, plain("COMMIT")];
+        let answers = self.session().await?.all(&requests).await.map_err(translate)?;
+        Ok(answers.into_iter().nth(2).unwrap_or_default())
     }
 
     /// The time of a batch, from that of the database and that of the last commit.
@@ -148,12 +162,12 @@ impl Store for PostgresStore {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
-        let session = self.shared.session().await?;
-        let text = "SELECT pg_xact_status($1::text::xid8)";
         let xid = ticket.0.to_string();
-        let row = session.client.query_typed_one(text, &[(&xid, Type::TEXT)]).await;
-        let status: Option<String> = row.and_then(|row| row.try_get(0)).map_err(translate)?;
-        match status.as_deref() {
+        let text = "SELECT pg_xact_status($1::text::xid8)";
+        let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
+        let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
+        let status = status.map_err(translate)?;
+        match status {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),
@@ -162,22 +176,19 @@ impl Store for PostgresStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
-        read::list(&self.shared.session().await?, &self.shared.sql, query).await.map_err(translate)
+        read::list(&self.shared, query).await
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
-        read::count(&self.shared.session().await?, &self.shared.sql, count).await.map_err(translate)
+        read::count(&self.shared, count).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
-        read::payloads(&self.shared.session().await?, &self.shared.sql, keys)
-            .await
-            .map_err(translate)
+        read::payloads(&self.shared, keys).await
     }
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
-        let session = self.shared.session().await?;
-        read::events(&session, &self.shared.sql, after, limit).await.map_err(translate)
+        read::events(&self.shared, after, limit).await
     }
 
     fn notices(&self) -> Notices {
@@ -185,13 +196,11 @@ impl Store for PostgresStore {
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        let session = self.shared.session().await?;
-        let last_seq = read::last_seq(&session, &self.shared.sql).await.map_err(translate)?;
         Ok(Description {
             backend: "postgres",
             durability: self.shared.durability.clone(),
             incarnation: self.shared.incarnation.clone(),
-            last_seq,
+            last_seq: read::last_seq(&self.shared).await?,
             commits: self.shared.commits.load(Ordering::Relaxed),
         })
     }

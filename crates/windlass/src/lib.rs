@@ -34,6 +34,11 @@
 mod engine;
 mod store_url;
 
+/// Its example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, StoreUrl};
 
