@@ -223,3 +223,46 @@ pub(crate) async fn ask(
         }
     }
 }
+
+/// A command in few words.
+pub(crate) fn brief(command: &Command) -> String {
+    let under = |fence: &Fence| format!("{}/{}", fence.task.id, fence.epoch);
+    let rest = match command {
+        Command::Create(create) => {
+            let each = create.tasks.iter().map(|new| format!("{}:{}", new.id, new.kind));
+            each.collect::<Vec<_>>().join(" ")
+        }
+        Command::Claim(claim) => {
+            let Claim { lanes, begin, limit, lease_ms, .. } = claim;
+            format!("{limit} of {lanes:?} for {lease_ms} ms, begin {begin}")
+        }
+        Command::Renew(renew) => under(&renew.fence),
+        Command::Begin(begin) => under(&begin.fence),
+        Command::Complete(complete) => under(&complete.fence),
+        Command::Fail(fail) => format!("{} {:?}", under(&fail.fence), fail.reason),
+        Command::Delay(delay) => format!("{} {} ms", under(&delay.fence), delay.delay_ms),
+        Command::Release(release) => under(&release.fence),
+        Command::CancelHeld(cancel) => under(&cancel.fence),
+        Command::Cancel(cancel) => cancel.task.id.to_string(),
+        Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
+        Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
+        Command::Reap(reap) => reap.task.id.to_string(),
+        Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
+        Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
+        Command::Sweep(_) | Command::TrimLog(_) => String::new(),
+    };
+    format!("{} {rest}", command.name())
+}
+
+/// An answer in few words.
+pub(crate) fn told(answer: &Result<Outcome, Error>) -> String {
+    match answer {
+        Ok(Outcome::Claimed(tasks)) => {
+            let each = tasks.iter().map(|task| format!("{}/{}", task.id, task.epoch));
+            format!("claimed [{}]", each.collect::<Vec<_>>().join(" "))
+        }
+        Ok(outcome) => format!("{outcome:?}"),
+        Err(Error::Rejected(rejection)) => format!("refused, {rejection:?}"),
+        Err(error) => error.code().to_owned(),
+    }
+}

@@ -18,10 +18,6 @@ pub enum Happening {
     Left,
     /// The same settle was answered a second time.
     SettleRepeated,
-    /// A settle was asked for under a lease that another had followed.
-    OldFence,
-    /// A claim was refused a task because its lane was full.
-    LaneFull,
 }
 
 /// How often what happened.
@@ -39,7 +35,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Claim", "nothing"),
     ("Begin", "ok"),
     ("Begin", "stale"),
-    ("Begin", "attempts_exhausted"),
     ("Renew", "ok"),
     ("Renew", "stale"),
     ("Renew", "lease_expired"),
@@ -84,8 +79,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "ClockSet"),
     ("seen", "Left"),
     ("seen", "SettleRepeated"),
-    ("seen", "OldFence"),
-    ("seen", "LaneFull"),
 ];
 
 impl Coverage {
@@ -99,8 +92,6 @@ impl Coverage {
             Happening::ClockSet => "ClockSet",
             Happening::Left => "Left",
             Happening::SettleRepeated => "SettleRepeated",
-            Happening::OldFence => "OldFence",
-            Happening::LaneFull => "LaneFull",
         };
         self.add("seen", name, 1);
     }

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
@@ -8,7 +10,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let mut random = Random::new(seed);
     let nodes = 2 + random.below(2);
     let nodes: Vec<NodeSpec> = (0..nodes).map(|_| node(&mut random)).collect();
-    let plain = 2 + random.below(3);
+    let plain = 2 + random.below(4);
     let keyed = random.below(3);
     let mut tasks = Vec::new();
     for number in 0..plain {
@@ -18,8 +20,8 @@ pub(crate) fn script(seed: u64) -> Script {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
         tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
     }
-    let mut writer = Writer { mood: Mood::of(&mut random), random };
-    let length = 30 + writer.random.below(60);
+    let mut writer = Writer { mood: Mood::of(&mut random), random, plans: VecDeque::new() };
+    let length = 40 + writer.random.below(120);
     let mut steps = vec![writer.opening(), writer.opening()];
     steps.extend((0..length).map(|_| writer.step()));
     Script { seed, nodes, tasks, steps }
@@ -49,9 +51,9 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         backoff_ms: *random.pick(&[0, 0, 200, 1_500]),
         timeout_ms: random.percent(15).then(|| 200 + random.below(2_000)),
         max_reclaims: *random.pick(&[0, 1, 3, 100]),
-        retention_ms: random.percent(15).then(|| 200 + random.below(2_000)),
+        retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
         accept_late: random.percent(15),
-        special: random.percent(25),
+        special: random.percent(35),
         deeds: (0..deeds).map(|_| deed(random)).collect(),
     }
 }
@@ -94,6 +96,8 @@ impl Mood {
 struct Writer {
     mood: Mood,
     random: Random,
+    /// What a client that claims something goes on with.
+    plans: VecDeque<Wish>,
 }
 
 impl Writer {
@@ -104,7 +108,7 @@ impl Writer {
 
     fn step(&mut self) -> Step {
         let action = self.action();
-        let rounds = u8::try_from(*self.random.pick(&[0, 0, 1, 2, 4, 8])).unwrap_or(0);
+        let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
         Step { action, rounds }
     }
 
@@ -133,17 +137,56 @@ impl Writer {
             return Action::Advance { ms: *self.random.pick(&[20, 120, 400, 900, 2_000, 5_000]) };
         }
         let many = self.random.percent(12);
-        let mut wishes = vec![self.wish()];
+        let mut wishes = vec![self.next_wish()];
         if many {
-            wishes.push(self.wish());
+            wishes.push(self.next_wish());
         }
         self.ask(wishes)
+    }
+
+    /// Mostly goes on with what was begun, so that leases come to something.
+    fn next_wish(&mut self) -> Wish {
+        if self.random.percent(70)
+            && let Some(wish) = self.plans.pop_front()
+        {
+            return wish;
+        }
+        let wish = self.wish();
+        if let Wish::Claim { begin, .. } = wish
+            && self.random.percent(75)
+        {
+            self.plan(begin);
+        }
+        wish
+    }
+
+    /// What a client does with the lease it is about to get.
+    fn plan(&mut self, begun: bool) {
+        let (lease, lease_ms) = (0, *self.random.pick(&[100, 500, 2_000]));
+        if !begun && self.random.percent(85) {
+            self.plans.push_back(Wish::Begin { lease });
+        }
+        if self.random.percent(35) {
+            self.plans.push_back(Wish::Renew { lease, lease_ms });
+        }
+        let end = match self.random.below(12) {
+            0..5 => Wish::Complete { lease, result: 0 },
+            5..8 => Wish::Fail { lease, reason: 0, after_ms: None },
+            8 => Wish::Delay { lease, ms: self.random.below(900) },
+            9 => Wish::Release { lease },
+            10 => Wish::CancelHeld { lease },
+            _ => return,
+        };
+        self.plans.push_back(end);
+        if self.random.percent(25) {
+            self.plans.push_back(end);
+        }
     }
 
     fn ask(&mut self, wishes: Vec<Wish>) -> Action {
         let node = self.small();
         let also = self.random.percent(12).then(|| self.small());
-        let patience = self.random.percent(8).then(|| self.small());
+        let patience = self.random.percent(4).then(|| self.small());
         Action::Ask { node, also, patience, wishes }
     }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use windlass_core::command::{LimitLane, SetLaneState};
 use windlass_core::{Command, LaneState, Tenant};
-use windlass_engine::{Engine, Error};
+use windlass_engine::Engine;
 
 use crate::driver::Driver;
 use crate::script::LANES;
@@ -12,6 +12,7 @@ use crate::violation::{Breach, Kind, breach};
 const ENOUGH: Duration = Duration::from_secs(240);
 const FIRST_STEP: Duration = Duration::from_millis(10);
 const LONGEST_STEP: Duration = Duration::from_millis(500);
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
 const TURNS: u32 = 24;
 
 impl Driver<'_> {
@@ -31,22 +32,8 @@ impl Driver<'_> {
             node.boot_finisher(&self.ground);
         }
         let engine = self.nodes[0].engine().expect("it is up").clone();
-        let opening = self.nodes[0].spawn(open_lanes(engine));
-        let (mut step, mut spent) = (FIRST_STEP, Duration::ZERO);
-        while !self.is_broken() {
-            self.round(TURNS);
-            let open = opening.as_ref().is_some_and(|opening| !opening.is_finished());
-            if !open && self.unfinished().is_ok() {
-                break;
-            }
-            if spent >= ENOUGH {
-                let found = if open { breach(Kind::Engine, "lanes") } else { self.unfinished() };
-                self.ground.watch.see().judge(found);
-            }
-            self.pass(step);
-            spent += step;
-            step = (step * 3 / 2).min(LONGEST_STEP);
-        }
+        self.nodes[0].spawn(open_lanes(engine));
+        self.settle(|driver| driver.all_ended().and(driver.all_answered()));
         if !self.is_broken() {
             let mut seen = self.ground.watch.see();
             let judged = seen.model.compare_all(&self.ground.memory);
@@ -54,7 +41,25 @@ impl Driver<'_> {
         }
     }
 
-    fn unfinished(&self) -> Result<(), Breach> {
+    /// Lets time go by until something is so; if it takes too long, that is a violation.
+    fn settle(&mut self, is_settled: impl Fn(&Self) -> Result<(), Breach>) {
+        let (mut step, mut spent) = (FIRST_STEP, Duration::ZERO);
+        while !self.is_broken() {
+            self.round(TURNS);
+            let settled = is_settled(self);
+            if settled.is_ok() {
+                return;
+            }
+            if spent >= ENOUGH {
+                self.ground.watch.see().judge(settled);
+            }
+            self.pass(step);
+            spent += step;
+            step = (step * 3 / 2).min(LONGEST_STEP);
+        }
+    }
+
+    fn all_ended(&self) -> Result<(), Breach> {
         let seen = self.ground.watch.see();
         if let Some((id, facts)) = seen.model.present().find(|(_, facts)| !facts.ended()) {
             return breach(Kind::Stuck, format!("{id} is {facts:?}"));
@@ -63,7 +68,10 @@ impl Driver<'_> {
         if read < logged {
             return breach(Kind::Reader, format!("{read} of {logged} entries were shown"));
         }
-        drop(seen);
+        Ok(())
+    }
+
+    fn all_answered(&self) -> Result<(), Breach> {
         match self.open_calls().first() {
             Some(&at) => {
                 let call = &self.calls[at];
@@ -74,16 +82,16 @@ impl Driver<'_> {
     }
 }
 
-/// Opens every lane, however often it takes.
+/// Opens every lane, again and again: a client that left may have asked to close one.
 async fn open_lanes(engine: Engine) {
-    for name in LANES {
-        let (tenant, lane, state) = (Tenant::default(), name.into(), LaneState::Active);
-        let resume = SetLaneState { tenant: tenant.clone(), lane, state };
-        let lift = LimitLane { tenant, lane: name.into(), limit: None };
-        for command in [Command::from(resume), lift.into()] {
-            while !matches!(engine.submit(command.clone()).await, Ok(_) | Err(Error::Rejected(_))) {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+    loop {
+        for name in LANES {
+            let (tenant, lane, state) = (Tenant::default(), name.into(), LaneState::Active);
+            let resume = SetLaneState { tenant: tenant.clone(), lane, state };
+            let lift = LimitLane { tenant, lane: name.into(), limit: None };
+            // What cannot be done at the moment is done the next time.
+            drop(engine.submit_many(vec![Command::from(resume), lift.into()]).await);
         }
+        tokio::time::sleep(OPEN_AGAIN).await;
     }
 }

@@ -40,7 +40,7 @@ impl SimStore {
     /// Lets others go first: mostly a little, sometimes for long.
     async fn wait(&self) {
         let mut random = Random::new(self.waits.fetch_add(1, Ordering::Relaxed));
-        let turns = *random.pick(&[0, 0, 0, 1, 1, 2, 3, 20]);
+        let turns = *random.pick(&[0, 0, 0, 1, 1, 2, 4, 24]);
         for _ in 0..turns {
             yield_now().await;
         }

@@ -6,6 +6,7 @@ use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome};
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
+use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
 use crate::model::{Asked, Model};
 use crate::script::TaskSpec;
@@ -94,7 +95,7 @@ impl Seen {
     }
 
     pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
-        self.note(format_args!("ask {call} of node {node}: {command:?}"));
+        self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
         self.model.asked(command);
     }
 
@@ -105,15 +106,16 @@ impl Seen {
         seq: u64,
         answer: &Result<Outcome, Error>,
     ) {
-        match answer {
-            Ok(outcome) => self.note(format_args!("answer {call}: {outcome:?}")),
-            Err(error) => self.note(format_args!("answer {call}: {}", error.code())),
-        }
+        self.note(format_args!("answer {call}, {}: {}", command.name(), told(answer)));
         if self.breach.is_some() {
             return;
         }
         self.coverage.answered(command, answer);
-        let judged = self.model.answered(&Asked { command, seq }, answer);
+        let asked = Asked { command, seq };
+        if self.model.was_settled(&asked) && answer.is_ok() {
+            self.coverage.count(Happening::SettleRepeated);
+        }
+        let judged = self.model.answered(&asked, answer);
         self.judge(judged);
         if let Ok(Outcome::Claimed(tasks)) = answer {
             self.leases.extend(tasks.iter().map(|task| task.fence()));

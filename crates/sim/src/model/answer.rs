@@ -4,6 +4,7 @@ use windlass_core::command::{Create, Created, NewTask};
 use windlass_core::{Command, Outcome, Settled, TaskId, WorkerId};
 use windlass_engine::Error;
 
+use crate::client::{brief, told};
 use crate::model::facts::{Content, SettleSeen};
 use crate::model::log::OPERATOR;
 use crate::model::state::Model;
@@ -33,6 +34,13 @@ impl Model {
         self.given.entry(fenced).or_default().push(result);
     }
 
+    /// Whether this is a settle that had taken effect before it was asked.
+    pub(crate) fn was_settled(&self, asked: &Asked<'_>) -> bool {
+        let settle = content(asked.command).map(|(fenced, _)| fenced);
+        let seen = settle.and_then(|fenced| self.settles.get(&fenced));
+        seen.is_some_and(|seen| seen.seq <= asked.seq)
+    }
+
     /// A client is told.
     pub(crate) fn answered(
         &mut self,
@@ -46,7 +54,7 @@ impl Model {
             Err(_) => Ok(()),
         };
         judged.map_err(|found| Breach {
-            what: format!("{:?} was answered {answer:?}: {}", asked.command, found.what),
+            what: format!("{}: {}: {}", brief(asked.command), told(answer), found.what),
             ..found
         })
     }

@@ -254,8 +254,10 @@ impl Model {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
         let began = seen.attempt.is_some();
-        facts.epoch = Some(epoch);
         let hold = Hold { epoch, began, counted: lane.counts, expires_at: None };
+        // What the epoch was before shows by the first claim, if no record has shown it.
+        self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
+        facts.epoch = Some(epoch);
         facts.state = State::Active(hold);
         if let Some(attempt) = seen.attempt {
             self.count(at, facts, epoch, attempt, &spec)?;

@@ -1,0 +1,3 @@
+//! The simulation, seed by seed.
+
+mod seeds;
