@@ -12,6 +12,8 @@ pub enum Happening {
     /// A crash between a commit and the answer to it.
     CrashAfterCommit,
     Stop,
+    /// A process was stopped between two steps of a batch.
+    StopInBatch,
     Retirement,
     ClockSet,
     /// A client left before it was answered.
@@ -75,6 +77,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "Crash"),
     ("seen", "CrashAfterCommit"),
     ("seen", "Stop"),
+    ("seen", "StopInBatch"),
     ("seen", "Retirement"),
     ("seen", "ClockSet"),
     ("seen", "Left"),
@@ -88,6 +91,7 @@ impl Coverage {
             Happening::Crash => "Crash",
             Happening::CrashAfterCommit => "CrashAfterCommit",
             Happening::Stop => "Stop",
+            Happening::StopInBatch => "StopInBatch",
             Happening::Retirement => "Retirement",
             Happening::ClockSet => "ClockSet",
             Happening::Left => "Left",

@@ -98,6 +98,10 @@ impl<'s> Driver<'s> {
                 let at = self.at(*node);
                 self.nodes[at].resume();
             }
+            Action::Trap { node, point, fate } => {
+                let at = self.at(*node);
+                self.nodes[at].set_trap(*point, *fate);
+            }
             Action::Retire { node } => self.retire(*node),
             Action::Fault { node, fault } => self.fault(*node, *fault),
             Action::Advance { ms } => self.advance(Duration::from_millis(*ms)),
@@ -222,6 +226,7 @@ impl<'s> Driver<'s> {
         for offset in 0..count {
             let node = &mut self.nodes[(self.rounds + offset) % count];
             node.turn(turns);
+            node.spring(&self.ground);
             node.has_left();
             node.keep_reading(&self.ground);
         }

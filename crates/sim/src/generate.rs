@@ -3,7 +3,9 @@ use std::collections::VecDeque;
 use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
-use crate::script::{Action, Deed, LANES, Mishap, NodeSpec, Script, Step, TaskSpec, Wish};
+use crate::script::{
+    Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
+};
 
 /// Writes the script of a seed.
 pub(crate) fn script(seed: u64) -> Script {
@@ -14,7 +16,9 @@ pub(crate) fn script(seed: u64) -> Script {
     let keyed = random.below(3);
     let mut tasks = Vec::new();
     for number in 0..plain {
-        tasks.push(task(&mut random, vec![format!("t{number}")], None));
+        let ids = ["a", "b", "c"].iter().take(*random.pick(&[1, 1, 3]));
+        let ids = ids.map(|letter| format!("t{number}{letter}")).collect();
+        tasks.push(task(&mut random, ids, None));
     }
     for number in 0..keyed {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
@@ -84,7 +88,7 @@ struct Mood {
 impl Mood {
     fn of(random: &mut Random) -> Self {
         Self {
-            crashes: *random.pick(&[0, 4, 10]),
+            crashes: *random.pick(&[0, 5, 12]),
             faults: *random.pick(&[0, 4, 12]),
             clocks: *random.pick(&[0, 0, 4]),
             operators: *random.pick(&[4, 12, 25]),
@@ -191,12 +195,17 @@ impl Writer {
     }
 
     fn accident(&mut self, node: u8) -> Action {
-        match self.random.below(12) {
-            0..4 => Action::Crash { node },
-            4..7 => Action::Restart { node },
-            7 | 8 => Action::Pause { node },
-            9 => Action::Resume { node },
-            10 => Action::Leave { call: self.recent() },
+        match self.random.below(24) {
+            0..2 => Action::Crash { node },
+            2..9 => {
+                let point = *self.random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);
+                let fate = *self.random.pick(&[Fate::Crash, Fate::Stop]);
+                Action::Trap { node, point, fate }
+            }
+            9..14 => Action::Restart { node },
+            14..16 => Action::Pause { node },
+            16..21 => Action::Resume { node },
+            21 | 22 => Action::Leave { call: self.recent() },
             _ => Action::Retire { node },
         }
     }
@@ -250,11 +259,11 @@ impl Writer {
         let (task, id, lane) = (self.small(), self.small(), self.small());
         match self.random.below(20) {
             0 | 1 => Wish::Cancel { task, id },
-            2..6 => {
+            2..7 => {
                 let generation = u32::try_from(*self.random.pick(&[0, 0, 0, 1])).unwrap_or(0);
                 Wish::Replay { task, id, generation }
             }
-            6 | 7 => {
+            7 => {
                 let priority = i32::try_from(self.random.below(4)).unwrap_or(0);
                 Wish::ChangePriority { task, id, priority }
             }

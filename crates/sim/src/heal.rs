@@ -24,6 +24,7 @@ impl Driver<'_> {
             if let Some(faults) = node.faults() {
                 faults.recover();
             }
+            node.disarm();
             node.resume();
             if !node.is_up() {
                 node.crash(&self.ground);

@@ -39,7 +39,8 @@ mod watch;
 pub use coverage::{Coverage, Happening, REQUIRED};
 pub use many::{Tally, Until, run_many};
 pub use script::{
-    Action, CAPABILITY, Deed, KINDS, LANES, Mishap, NodeSpec, Script, Step, TaskSpec, Wish,
+    Action, CAPABILITY, Deed, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
+    Wish,
 };
 pub use simulation::{Report, Simulation};
 pub use violation::{Kind, Violation};

@@ -12,7 +12,7 @@ use windlass_worker::Running;
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
 use crate::handler::worker;
-use crate::script::{CAPABILITY, LANES, NodeSpec};
+use crate::script::{CAPABILITY, Fate, LANES, NodeSpec, Point};
 use crate::store::SimStore;
 use crate::watch::Watch;
 
@@ -69,6 +69,34 @@ impl Node {
 
     pub(crate) fn faults(&self) -> Option<&windlass_store_test::FaultStore> {
         self.process.as_ref().map(|process| &process.store.faults)
+    }
+
+    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
+        if let Some(process) = &self.process {
+            process.store.set_trap(point, fate);
+        }
+    }
+
+    pub(crate) fn disarm(&self) {
+        if let Some(process) = &self.process {
+            process.store.disarm();
+        }
+    }
+
+    /// Ends or stops the process if it was caught in a trap.
+    pub(crate) fn spring(&mut self, ground: &Ground) {
+        let Some(fate) = self.process.as_ref().and_then(|process| process.store.caught()) else {
+            return;
+        };
+        match fate {
+            Fate::Crash => self.crash(ground),
+            Fate::Stop => {
+                self.stop();
+                let mut seen = ground.watch.see();
+                seen.note(format_args!("node {} is stopped", self.number));
+                seen.count(Happening::StopInBatch);
+            }
+        }
     }
 
     pub(crate) fn boot(&mut self, ground: &Ground) {

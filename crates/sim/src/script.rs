@@ -123,6 +123,12 @@ pub enum Action {
     Resume {
         node: u8,
     },
+    /// The process ends, or is stopped, when its store next comes to this point.
+    Trap {
+        node: u8,
+        point: Point,
+        fate: Fate,
+    },
     /// The worker drains and the engine shuts down.
     Retire {
         node: u8,
@@ -139,6 +145,24 @@ pub enum Action {
     SetClock {
         by_ms: i64,
     },
+}
+
+/// A moment in the life of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Its records are loaded.
+    Loaded,
+    /// It is decided, and nothing of it is written.
+    Decided,
+    /// It is written, and nobody knows.
+    Committed,
+}
+
+/// What becomes of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Crash,
+    Stop,
 }
 
 /// What goes wrong under a node, with the `nth` call of its kind from then on.

@@ -1,6 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
@@ -9,6 +9,7 @@ use windlass_core::{ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, T
 use windlass_store::{Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Tx};
 use windlass_store_test::{FaultStore, Random};
 
+use crate::script::{Fate, Point};
 use crate::watch::Watch;
 
 /// The store of one node: a handle on the shared records that takes its time, goes wrong when it
@@ -22,6 +23,7 @@ pub(crate) struct SimStore {
     deaf: bool,
     /// Something was committed, and whoever asked for it does not know yet.
     pub(crate) untold: Arc<AtomicBool>,
+    trap: Arc<Mutex<Trap>>,
 }
 
 impl SimStore {
@@ -34,6 +36,7 @@ impl SimStore {
             waits: Arc::new(AtomicU64::new(seed)),
             deaf,
             untold: Arc::default(),
+            trap: Arc::default(),
         }
     }
 
@@ -42,6 +45,52 @@ impl SimStore {
         let mut random = Random::new(self.waits.fetch_add(1, Ordering::Relaxed));
         let turns = *random.pick(&[0, 0, 0, 1, 1, 2, 4, 24]);
         for _ in 0..turns {
+            yield_now().await;
+        }
+    }
+}
+
+/// Where a process is to be caught, and whether it is.
+#[derive(Debug, Default)]
+enum Trap {
+    #[default]
+    None,
+    Set(Point, Fate),
+    Sprung(Fate),
+}
+
+impl SimStore {
+    /// Has the process caught when it next comes to this point.
+    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
+        *self.trap() = Trap::Set(point, fate);
+    }
+
+    /// What is to become of the process, once it is caught. The trap is open from then on.
+    pub(crate) fn caught(&self) -> Option<Fate> {
+        let mut trap = self.trap();
+        let Trap::Sprung(fate) = *trap else { return None };
+        *trap = Trap::None;
+        Some(fate)
+    }
+
+    pub(crate) fn disarm(&self) {
+        *self.trap() = Trap::None;
+    }
+
+    fn trap(&self) -> MutexGuard<'_, Trap> {
+        self.trap.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// Comes to a point: with a trap, it goes on only when the driver has seen it.
+    async fn pass(&self, point: Point) {
+        {
+            let mut trap = self.trap();
+            match *trap {
+                Trap::Set(at, fate) if at == point => *trap = Trap::Sprung(fate),
+                _ => return,
+            }
+        }
+        while matches!(*self.trap(), Trap::Sprung(_)) {
             yield_now().await;
         }
     }
@@ -121,18 +170,25 @@ impl Tx for SimTx {
         self.store.wait().await;
         let loaded = self.inner.load(wanted).await;
         self.store.wait().await;
+        self.store.pass(Point::Loaded).await;
         loaded
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let Self { inner, store } = *self;
-        store.wait().await;
         let writes = !changes.is_empty();
+        store.wait().await;
+        if writes {
+            store.pass(Point::Decided).await;
+        }
         let committed = inner.commit(changes.clone()).await;
         // Nobody runs between a commit and this: the model sees every state there ever is.
         store.watch.see().committed(&store.memory, &changes);
         store.untold.store(writes && committed.is_ok(), Ordering::Relaxed);
         store.wait().await;
+        if writes {
+            store.pass(Point::Committed).await;
+        }
         store.untold.store(false, Ordering::Relaxed);
         committed
     }
