@@ -91,10 +91,10 @@ fn run(options: &Options) -> bool {
     }
     print!("{tally}");
     println!("seconds {:.1}", begun.elapsed().as_secs_f64());
-    if let Some((&seed, _)) = tally.broken.iter().next().filter(|_| !options.count) {
-        if let Err(violation) = Simulation::from_seed(seed).run_and_shrink() {
-            println!("{violation}");
-        }
+    if let Some(&seed) = tally.broken.keys().next().filter(|_| !options.count)
+        && let Err(violation) = Simulation::from_seed(seed).run_and_shrink()
+    {
+        println!("{violation}");
     }
     tally.broken.is_empty() || options.count
 }

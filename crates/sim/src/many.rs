@@ -73,7 +73,7 @@ pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
                     tally.coverage.merge(&report.coverage);
                 }
                 Err(violation) => {
-                    tally.broken.insert(seed, violation);
+                    tally.broken.insert(seed, *violation);
                     over.store(until == Until::FirstViolation, Ordering::Relaxed);
                 }
             }

@@ -44,18 +44,15 @@ impl Simulation {
     }
 
     /// Plays the script once.
-    pub fn run(&self) -> Result<Report, Violation> {
-        self.play().1.map_err(|Breach { kind, what }| Violation {
-            seed: self.seed,
-            kind,
-            what,
-            script: self.script.clone(),
-            steps: self.script.steps.len(),
+    pub fn run(&self) -> Result<Report, Box<Violation>> {
+        self.play().1.map_err(|Breach { kind, what }| {
+            let (script, steps) = (self.script.clone(), self.script.steps.len());
+            Box::new(Violation { seed: self.seed, kind, what, script, steps })
         })
     }
 
     /// Plays the script; when it breaks a rule, finds a short one that breaks the same.
-    pub fn run_and_shrink(&self) -> Result<Report, Violation> {
+    pub fn run_and_shrink(&self) -> Result<Report, Box<Violation>> {
         self.run().map_err(|violation| {
             let steps = self.script.steps.len();
             let script = shrink(&self.script, violation.kind, |script| {
@@ -64,7 +61,7 @@ impl Simulation {
             });
             let short = Self { script, ..self.clone() };
             match short.run() {
-                Err(violation) => Violation { steps, ..violation },
+                Err(violation) => Box::new(Violation { steps, ..*violation }),
                 Ok(_) => violation,
             }
         })
