@@ -72,6 +72,12 @@ const BITES: &[Bite] = &[
         to: "if false {",
     },
     Bite {
+        rule: "what becomes ready wakes a claim",
+        file: "crates/core/src/primitive/place.rs",
+        from: "list(world, &task)?;\n        world.wake(",
+        to: "list(world, &task)?;\n        drop(",
+    },
+    Bite {
         rule: "a lane counts the leases that end",
         file: "crates/core/src/primitive/place.rs",
         from: "gate.running = gate.running.saturating_sub(1);",

@@ -20,6 +20,10 @@ pub enum Happening {
     Left,
     /// The same settle was answered a second time.
     SettleRepeated,
+    /// The last lease that its lane admits was taken.
+    LaneFull,
+    /// A client was told that nobody knows what came of its command.
+    OutcomeUnknown,
 }
 
 /// How often what happened.
@@ -47,7 +51,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Complete", "settled_otherwise"),
     ("Complete", "ended"),
     ("Complete", "task_not_found"),
-    ("Complete", "outcome_unknown"),
     ("Complete", "store"),
     ("Fail", "ok"),
     ("Fail", "stale"),
@@ -82,6 +85,8 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "ClockSet"),
     ("seen", "Left"),
     ("seen", "SettleRepeated"),
+    ("seen", "LaneFull"),
+    ("seen", "OutcomeUnknown"),
 ];
 
 impl Coverage {
@@ -96,6 +101,8 @@ impl Coverage {
             Happening::ClockSet => "ClockSet",
             Happening::Left => "Left",
             Happening::SettleRepeated => "SettleRepeated",
+            Happening::LaneFull => "LaneFull",
+            Happening::OutcomeUnknown => "OutcomeUnknown",
         };
         self.add("seen", name, 1);
     }
@@ -110,6 +117,9 @@ impl Coverage {
             Err(error) => error.code(),
         };
         self.add(command.name(), told, 1);
+        if matches!(answer, Err(Error::OutcomeUnknown)) {
+            self.count(Happening::OutcomeUnknown);
+        }
     }
 
     pub(crate) fn logged(&mut self, entry: &Logged) {

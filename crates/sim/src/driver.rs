@@ -132,13 +132,11 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Asks one of the nodes that are up.
+    /// Asks a node, or the next one that is up.
     fn ask(&mut self, node: u8, patience: Option<u8>, question: Question) {
-        let up: Vec<usize> = (0..self.nodes.len()).filter(|&at| self.nodes[at].is_up()).collect();
-        if up.is_empty() {
-            return;
-        }
-        let node = &self.nodes[up[usize::from(node) % up.len()]];
+        let (first, count) = (self.at(node), self.nodes.len());
+        let mut order = (0..count).map(|offset| &self.nodes[(first + offset) % count]);
+        let Some(node) = order.find(|node| node.is_up()) else { return };
         let Some(engine) = node.engine().cloned() else { return };
         let place = Place { call: self.calls.len(), node: node.number, boot: node.boots() };
         let answered = Arc::default();

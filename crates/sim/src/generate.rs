@@ -24,7 +24,12 @@ pub(crate) fn script(seed: u64) -> Script {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
         tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
     }
-    let mut writer = Writer { mood: Mood::of(&mut random), random, plans: VecDeque::new() };
+    let mut writer = Writer {
+        mood: Mood::of(&mut random),
+        random,
+        plans: VecDeque::new(),
+        race: VecDeque::new(),
+    };
     let length = 40 + writer.random.below(120);
     let mut steps = vec![writer.opening(), writer.opening()];
     steps.extend((0..length).map(|_| writer.step()));
@@ -83,6 +88,7 @@ struct Mood {
     clocks: u64,
     operators: u64,
     repeats: u64,
+    races: u64,
 }
 
 impl Mood {
@@ -93,6 +99,7 @@ impl Mood {
             clocks: *random.pick(&[0, 0, 4]),
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
+            races: *random.pick(&[0, 3, 6]),
         }
     }
 }
@@ -102,6 +109,8 @@ struct Writer {
     random: Random,
     /// What a client that claims something goes on with.
     plans: VecDeque<Wish>,
+    /// What is left of a race between two nodes.
+    race: VecDeque<Step>,
 }
 
 impl Writer {
@@ -111,9 +120,49 @@ impl Writer {
     }
 
     fn step(&mut self) -> Step {
+        if let Some(step) = self.race.pop_front() {
+            return step;
+        }
+        if self.random.below(100) < self.mood.races {
+            self.plan_race();
+        }
         let action = self.action();
         let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
         Step { action, rounds }
+    }
+
+    /// One node is stopped with a batch that it has decided; another one changes what that was
+    /// decided on; then the first one goes on.
+    fn plan_race(&mut self) {
+        let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
+        let create = Wish::Create { task, id, variant: 0 };
+        let claim = self.claim();
+        let first = *self.random.pick(&[create, create, claim, claim, Wish::Sweep]);
+        let states = [LaneState::Paused, LaneState::Draining, LaneState::Disabled];
+        let state = *self.random.pick(&states);
+        let close = Wish::SetLaneState { lane, state };
+        let other = match self.random.below(5) {
+            0 => create,
+            1 => Wish::Cancel { task, id },
+            _ => close,
+        };
+        let (first, other) = if self.random.percent(80) { (first, other) } else { (other, first) };
+        let ask = |node, wish| Action::Ask { node, also: None, patience: None, wishes: vec![wish] };
+        let trap = Action::Trap { node, point: Point::Decided, fate: Fate::Stop };
+        let rival = node.wrapping_add(1);
+        for (action, rounds) in [
+            (trap, 0),
+            (ask(node, first), 30),
+            (ask(rival, other), 30),
+            (Action::Resume { node }, 20),
+        ] {
+            self.race.push_back(Step { action, rounds });
+        }
+        if other == close {
+            let state = LaneState::Active;
+            let wish = Wish::SetLaneState { lane, state };
+            self.race.push_back(Step { action: ask(rival, wish), rounds: 8 });
+        }
     }
 
     fn action(&mut self) -> Action {
@@ -222,7 +271,7 @@ impl Writer {
             7 | 8 => {
                 let points = [CrashPoint::InCommit, CrashPoint::AfterCommit];
                 let point = *self.random.pick(&points);
-                Mishap::Unknown { nth, point, lookups: *self.random.pick(&[0, 0, 1, 6]) }
+                Mishap::Unknown { nth, point, lookups: *self.random.pick(&[0, 1, 6, 6]) }
             }
             9 => Mishap::ReadsFail { times: 1 + self.random.below(3) },
             10 => Mishap::Outage,

@@ -22,7 +22,7 @@ impl Driver<'_> {
         self.ground.watch.see().healed = true;
         for node in &mut self.nodes {
             if let Some(faults) = node.faults() {
-                faults.recover();
+                faults.calm();
             }
             node.disarm();
             node.resume();

@@ -16,6 +16,9 @@ use crate::script::{CAPABILITY, Fate, LANES, NodeSpec, Point};
 use crate::store::SimStore;
 use crate::watch::Watch;
 
+/// The lease of a worker that waits for longer than any run takes.
+const PATIENT: Duration = Duration::from_secs(7_200);
+
 /// A process of the simulation: a runtime of its own, with an engine and perhaps a worker.
 ///
 /// It runs only while it is turned, and its time goes on only when it is told. As long as its
@@ -240,8 +243,12 @@ impl Process {
     fn employ(&mut self, node: &Node, watch: &Watch, for_all: bool) {
         let role = if for_all { "finisher" } else { "worker" };
         let name = format!("{role}-{}-{}", node.number, node.boots);
+        // A finisher asks so seldom that only a wake brings it what becomes ready. A node that
+        // hears of nothing has to ask.
+        let patient = for_all && !node.spec.deaf;
+        let lease = if patient { PATIENT } else { Duration::from_millis(node.spec.lease_ms) };
         let mut worker = worker(self.engine.clone(), &name, watch)
-            .lease(Duration::from_millis(node.spec.lease_ms))
+            .lease(lease)
             .concurrency(node.spec.slots.max(1));
         worker = if for_all {
             worker.lanes(LANES).capabilities([CAPABILITY])

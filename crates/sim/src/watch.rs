@@ -82,6 +82,7 @@ impl Seen {
         if self.breach.is_some() {
             return;
         }
+        let before = self.model.full_lanes();
         let Self { model, trace, log, coverage, .. } = self;
         let mut tell = |entry: &Logged| {
             let task = entry.task.as_ref().map_or("-", |task| task.as_str());
@@ -92,6 +93,9 @@ impl Seen {
         };
         let judged = model.observe(memory, changes, &mut tell);
         self.judge(judged);
+        if self.model.full_lanes() > before {
+            self.count(Happening::LaneFull);
+        }
     }
 
     pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {

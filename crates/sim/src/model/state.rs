@@ -93,6 +93,15 @@ impl Model {
         all.filter(|(_, facts)| facts.exists())
     }
 
+    /// How many lanes have as many leases as their limit admits.
+    pub(crate) fn full_lanes(&self) -> usize {
+        let full = |track: &&Track<LaneFacts>| {
+            let lane = track.last();
+            lane.limit.is_some_and(|limit| lane.running >= limit)
+        };
+        self.lanes.values().filter(full).count()
+    }
+
     /// A batch began at this time.
     pub(crate) fn note_time(&mut self, now: Timestamp) {
         self.latest = self.latest.max(now);
