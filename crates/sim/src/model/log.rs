@@ -206,6 +206,8 @@ impl Model {
                 if !facts.ended() {
                     return breach(Kind::IllegalMove, "it has not ended");
                 }
+                // Another task of the same id may come and end before the record is looked at.
+                self.frozen.remove(at.id);
                 *facts = Facts::absent();
             }
             other => return breach(Kind::IllegalMove, format!("{} of a task", other.name())),
