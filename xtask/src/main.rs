@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
 mod bench;
+mod bite;
 mod cargo;
 mod ci;
 mod json;
@@ -30,6 +31,8 @@ commands:
   matrix   how many rows the tables of core have, by command and state
   prove    the long proofs, in release
              --seeds N      seeds per random test (10000)
+  bite     switches off one rule at a time and counts the simulator's seeds that notice
+             --seeds N      seeds for each rule (1000)
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
   peers    Windlass against apalis, both on a SQLite file, both durable (see bench/README.md)
@@ -79,6 +82,10 @@ fn run(args: &[String]) -> Result<(), Failure> {
         "prove" => {
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 10_000)?;
             Ok(prove::run(seeds)?)
+        }
+        "bite" => {
+            let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
+            Ok(bite::run(seeds)?)
         }
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;

@@ -81,6 +81,8 @@ impl Timer {
             // A machine that slept, or a clock that was set, is noticed within the minute.
             let pause = Duration::from_millis(ms).min(Duration::from_secs(60));
             tokio::select! {
+                // Without chance, so that a simulation of it runs the same way twice.
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 () = moved => {}
             }

@@ -1,1 +1,46 @@
-//! Windlass under simulated and real crashes.
+//! A seeded simulation of the whole: several engines and workers on one store, in time that goes
+//! by when the simulation says so.
+//!
+//! A seed becomes a [`Script`]: what clients ask, what handlers do, who crashes, stops or retires
+//! and when, what goes wrong in the store, how the clocks are set. The script is played by one
+//! thread, which alone decides who runs when, so that the same seed is the same run. Engine,
+//! worker and core are the real ones; the store is the one in memory. A small model of its own
+//! reads the log, the records and the answers, and says which rule was broken.
+//!
+//! It is no proof about SQLite or a disk: what is real there, crashes of processes included, is
+//! tested with the stores. Start at [`Simulation`].
+//!
+//! ```
+//! use windlass_sim::Simulation;
+//!
+//! let report = Simulation::from_seed(7).run().unwrap_or_else(|violation| panic!("{violation}"));
+//! assert!(report.events > 0);
+//! ```
+
+mod client;
+mod clock;
+mod coverage;
+mod driver;
+mod generate;
+mod handler;
+mod heal;
+mod many;
+mod model;
+mod node;
+mod ready;
+mod script;
+mod shrink;
+mod simulation;
+mod store;
+mod trace;
+mod violation;
+mod watch;
+
+pub use coverage::{Coverage, Happening, REQUIRED};
+pub use many::{Tally, Until, run_many};
+pub use script::{
+    Action, CAPABILITY, Deed, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
+    Wish,
+};
+pub use simulation::{Report, Simulation};
+pub use violation::{Kind, Violation};

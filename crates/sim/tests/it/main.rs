@@ -1,2 +1,5 @@
+//! The simulation, seed by seed, and processes that are killed for real.
+
 #[cfg(unix)]
 mod kill;
+mod seeds;

@@ -126,6 +126,14 @@ impl Script {
         (hold, mishap.or(self.outage.map(Mishap::Fail)))
     }
 
+    /// Forgets what was planned. What is true of tickets stays true.
+    pub(super) fn calm(&mut self) {
+        self.mishaps.clear();
+        self.holds.clear();
+        self.outage = None;
+        self.refused = None;
+    }
+
     pub(super) fn set_outage(&mut self, outage: Option<Failure>) {
         self.outage = outage;
     }

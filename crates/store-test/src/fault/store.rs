@@ -26,6 +26,7 @@ use super::script::{Call, CrashPoint, Failure, Mishap, Script};
 /// | the next two questions for an outcome fail | `fail_times(Call::Outcome, 2, failure)` |
 /// | a change that the store cannot hold | `refuse_if(\|changes\| ..)` |
 /// | a store that is away for a while | `outage(failure)`, later `recover()` |
+/// | nothing more go wrong | `calm()` |
 /// | one engine's commit held while another runs | `pause_commit(1)` |
 ///
 /// After a crash with a lost answer [`Store::outcome`] tells the truth about the ticket, unless it
@@ -91,6 +92,11 @@ impl FaultStore {
 
     pub fn recover(&self) {
         lock(&self.script).set_outage(None);
+    }
+
+    /// Forgets everything that is planned to go wrong, and ends an outage.
+    pub fn calm(&self) {
+        lock(&self.script).calm();
     }
 
     /// Holds the `nth` commit from here on until the test lets it go. What else is planned for

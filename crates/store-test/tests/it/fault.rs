@@ -161,3 +161,20 @@ async fn a_forgotten_pause_holds_nothing_up() {
     drop(store.pause_commit(1));
     assert_eq!(name(&execute(&store, &create("t")).await), "ok");
 }
+
+#[tokio::test]
+async fn a_calm_store_forgets_its_plans_and_keeps_its_truths() {
+    let store = store();
+    store.crash(1, CrashPoint::AfterCommit);
+    let Err(StoreError::OutcomeUnknown(ticket)) = execute(&store, &create("a")).await else {
+        panic!("its answer is lost")
+    };
+    store.fail(Call::Begin, 1, Failure::Full);
+    store.fail(Call::Outcome, 1, Failure::Unavailable);
+    store.outage(Failure::Unavailable);
+    store.refuse_if(|_| true);
+    store.calm();
+    assert!(store.is_spent());
+    assert!(store.outcome(&ticket).await.expect("it is asked in calm"));
+    assert_eq!(name(&execute(&store, &create("b")).await), "ok");
+}

@@ -1,0 +1,273 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use windlass_core::command::{
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
+    LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
+};
+use windlass_core::{
+    Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey, Tenant,
+    limits,
+};
+use windlass_engine::{Engine, Error};
+
+use crate::script::{CAPABILITY, KINDS, LANES, Script, TaskSpec, Wish};
+use crate::violation::{Kind, breach};
+use crate::watch::Watch;
+
+/// What a client asks in one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) commands: Vec<Command>,
+    /// For a single claim: how long it waits for something.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// A call that was made.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) question: Question,
+    pub(crate) node: usize,
+    pub(crate) boot: u64,
+    pub(crate) task: JoinHandle<()>,
+    pub(crate) answered: Arc<AtomicBool>,
+    /// How many rounds until the client leaves.
+    pub(crate) patience: Option<u8>,
+    pub(crate) left: bool,
+}
+
+/// Turns wishes into commands, as far as there is something to wish for.
+pub(crate) fn question(
+    script: &Script,
+    wishes: &[Wish],
+    leases: &[Fence],
+    call: usize,
+) -> Option<Question> {
+    let client = Client { script, leases, call };
+    let commands: Vec<Command> = wishes.iter().filter_map(|wish| client.command(wish)).collect();
+    let wait = match wishes {
+        [Wish::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
+        _ => None,
+    };
+    (!commands.is_empty()).then_some(Question { commands, wait })
+}
+
+struct Client<'s> {
+    script: &'s Script,
+    leases: &'s [Fence],
+    call: usize,
+}
+
+impl Client<'_> {
+    fn command(&self, wish: &Wish) -> Option<Command> {
+        Some(match *wish {
+            Wish::Create { task, id, variant } => {
+                Create::one(self.new_task(task, id, variant)).into()
+            }
+            Wish::CreateBoth { task, other } => {
+                let (first, second) = (self.new_task(task, 0, 0), self.new_task(other, 1, 0));
+                let tenant = Tenant::default();
+                if first.id == second.id {
+                    return None;
+                }
+                Create { tenant, tasks: vec![first, second] }.into()
+            }
+            Wish::Claim { .. } => self.claim(wish).into(),
+            Wish::Begin { lease } => Begin { fence: self.fence(lease)? }.into(),
+            Wish::Renew { lease, lease_ms } => Renew { fence: self.fence(lease)?, lease_ms }.into(),
+            Wish::Progress { lease, percent } => {
+                let message = "on the way".into();
+                ReportProgress { fence: self.fence(lease)?, percent, message }.into()
+            }
+            Wish::Complete { lease, result } => {
+                let result = Some(Payload::json(format!("\"client {result}\"")));
+                Complete { fence: self.fence(lease)?, result }.into()
+            }
+            Wish::Fail { lease, reason, after_ms } => {
+                let retry = after_ms.map_or(Retry::Policy, |ms| Retry::After { ms });
+                let (fence, class) = (self.fence(lease)?, FailureClass::Transient);
+                Fail { fence, class, reason: format!("client {reason} {after_ms:?}"), retry }.into()
+            }
+            Wish::Delay { lease, ms } => Delay { fence: self.fence(lease)?, delay_ms: ms }.into(),
+            Wish::Release { lease } => Release { fence: self.fence(lease)? }.into(),
+            Wish::CancelHeld { lease } => {
+                CancelHeld { fence: self.fence(lease)?, reason: "holder".into() }.into()
+            }
+            _ => self.order(wish),
+        })
+    }
+
+    fn order(&self, wish: &Wish) -> Command {
+        let tenant = Tenant::default();
+        match *wish {
+            Wish::Cancel { task, id } => {
+                Cancel { task: self.key(task, id), reason: crate::model::OPERATOR.into() }.into()
+            }
+            Wish::Replay { task, id, generation } => {
+                Replay { task: self.key(task, id), generation }.into()
+            }
+            Wish::ChangePriority { task, id, priority } => {
+                ChangePriority { task: self.key(task, id), priority }.into()
+            }
+            Wish::Reap { task, id } => Reap { task: self.key(task, id) }.into(),
+            Wish::SetLaneState { lane, state } => {
+                SetLaneState { tenant, lane: lane_name(lane).into(), state }.into()
+            }
+            Wish::LimitLane { lane, limit } => {
+                LimitLane { tenant, lane: lane_name(lane).into(), limit }.into()
+            }
+            _ => Sweep::default().into(),
+        }
+    }
+
+    fn claim(&self, wish: &Wish) -> Claim {
+        let Wish::Claim { lane, begin, limit, lease_ms, special, .. } = *wish else {
+            unreachable!("it is a claim")
+        };
+        let lanes = lane.map_or(LANES.to_vec(), |lane| vec![lane_name(lane)]);
+        let capabilities = special.then(|| CAPABILITY.to_owned()).into_iter().collect();
+        Claim {
+            lanes: lanes.into_iter().map(Into::into).collect(),
+            offer: Offer { capabilities, ..Offer::default() },
+            lease_ms,
+            limit,
+            begin,
+            ..Claim::new(format!("client-{}", self.call))
+        }
+    }
+
+    fn spec(&self, task: u8) -> &TaskSpec {
+        &self.script.tasks[usize::from(task) % self.script.tasks.len()]
+    }
+
+    fn key(&self, task: u8, id: u8) -> TaskKey {
+        let ids = &self.spec(task).ids;
+        TaskKey { tenant: Tenant::default(), id: ids[usize::from(id) % ids.len()].as_str().into() }
+    }
+
+    fn new_task(&self, task: u8, id: u8, variant: u8) -> NewTask {
+        new_task(self.spec(task), id, variant)
+    }
+
+    /// The lease that was taken so many leases ago.
+    fn fence(&self, back: u8) -> Option<Fence> {
+        let count = self.leases.len();
+        (count > 0).then(|| self.leases[count - 1 - usize::from(back) % count].clone())
+    }
+}
+
+fn lane_name(lane: u8) -> &'static str {
+    LANES[usize::from(lane) % LANES.len()]
+}
+
+fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
+    let id = spec.ids[usize::from(id) % spec.ids.len()].as_str();
+    let mut new = NewTask::new(id, KINDS[usize::from(variant) % KINDS.len()]);
+    new.lane = LANES[spec.lane].into();
+    new.priority = spec.priority;
+    new.payload = Some(Payload::json("\"input\""));
+    if spec.start_ms > 0 {
+        new.start = Start::After { ms: spec.start_ms };
+    }
+    new.deadline_ms = spec.deadline_ms;
+    new.capabilities = spec.special.then(|| CAPABILITY.to_owned()).into_iter().collect();
+    new.policy.retry = spec.max_attempts.map(|max| RetryPolicy::fixed(max, spec.backoff_ms));
+    new.policy.attempt_timeout_ms = spec.timeout_ms;
+    new.policy.max_reclaims = spec.max_reclaims;
+    new.policy.accept_late = spec.accept_late;
+    new.policy.retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
+    let window_ms = limits::DEFAULT_WINDOW_MS;
+    new.idempotency = spec.key.clone().map(|key| Idempotency { key, window_ms });
+    new
+}
+
+/// Where a call is made, and which of all calls it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) call: usize,
+    pub(crate) node: usize,
+    pub(crate) boot: u64,
+}
+
+/// Asks, and shows question and answer to the model.
+pub(crate) async fn ask(
+    engine: Engine,
+    question: Question,
+    place: Place,
+    watch: Watch,
+    answered: Arc<AtomicBool>,
+) {
+    let Question { commands, wait } = question;
+    let seq = {
+        let mut seen = watch.see();
+        commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
+        seen.model.last_seq()
+    };
+    let answers = match (&commands[..], wait) {
+        ([Command::Claim(claim)], Some(wait)) => {
+            let claimed = engine.claim(claim.clone(), wait).await;
+            let tasks = claimed.map(|claimed| claimed.into_iter().map(|each| each.task).collect());
+            vec![tasks.map(Outcome::Claimed)]
+        }
+        _ => match engine.submit_many(commands.clone()).await {
+            Ok(answers) => answers,
+            Err(error) => commands.iter().map(|_| Err(error.clone())).collect(),
+        },
+    };
+    answered.store(true, Ordering::Relaxed);
+    let mut seen = watch.see();
+    for (command, answer) in commands.iter().zip(&answers) {
+        seen.answered(place.call, command, seq, answer);
+        let ended = matches!(answer, Err(Error::ShuttingDown));
+        if ended && !seen.retiring.contains(&(place.node, place.boot)) {
+            let what = format!("node {} ended by itself", place.node);
+            seen.judge(breach(Kind::Engine, what));
+        }
+    }
+}
+
+/// A command in few words.
+pub(crate) fn brief(command: &Command) -> String {
+    let under = |fence: &Fence| format!("{}/{}", fence.task.id, fence.epoch);
+    let rest = match command {
+        Command::Create(create) => {
+            let each = create.tasks.iter().map(|new| format!("{}:{}", new.id, new.kind));
+            each.collect::<Vec<_>>().join(" ")
+        }
+        Command::Claim(claim) => {
+            let Claim { lanes, begin, limit, lease_ms, .. } = claim;
+            format!("{limit} of {lanes:?} for {lease_ms} ms, begin {begin}")
+        }
+        Command::Renew(renew) => under(&renew.fence),
+        Command::Begin(begin) => under(&begin.fence),
+        Command::ReportProgress(report) => format!("{} {}%", under(&report.fence), report.percent),
+        Command::Complete(complete) => under(&complete.fence),
+        Command::Fail(fail) => format!("{} {:?}", under(&fail.fence), fail.reason),
+        Command::Delay(delay) => format!("{} {} ms", under(&delay.fence), delay.delay_ms),
+        Command::Release(release) => under(&release.fence),
+        Command::CancelHeld(cancel) => under(&cancel.fence),
+        Command::Cancel(cancel) => cancel.task.id.to_string(),
+        Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
+        Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
+        Command::Reap(reap) => reap.task.id.to_string(),
+        Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
+        Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
+        Command::Sweep(_) | Command::TrimLog(_) => String::new(),
+    };
+    format!("{} {rest}", command.name())
+}
+
+/// An answer in few words.
+pub(crate) fn told(answer: &Result<Outcome, Error>) -> String {
+    match answer {
+        Ok(Outcome::Claimed(tasks)) => {
+            let each = tasks.iter().map(|task| format!("{}/{}", task.id, task.epoch));
+            format!("claimed [{}]", each.collect::<Vec<_>>().join(" "))
+        }
+        Ok(outcome) => format!("{outcome:?}"),
+        Err(Error::Rejected(rejection)) => format!("refused, {rejection:?}"),
+        Err(error) => error.code().to_owned(),
+    }
+}

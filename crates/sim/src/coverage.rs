@@ -1,0 +1,157 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use windlass_core::{Command, Logged, Outcome};
+use windlass_engine::Error;
+
+/// Something worth happening that no answer tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    HandlerStarted,
+    Crash,
+    /// A crash between a commit and the answer to it.
+    CrashAfterCommit,
+    Stop,
+    /// A process was stopped between two steps of a batch.
+    StopInBatch,
+    Retirement,
+    ClockSet,
+    /// A client left before it was answered.
+    Left,
+    /// The same settle was answered a second time.
+    SettleRepeated,
+    /// The last lease that its lane admits was taken.
+    LaneFull,
+    /// A client was told that nobody knows what came of its command.
+    OutcomeUnknown,
+}
+
+/// How often what happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
+
+/// What an ordinary run of many seeds must have seen: of each command that it was accepted, and
+/// everything that makes a run interesting.
+pub const REQUIRED: &[(&str, &str)] = &[
+    ("Create", "ok"),
+    ("Create", "duplicate"),
+    ("Create", "conflict"),
+    ("Create", "lane_closed"),
+    ("Claim", "ok"),
+    ("Claim", "nothing"),
+    ("Begin", "ok"),
+    ("Begin", "stale"),
+    ("ReportProgress", "ok"),
+    ("ReportProgress", "stale"),
+    ("Renew", "ok"),
+    ("Renew", "stale"),
+    ("Renew", "lease_expired"),
+    ("Complete", "ok"),
+    ("Complete", "stale"),
+    ("Complete", "lease_expired"),
+    ("Complete", "not_leased"),
+    ("Complete", "settled_otherwise"),
+    ("Complete", "ended"),
+    ("Complete", "task_not_found"),
+    ("Complete", "store"),
+    ("Fail", "ok"),
+    ("Fail", "stale"),
+    ("Delay", "ok"),
+    ("Release", "ok"),
+    ("CancelHeld", "ok"),
+    ("Cancel", "ok"),
+    ("Cancel", "ended"),
+    ("ChangePriority", "ok"),
+    ("Replay", "ok"),
+    ("Replay", "not_ended"),
+    ("Reap", "ok"),
+    ("Reap", "not_ended"),
+    ("SetLaneState", "ok"),
+    ("SetLaneState", "lane_not_found"),
+    ("LimitLane", "ok"),
+    ("Sweep", "ok"),
+    ("log", "promoted"),
+    ("log", "lease_expired"),
+    ("log", "expired"),
+    ("log", "retry_scheduled"),
+    ("log", "failed"),
+    ("log", "renewed"),
+    ("log", "replayed"),
+    ("log", "reaped"),
+    ("seen", "HandlerStarted"),
+    ("seen", "Crash"),
+    ("seen", "CrashAfterCommit"),
+    ("seen", "Stop"),
+    ("seen", "StopInBatch"),
+    ("seen", "Retirement"),
+    ("seen", "ClockSet"),
+    ("seen", "Left"),
+    ("seen", "SettleRepeated"),
+    ("seen", "LaneFull"),
+    ("seen", "OutcomeUnknown"),
+];
+
+impl Coverage {
+    pub(crate) fn count(&mut self, happening: Happening) {
+        let name = match happening {
+            Happening::HandlerStarted => "HandlerStarted",
+            Happening::Crash => "Crash",
+            Happening::CrashAfterCommit => "CrashAfterCommit",
+            Happening::Stop => "Stop",
+            Happening::StopInBatch => "StopInBatch",
+            Happening::Retirement => "Retirement",
+            Happening::ClockSet => "ClockSet",
+            Happening::Left => "Left",
+            Happening::SettleRepeated => "SettleRepeated",
+            Happening::LaneFull => "LaneFull",
+            Happening::OutcomeUnknown => "OutcomeUnknown",
+        };
+        self.add("seen", name, 1);
+    }
+
+    pub(crate) fn answered(&mut self, command: &Command, answer: &Result<Outcome, Error>) {
+        let told = match answer {
+            Ok(Outcome::Created(created)) if created.iter().all(|each| each.duplicate) => {
+                "duplicate"
+            }
+            Ok(Outcome::Claimed(tasks)) if tasks.is_empty() => "nothing",
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        };
+        self.add(command.name(), told, 1);
+        if matches!(answer, Err(Error::OutcomeUnknown)) {
+            self.count(Happening::OutcomeUnknown);
+        }
+    }
+
+    pub(crate) fn logged(&mut self, entry: &Logged) {
+        if let Some(change) = entry.change() {
+            self.add("log", change.name(), 1);
+        }
+    }
+
+    fn add(&mut self, what: &'static str, how: &'static str, times: u64) {
+        *self.0.entry((what, how)).or_default() += times;
+    }
+
+    /// Takes in what another run has seen.
+    pub fn merge(&mut self, other: &Coverage) {
+        for ((what, how), times) in &other.0 {
+            self.add(what, how, *times);
+        }
+    }
+
+    /// What of [`REQUIRED`] has not happened.
+    pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
+        REQUIRED.iter().copied().filter(|pair| !self.0.contains_key(pair)).collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((what, how), times) in &self.0 {
+            writeln!(f, "{what:<15} {how:<20} {times:>9}")?;
+        }
+        Ok(())
+    }
+}

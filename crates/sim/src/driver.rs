@@ -1,0 +1,250 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use windlass_store::MemoryStore;
+use windlass_store_test::{Call as StoreCall, CrashPoint, Failure, Random};
+
+use crate::client::{self, Call, Place, Question};
+use crate::clock::{Time, WallClock};
+use crate::coverage::Happening;
+use crate::node::{Ground, Node};
+use crate::script::{Action, Mishap, Script, Wish};
+use crate::watch::Watch;
+
+/// Time goes by in so many parts, so that what is due at different times happens apart.
+const PARTS: u32 = 4;
+/// How many rounds everybody runs after each of them.
+const ROUNDS_PER_PART: u8 = 3;
+
+/// Plays a script: the only one who decides who runs when.
+pub(crate) struct Driver<'s> {
+    pub(crate) script: &'s Script,
+    pub(crate) ground: Ground,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) calls: Vec<Call>,
+    random: Random,
+    rounds: usize,
+}
+
+impl<'s> Driver<'s> {
+    pub(crate) fn new(script: &'s Script, in_words: bool) -> Self {
+        let time = Arc::new(Time::default());
+        let clock = WallClock { time: time.clone(), skew_ms: 0 };
+        let memory = MemoryStore::with_clock(Arc::new(clock));
+        let watch = Watch::new(script.tasks.clone(), in_words);
+        let ground = Ground { memory, time, watch, seed: script.seed };
+        let nodes = script.nodes.iter().cloned().enumerate();
+        let mut nodes: Vec<Node> = nodes.map(|(number, spec)| Node::new(number, spec)).collect();
+        nodes.iter_mut().for_each(|node| node.boot(&ground));
+        let random = Random::new(script.seed.rotate_left(32));
+        Self { script, ground, nodes, calls: Vec::new(), random, rounds: 0 }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.ground.watch.see().breach().is_some()
+    }
+
+    /// Plays every step, or as many as it takes to break a rule.
+    pub(crate) fn play(&mut self) {
+        for (number, step) in self.script.steps.iter().enumerate() {
+            self.note(format_args!("step {number}: {:?}", step.action));
+            self.act(&step.action);
+            self.run(step.rounds);
+            if self.is_broken() {
+                return;
+            }
+        }
+    }
+
+    fn note(&self, line: std::fmt::Arguments<'_>) {
+        self.ground.watch.see().note(line);
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Ask { node, also, patience, wishes } => {
+                self.wish(*node, *patience, wishes);
+                if also.is_some() && !self.calls.is_empty() {
+                    let question = self.calls[self.calls.len() - 1].question.clone();
+                    self.ask(also.unwrap_or_default(), None, question);
+                }
+            }
+            Action::Again { node, call } => {
+                if let Some(at) = self.back(*call) {
+                    let question = self.calls[at].question.clone();
+                    self.ask(*node, None, question);
+                }
+            }
+            Action::Leave { call } => {
+                if let Some(at) = self.back(*call) {
+                    self.leave(at);
+                }
+            }
+            Action::Crash { node } => {
+                let at = self.at(*node);
+                self.nodes[at].crash(&self.ground);
+            }
+            Action::Restart { node } => {
+                let at = self.at(*node);
+                self.nodes[at].boot(&self.ground);
+            }
+            Action::Pause { node } => {
+                let at = self.at(*node);
+                self.nodes[at].stop();
+                self.ground.watch.see().count(Happening::Stop);
+            }
+            Action::Resume { node } => {
+                let at = self.at(*node);
+                self.nodes[at].resume();
+            }
+            Action::Trap { node, point, fate } => {
+                let at = self.at(*node);
+                self.nodes[at].set_trap(*point, *fate);
+            }
+            Action::Retire { node } => self.retire(*node),
+            Action::Fault { node, fault } => self.fault(*node, *fault),
+            Action::Advance { ms } => self.advance(Duration::from_millis(*ms)),
+            Action::SetClock { by_ms } => {
+                self.ground.time.set_wall(*by_ms);
+                self.ground.watch.see().count(Happening::ClockSet);
+            }
+        }
+    }
+
+    fn at(&self, node: u8) -> usize {
+        usize::from(node) % self.nodes.len()
+    }
+
+    /// The call that was made so many calls ago.
+    fn back(&self, call: u8) -> Option<usize> {
+        let count = self.calls.len();
+        (count > 0).then(|| count - 1 - usize::from(call) % count)
+    }
+
+    fn wish(&mut self, node: u8, patience: Option<u8>, wishes: &[Wish]) {
+        let question = {
+            let seen = self.ground.watch.see();
+            client::question(self.script, wishes, &seen.leases, self.calls.len())
+        };
+        if let Some(question) = question {
+            self.ask(node, patience, question);
+        }
+    }
+
+    /// Asks a node, or the next one that is up.
+    fn ask(&mut self, node: u8, patience: Option<u8>, question: Question) {
+        let (first, count) = (self.at(node), self.nodes.len());
+        let mut order = (0..count).map(|offset| &self.nodes[(first + offset) % count]);
+        let Some(node) = order.find(|node| node.is_up()) else { return };
+        let Some(engine) = node.engine().cloned() else { return };
+        let place = Place { call: self.calls.len(), node: node.number, boot: node.boots() };
+        let answered = Arc::default();
+        let (watch, asked) = (self.ground.watch.clone(), question.clone());
+        let task = client::ask(engine, asked, place, watch, Arc::clone(&answered));
+        let Some(task) = node.spawn(task) else { return };
+        let Place { node, boot, .. } = place;
+        self.calls.push(Call { question, node, boot, task, answered, patience, left: false });
+    }
+
+    fn leave(&mut self, at: usize) {
+        let call = &mut self.calls[at];
+        if !call.left && !call.task.is_finished() {
+            call.left = true;
+            call.task.abort();
+            let mut seen = self.ground.watch.see();
+            seen.note(format_args!("the client of call {at} leaves"));
+            seen.count(Happening::Left);
+        }
+    }
+
+    fn retire(&mut self, node: u8) {
+        let at = self.at(node);
+        if !self.nodes[at].is_up() {
+            return;
+        }
+        let mut seen = self.ground.watch.see();
+        seen.retiring.insert((at, self.nodes[at].boots()));
+        seen.count(Happening::Retirement);
+        drop(seen);
+        self.nodes[at].retire(Duration::from_millis(500));
+    }
+
+    fn fault(&mut self, node: u8, fault: Mishap) {
+        let at = self.at(node);
+        let Some(faults) = self.nodes[at].faults() else { return };
+        match fault {
+            Mishap::Conflict { times } => faults.conflict(times),
+            Mishap::BeginFails => faults.fail(StoreCall::Begin, 1, Failure::Unavailable),
+            Mishap::LoadFails => faults.fail(StoreCall::Load, 1, Failure::Unavailable),
+            Mishap::CommitFails { nth } => faults.crash(nth, CrashPoint::BeforeCommit),
+            Mishap::Refused => faults.fail(StoreCall::Commit, 1, Failure::Refused),
+            Mishap::Full => faults.fail(StoreCall::Commit, 1, Failure::Full),
+            Mishap::Unknown { nth, point, lookups } => {
+                faults.crash(nth, point);
+                faults.fail_times(StoreCall::Outcome, lookups, Failure::Unavailable);
+            }
+            Mishap::ReadsFail { times } => {
+                for call in [StoreCall::Payloads, StoreCall::Events, StoreCall::Query] {
+                    faults.fail_times(call, times, Failure::Unavailable);
+                }
+            }
+            Mishap::Outage => faults.outage(Failure::Unavailable),
+            Mishap::Recovery => faults.recover(),
+        }
+    }
+
+    pub(crate) fn advance(&mut self, by: Duration) {
+        for _ in 0..PARTS {
+            self.pass(by / PARTS);
+            self.run(ROUNDS_PER_PART);
+            if self.is_broken() {
+                return;
+            }
+        }
+    }
+
+    /// Lets time go by, for those who are stopped as well.
+    pub(crate) fn pass(&mut self, by: Duration) {
+        self.ground.time.advance(by);
+        self.nodes.iter_mut().for_each(|node| node.advance(by));
+    }
+
+    fn run(&mut self, rounds: u8) {
+        for _ in 0..rounds {
+            let turns = 1 + u32::try_from(self.random.below(3)).unwrap_or(0);
+            self.round(turns);
+        }
+    }
+
+    /// Gives every node its turns, each time beginning with another.
+    pub(crate) fn round(&mut self, turns: u32) {
+        self.rounds += 1;
+        let count = self.nodes.len();
+        for offset in 0..count {
+            let node = &mut self.nodes[(self.rounds + offset) % count];
+            node.turn(turns);
+            node.spring(&self.ground);
+            node.has_left();
+            node.keep_reading(&self.ground);
+        }
+        for at in 0..self.calls.len() {
+            match &mut self.calls[at].patience {
+                Some(0) => self.leave(at),
+                Some(patience) => *patience -= 1,
+                None => {}
+            }
+        }
+    }
+
+    /// The calls that nobody has answered, of clients that still wait on a process that still is.
+    pub(crate) fn open_calls(&self) -> Vec<usize> {
+        let open = |at: &usize| {
+            let call = &self.calls[*at];
+            let node = &self.nodes[call.node];
+            let lives = node.boots() == call.boot && node.engine().is_some();
+            lives && !call.left && !call.answered.load(Ordering::Relaxed)
+        };
+        (0..self.calls.len()).filter(open).collect()
+    }
+}

@@ -1,0 +1,366 @@
+use std::collections::VecDeque;
+
+use windlass_core::LaneState;
+use windlass_store_test::{CrashPoint, Random};
+
+use crate::script::{
+    Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
+};
+
+/// Writes the script of a seed.
+pub(crate) fn script(seed: u64) -> Script {
+    let mut random = Random::new(seed);
+    let nodes = 2 + random.below(2);
+    let nodes: Vec<NodeSpec> = (0..nodes).map(|_| node(&mut random)).collect();
+    let plain = 2 + random.below(4);
+    let keyed = random.below(3);
+    let mut tasks = Vec::new();
+    for number in 0..plain {
+        let ids = ["a", "b", "c"].iter().take(*random.pick(&[1, 1, 3]));
+        let ids = ids.map(|letter| format!("t{number}{letter}")).collect();
+        tasks.push(task(&mut random, ids, None));
+    }
+    for number in 0..keyed {
+        let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
+        tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
+    }
+    let mut writer = Writer {
+        mood: Mood::of(&mut random),
+        random,
+        plans: VecDeque::new(),
+        race: VecDeque::new(),
+    };
+    let length = 40 + writer.random.below(120);
+    let mut steps = vec![writer.opening(), writer.opening()];
+    steps.extend((0..length).map(|_| writer.step()));
+    Script { seed, nodes, tasks, steps }
+}
+
+fn node(random: &mut Random) -> NodeSpec {
+    NodeSpec {
+        slots: *random.pick(&[0, 0, 1, 2]),
+        lease_ms: *random.pick(&[600, 1_200, 3_000]),
+        skew_ms: *random.pick(&[0, 0, 0, -2_500, 4_000]),
+        stride: *random.pick(&[1, 2, 61, 61]),
+        deaf: random.percent(10),
+        batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
+    }
+}
+
+fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec {
+    let deeds = 1 + random.below(3);
+    TaskSpec {
+        ids,
+        key,
+        lane: usize::try_from(random.below(LANES.len() as u64)).unwrap_or(0),
+        priority: i32::try_from(random.below(3)).unwrap_or(0),
+        start_ms: *random.pick(&[0, 0, 0, 300, 2_000]),
+        deadline_ms: random.percent(15).then(|| 500 + random.below(6_000)),
+        max_attempts: random.percent(75).then(|| *random.pick(&[1, 1, 2, 3])),
+        backoff_ms: *random.pick(&[0, 0, 200, 1_500]),
+        timeout_ms: random.percent(15).then(|| 200 + random.below(2_000)),
+        max_reclaims: *random.pick(&[0, 1, 3, 100]),
+        retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
+        accept_late: random.percent(15),
+        special: random.percent(35),
+        deeds: (0..deeds).map(|_| deed(random)).collect(),
+    }
+}
+
+fn deed(random: &mut Random) -> Deed {
+    match random.below(12) {
+        0..4 => Deed::Succeed,
+        4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
+        5 | 6 => Deed::Fail,
+        7 => Deed::FailForGood,
+        8 => Deed::GiveUp,
+        9 => Deed::RetryAfter { ms: random.below(1_000) },
+        10 => Deed::Panic,
+        _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
+    }
+}
+
+/// What a script is about, so that some meet many crashes and others none.
+#[derive(Debug)]
+struct Mood {
+    crashes: u64,
+    faults: u64,
+    clocks: u64,
+    operators: u64,
+    repeats: u64,
+    races: u64,
+}
+
+impl Mood {
+    fn of(random: &mut Random) -> Self {
+        Self {
+            crashes: *random.pick(&[0, 5, 12]),
+            faults: *random.pick(&[0, 4, 12]),
+            clocks: *random.pick(&[0, 0, 4]),
+            operators: *random.pick(&[4, 12, 25]),
+            repeats: *random.pick(&[4, 10, 18]),
+            races: *random.pick(&[0, 3, 6]),
+        }
+    }
+}
+
+struct Writer {
+    mood: Mood,
+    random: Random,
+    /// What a client that claims something goes on with.
+    plans: VecDeque<Wish>,
+    /// What is left of a race between two nodes.
+    race: VecDeque<Step>,
+}
+
+impl Writer {
+    fn opening(&mut self) -> Step {
+        let wishes = vec![self.create()];
+        Step { action: self.ask(wishes), rounds: 6 }
+    }
+
+    fn step(&mut self) -> Step {
+        if let Some(step) = self.race.pop_front() {
+            return step;
+        }
+        if self.random.below(100) < self.mood.races {
+            self.plan_race();
+        }
+        let action = self.action();
+        let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
+        Step { action, rounds }
+    }
+
+    /// One node is stopped with a batch that it has decided; another one changes what that was
+    /// decided on; then the first one goes on.
+    fn plan_race(&mut self) {
+        let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
+        let create = Wish::Create { task, id, variant: 0 };
+        let claim = self.claim();
+        let first = *self.random.pick(&[create, create, claim, claim, Wish::Sweep]);
+        let states = [LaneState::Paused, LaneState::Draining, LaneState::Disabled];
+        let state = *self.random.pick(&states);
+        let close = Wish::SetLaneState { lane, state };
+        let other = match self.random.below(5) {
+            0 => create,
+            1 => Wish::Cancel { task, id },
+            _ => close,
+        };
+        let (first, other) = if self.random.percent(80) { (first, other) } else { (other, first) };
+        let ask = |node, wish| Action::Ask { node, also: None, patience: None, wishes: vec![wish] };
+        let trap = Action::Trap { node, point: Point::Decided, fate: Fate::Stop };
+        let rival = node.wrapping_add(1);
+        for (action, rounds) in [
+            (trap, 0),
+            (ask(node, first), 30),
+            (ask(rival, other), 30),
+            (Action::Resume { node }, 20),
+        ] {
+            self.race.push_back(Step { action, rounds });
+        }
+        if other == close {
+            let state = LaneState::Active;
+            let wish = Wish::SetLaneState { lane, state };
+            self.race.push_back(Step { action: ask(rival, wish), rounds: 8 });
+        }
+    }
+
+    fn action(&mut self) -> Action {
+        let Mood { crashes, faults, clocks, repeats, .. } = self.mood;
+        let lot = self.random.below(100);
+        let node = self.small();
+        let mut bound = crashes;
+        if lot < bound {
+            return self.accident(node);
+        }
+        bound += faults;
+        if lot < bound {
+            return Action::Fault { node, fault: self.fault() };
+        }
+        bound += clocks;
+        if lot < bound {
+            let by_ms = *self.random.pick(&[-60_000, -2_000, -300, 300, 2_000, 60_000]);
+            return Action::SetClock { by_ms };
+        }
+        bound += repeats;
+        if lot < bound {
+            return Action::Again { node, call: self.recent() };
+        }
+        if lot < bound + 14 {
+            return Action::Advance { ms: *self.random.pick(&[20, 120, 400, 900, 2_000, 5_000]) };
+        }
+        let many = self.random.percent(12);
+        let mut wishes = vec![self.next_wish()];
+        if many {
+            wishes.push(self.next_wish());
+        }
+        self.ask(wishes)
+    }
+
+    /// Mostly goes on with what was begun, so that leases come to something.
+    fn next_wish(&mut self) -> Wish {
+        if self.random.percent(70)
+            && let Some(wish) = self.plans.pop_front()
+        {
+            return wish;
+        }
+        let wish = self.wish();
+        if let Wish::Claim { begin, .. } = wish
+            && self.random.percent(75)
+        {
+            self.plan(begin);
+        }
+        wish
+    }
+
+    /// What a client does with the lease it is about to get.
+    fn plan(&mut self, begun: bool) {
+        let (lease, lease_ms) = (0, *self.random.pick(&[100, 500, 2_000]));
+        if !begun && self.random.percent(85) {
+            self.plans.push_back(Wish::Begin { lease });
+        }
+        if self.random.percent(35) {
+            self.plans.push_back(Wish::Renew { lease, lease_ms });
+        }
+        let end = match self.random.below(12) {
+            0..5 => Wish::Complete { lease, result: 0 },
+            5..8 => Wish::Fail { lease, reason: 0, after_ms: None },
+            8 => Wish::Delay { lease, ms: self.random.below(900) },
+            9 => Wish::Release { lease },
+            10 => Wish::CancelHeld { lease },
+            _ => return,
+        };
+        self.plans.push_back(end);
+        if self.random.percent(25) {
+            self.plans.push_back(end);
+        }
+    }
+
+    fn ask(&mut self, wishes: Vec<Wish>) -> Action {
+        let node = self.small();
+        let also = self.random.percent(12).then(|| self.small());
+        let patience = self.random.percent(4).then(|| self.small());
+        Action::Ask { node, also, patience, wishes }
+    }
+
+    fn accident(&mut self, node: u8) -> Action {
+        match self.random.below(24) {
+            0..2 => Action::Crash { node },
+            2..9 => {
+                let point = *self.random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);
+                let fate = *self.random.pick(&[Fate::Crash, Fate::Stop]);
+                Action::Trap { node, point, fate }
+            }
+            9..14 => Action::Restart { node },
+            14..16 => Action::Pause { node },
+            16..21 => Action::Resume { node },
+            21 | 22 => Action::Leave { call: self.recent() },
+            _ => Action::Retire { node },
+        }
+    }
+
+    fn fault(&mut self) -> Mishap {
+        let nth = 1 + self.random.below(3);
+        match self.random.below(12) {
+            0 | 1 => Mishap::Conflict { times: *self.random.pick(&[1, 2, 9]) },
+            2 => Mishap::BeginFails,
+            3 => Mishap::LoadFails,
+            4 => Mishap::CommitFails { nth },
+            5 => Mishap::Refused,
+            6 => Mishap::Full,
+            7 | 8 => {
+                let points = [CrashPoint::InCommit, CrashPoint::AfterCommit];
+                let point = *self.random.pick(&points);
+                Mishap::Unknown { nth, point, lookups: *self.random.pick(&[0, 1, 6, 6]) }
+            }
+            9 => Mishap::ReadsFail { times: 1 + self.random.below(3) },
+            10 => Mishap::Outage,
+            _ => Mishap::Recovery,
+        }
+    }
+
+    fn wish(&mut self) -> Wish {
+        if self.random.below(100) < self.mood.operators {
+            return self.order();
+        }
+        match self.random.below(100) {
+            0..22 => self.create(),
+            22..25 => Wish::CreateBoth { task: self.small(), other: self.small() },
+            25..50 => self.claim(),
+            50..56 => Wish::Begin { lease: self.recent() },
+            56..58 => {
+                let percent = u8::try_from(self.random.below(101)).unwrap_or(100);
+                Wish::Progress { lease: self.recent(), percent }
+            }
+            58..62 => {
+                let lease_ms = *self.random.pick(&[100, 500, 2_000]);
+                Wish::Renew { lease: self.recent(), lease_ms }
+            }
+            62..76 => Wish::Complete { lease: self.recent(), result: self.variant() },
+            76..86 => {
+                let after_ms = self.random.percent(30).then(|| self.random.below(800));
+                Wish::Fail { lease: self.recent(), reason: self.variant(), after_ms }
+            }
+            86..90 => Wish::Delay { lease: self.recent(), ms: self.random.below(900) },
+            90..97 => Wish::Release { lease: self.recent() },
+            _ => Wish::CancelHeld { lease: self.recent() },
+        }
+    }
+
+    /// What an operator wishes for.
+    fn order(&mut self) -> Wish {
+        let (task, id, lane) = (self.small(), self.small(), self.small());
+        match self.random.below(20) {
+            0 | 1 => Wish::Cancel { task, id },
+            2..7 => {
+                let generation = u32::try_from(*self.random.pick(&[0, 0, 0, 1])).unwrap_or(0);
+                Wish::Replay { task, id, generation }
+            }
+            7 => {
+                let priority = i32::try_from(self.random.below(4)).unwrap_or(0);
+                Wish::ChangePriority { task, id, priority }
+            }
+            8..11 => Wish::Reap { task, id },
+            11..16 => {
+                use LaneState::{Active, Disabled, Draining, Paused};
+                let states = [Active, Active, Paused, Paused, Draining, Disabled];
+                Wish::SetLaneState { lane, state: *self.random.pick(&states) }
+            }
+            16..19 => {
+                let limit = *self.random.pick(&[Some(1), Some(1), Some(2), None]);
+                Wish::LimitLane { lane, limit }
+            }
+            _ => Wish::Sweep,
+        }
+    }
+
+    fn create(&mut self) -> Wish {
+        let variant = u8::from(self.random.percent(20));
+        Wish::Create { task: self.small(), id: self.small(), variant }
+    }
+
+    fn claim(&mut self) -> Wish {
+        Wish::Claim {
+            lane: self.random.percent(40).then(|| self.small()),
+            begin: self.random.percent(60),
+            limit: u32::try_from(*self.random.pick(&[1, 1, 1, 2, 5])).unwrap_or(1),
+            lease_ms: *self.random.pick(&[100, 400, 1_000, 3_000]),
+            wait_ms: *self.random.pick(&[0, 0, 0, 300, 2_000]),
+            special: self.random.percent(70),
+        }
+    }
+
+    fn variant(&mut self) -> u8 {
+        u8::from(self.random.percent(25))
+    }
+
+    /// A small number, for whatever is picked by one.
+    fn small(&mut self) -> u8 {
+        u8::try_from(self.random.below(12)).unwrap_or(0)
+    }
+
+    /// How far back: mostly the last, seldom something old.
+    fn recent(&mut self) -> u8 {
+        u8::try_from(*self.random.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 5, 9])).unwrap_or(0)
+    }
+}

@@ -1,0 +1,82 @@
+use std::time::Duration;
+
+use windlass_core::FailureClass;
+use windlass_engine::Engine;
+use windlass_worker::{Context, Failure, Worker};
+
+use crate::coverage::Happening;
+use crate::script::{Deed, KINDS};
+use crate::watch::Watch;
+
+/// How often a handler that hangs looks whether everything is healed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A worker whose handlers do what the task says.
+pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
+    let mut worker = Worker::new(engine, name);
+    for kind in KINDS {
+        let (watch, name) = (watch.clone(), name.to_owned());
+        worker = worker.handler(kind, move |context: Context, _: Option<String>| {
+            let (watch, name) = (watch.clone(), name.clone());
+            async move { attempt(context, watch, name).await }
+        });
+    }
+    worker
+}
+
+async fn attempt(context: Context, watch: Watch, worker: String) -> Result<String, Failure> {
+    let fenced = (context.id().clone(), context.fence().epoch);
+    let deed = start(&context, &watch, &worker);
+    let handled = act(deed, &watch).await;
+    let mut seen = watch.see();
+    seen.note(format_args!("handler of {fenced:?} ends: {handled:?}"));
+    match handled {
+        Ok(()) => {
+            let result = format!("{}/{}", fenced.0, fenced.1);
+            seen.model.give(fenced, Some(format!("\"{result}\"").into_bytes()));
+            Ok(result)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn start(context: &Context, watch: &Watch, worker: &str) -> Deed {
+    let fenced = (context.id().clone(), context.fence().epoch);
+    let attempt = context.attempt();
+    let mut seen = watch.see();
+    seen.note(format_args!("handler of {fenced:?} starts in {worker}: attempt {attempt}"));
+    seen.count(Happening::HandlerStarted);
+    let judged = seen.model.started(&fenced, worker, attempt);
+    seen.judge(judged);
+    seen.leases.push(context.fence());
+    if seen.healed {
+        return Deed::Succeed;
+    }
+    let deeds = &seen.model.spec(context.id()).deeds;
+    deeds[(attempt.saturating_sub(1) as usize) % deeds.len()]
+}
+
+async fn act(deed: Deed, watch: &Watch) -> Result<(), Failure> {
+    match deed {
+        Deed::Succeed => Ok(()),
+        Deed::SucceedLater { ms } => {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(())
+        }
+        Deed::Fail => Err(Failure::transient("it did not work")),
+        Deed::FailForGood => Err(Failure::permanent("it never works")),
+        Deed::GiveUp => Err(Failure::give_up("it is of no use")),
+        Deed::RetryAfter { ms } => Err(Failure::retry_after("not yet", Duration::from_millis(ms))),
+        // Without the message that a panic prints: this one is meant.
+        Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),
+        Deed::Hang { ms } => {
+            let end = tokio::time::Instant::now() + Duration::from_millis(ms);
+            while tokio::time::Instant::now() < end && !watch.see().healed {
+                tokio::time::sleep(LOOK).await;
+            }
+            let failure = Failure::transient("it took long");
+            debug_assert_eq!(failure.class(), FailureClass::Transient);
+            Err(failure)
+        }
+    }
+}

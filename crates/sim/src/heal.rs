@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use windlass_core::command::{LimitLane, SetLaneState};
+use windlass_core::{Command, LaneState, Tenant};
+use windlass_engine::Engine;
+
+use crate::driver::Driver;
+use crate::script::LANES;
+use crate::violation::{Breach, Kind, breach};
+
+/// Longer than everything that a script can make wait.
+const ENOUGH: Duration = Duration::from_secs(240);
+const FIRST_STEP: Duration = Duration::from_millis(10);
+const LONGEST_STEP: Duration = Duration::from_millis(500);
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+const TURNS: u32 = 24;
+
+impl Driver<'_> {
+    /// Ends everything that goes wrong, and lets time go by until nothing moves: then every task
+    /// must have ended, every client been told, and every reader have read it all.
+    pub(crate) fn heal(&mut self) {
+        self.ground.watch.see().healed = true;
+        for node in &mut self.nodes {
+            if let Some(faults) = node.faults() {
+                faults.calm();
+            }
+            node.disarm();
+            node.resume();
+            if !node.is_up() {
+                node.crash(&self.ground);
+                node.boot(&self.ground);
+            }
+            node.boot_finisher(&self.ground);
+        }
+        let engine = self.nodes[0].engine().expect("it is up").clone();
+        self.nodes[0].spawn(open_lanes(engine));
+        self.settle(|driver| driver.all_ended().and(driver.all_answered()));
+        if !self.is_broken() {
+            let mut seen = self.ground.watch.see();
+            let judged = seen.model.compare_all(&self.ground.memory);
+            seen.judge(judged);
+        }
+    }
+
+    /// Lets time go by until something is so; if it takes too long, that is a violation.
+    fn settle(&mut self, is_settled: impl Fn(&Self) -> Result<(), Breach>) {
+        let (mut step, mut spent) = (FIRST_STEP, Duration::ZERO);
+        while !self.is_broken() {
+            self.round(TURNS);
+            let settled = is_settled(self);
+            if settled.is_ok() {
+                return;
+            }
+            if spent >= ENOUGH {
+                self.ground.watch.see().judge(settled);
+            }
+            self.pass(step);
+            spent += step;
+            step = (step * 3 / 2).min(LONGEST_STEP);
+        }
+    }
+
+    fn all_ended(&self) -> Result<(), Breach> {
+        let seen = self.ground.watch.see();
+        if let Some((id, facts)) = seen.model.present().find(|(_, facts)| !facts.ended()) {
+            return breach(Kind::Stuck, format!("{id} is {facts:?}"));
+        }
+        let (read, logged) = (seen.shown.len(), seen.log.len());
+        if read < logged {
+            return breach(Kind::Reader, format!("{read} of {logged} entries were shown"));
+        }
+        Ok(())
+    }
+
+    fn all_answered(&self) -> Result<(), Breach> {
+        match self.open_calls().first() {
+            Some(&at) => {
+                let call = &self.calls[at];
+                breach(Kind::Engine, format!("call {at} has no answer: {:?}", call.question))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Opens every lane, again and again: a client that left may have asked to close one.
+async fn open_lanes(engine: Engine) {
+    loop {
+        for name in LANES {
+            let (tenant, lane, state) = (Tenant::default(), name.into(), LaneState::Active);
+            let resume = SetLaneState { tenant: tenant.clone(), lane, state };
+            let lift = LimitLane { tenant, lane: name.into(), limit: None };
+            // What cannot be done at the moment is done the next time.
+            drop(engine.submit_many(vec![Command::from(resume), lift.into()]).await);
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}

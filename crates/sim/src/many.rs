@@ -1,0 +1,85 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::coverage::Coverage;
+use crate::simulation::Simulation;
+use crate::violation::{Kind, Violation};
+
+/// Whether to go on after a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    FirstViolation,
+    /// Runs every seed and counts.
+    End,
+}
+
+/// What many seeds came to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub seeds: u64,
+    pub events: u64,
+    pub coverage: Coverage,
+    /// By seed, what was broken.
+    pub broken: BTreeMap<u64, Violation>,
+}
+
+impl Tally {
+    /// How often each rule was broken.
+    pub fn kinds(&self) -> BTreeMap<Kind, u64> {
+        let mut kinds = BTreeMap::new();
+        for violation in self.broken.values() {
+            *kinds.entry(violation.kind).or_default() += 1;
+        }
+        kinds
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seeds {}", self.seeds)?;
+        writeln!(f, "events {}", self.events)?;
+        writeln!(f, "violations {}", self.broken.len())?;
+        if let Some(first) = self.broken.keys().next() {
+            writeln!(f, "first {first}")?;
+        }
+        for (kind, times) in self.kinds() {
+            writeln!(f, "kind {kind:?} {times}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs many seeds, on as many threads as the machine has cores. Each seed is still played by one
+/// thread alone.
+pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let over = AtomicBool::new(false);
+    let tally = Mutex::new(Tally::default());
+    let work = || {
+        while !over.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let run = Simulation::from_seed(seed).run();
+            let mut tally = tally.lock().unwrap_or_else(|broken| broken.into_inner());
+            tally.seeds += 1;
+            match run {
+                Ok(report) => {
+                    tally.events += report.events as u64;
+                    tally.coverage.merge(&report.coverage);
+                }
+                Err(violation) => {
+                    tally.broken.insert(seed, *violation);
+                    over.store(until == Until::FirstViolation, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    tally.into_inner().unwrap_or_else(|broken| broken.into_inner())
+}

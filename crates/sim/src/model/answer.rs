@@ -1,0 +1,261 @@
+//! What callers are told, compared with what the log says by then.
+
+use windlass_core::command::{Create, Created, NewTask};
+use windlass_core::{Command, Outcome, Settled, TaskId, WorkerId};
+use windlass_engine::Error;
+
+use crate::client::{brief, told};
+use crate::model::facts::{Content, SettleSeen};
+use crate::model::log::OPERATOR;
+use crate::model::state::Model;
+use crate::violation::{Breach, Kind, breach};
+
+/// A task and the epoch of a lease of it.
+pub(crate) type Fenced = (TaskId, u64);
+
+/// A command, and how far the log had come when it was first asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked<'c> {
+    pub(crate) command: &'c Command,
+    pub(crate) seq: u64,
+}
+
+impl Model {
+    /// A client asks: from here on its settle may take effect.
+    pub(crate) fn asked(&mut self, command: &Command) {
+        if let Command::Complete(complete) = command {
+            let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
+            self.give((complete.fence.task.id.clone(), complete.fence.epoch), bytes);
+        }
+    }
+
+    /// A holder gives a result, which may be stored from here on.
+    pub(crate) fn give(&mut self, fenced: Fenced, result: Option<Vec<u8>>) {
+        self.given.entry(fenced).or_default().push(result);
+    }
+
+    /// Whether this is a settle that had taken effect before it was asked.
+    pub(crate) fn was_settled(&self, asked: &Asked<'_>) -> bool {
+        let settle = content(asked.command).map(|(fenced, _)| fenced);
+        let seen = settle.and_then(|fenced| self.settles.get(&fenced));
+        seen.is_some_and(|seen| seen.seq <= asked.seq)
+    }
+
+    /// A client is told.
+    pub(crate) fn answered(
+        &mut self,
+        asked: &Asked<'_>,
+        answer: &Result<Outcome, Error>,
+    ) -> Result<(), Breach> {
+        let judged = match answer {
+            Ok(outcome) => self.accepted(asked, outcome),
+            Err(Error::Rejected(rejection)) => self.refused(asked, rejection),
+            Err(Error::Bug { command }) => breach(Kind::Engine, format!("a bug in {command}")),
+            Err(_) => Ok(()),
+        };
+        judged.map_err(|found| Breach {
+            what: format!("{}: {}: {}", brief(asked.command), told(answer), found.what),
+            ..found
+        })
+    }
+
+    fn accepted(&mut self, asked: &Asked<'_>, outcome: &Outcome) -> Result<(), Breach> {
+        match (asked.command, outcome) {
+            (Command::Create(create), Outcome::Created(created)) => {
+                self.created_as_told(asked, create, created)
+            }
+            (Command::Claim(claim), Outcome::Claimed(tasks)) => {
+                let fences = tasks.iter().map(|task| (task.id.clone(), task.epoch));
+                let fences: Vec<Fenced> = fences.collect();
+                fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
+            }
+            (Command::Renew(renew), Outcome::Renewed { expires_at }) => {
+                let fenced = (renew.fence.task.id.clone(), renew.fence.epoch);
+                let seen = self.renewals.get(&(fenced.clone(), *expires_at)).copied();
+                self.in_effect(asked, &fenced, seen.filter(|seq| *seq > asked.seq))
+            }
+            (Command::Begin(begin), Outcome::Begun(run)) => {
+                let fenced = (begin.fence.task.id.clone(), begin.fence.epoch);
+                let seen = self.begun.get(&fenced).filter(|attempt| **attempt == run.attempt);
+                self.in_effect(asked, &fenced, seen.map(|_| 0))
+            }
+            (Command::ReportProgress(report), Outcome::Progressed) => {
+                let fenced = (report.fence.task.id.clone(), report.fence.epoch);
+                let seen = self.progress.get(&(fenced.clone(), report.percent)).copied();
+                self.in_effect(asked, &fenced, seen.filter(|seq| *seq > asked.seq))
+            }
+            (command, Outcome::Settled(settled)) => match content(command) {
+                Some((fenced, content)) => self.settled_as_told(asked, &fenced, &content, settled),
+                None => breach(Kind::OtherAnswer, "it is no settle"),
+            },
+            (command, outcome) => self.ordered(asked, command, outcome),
+        }
+    }
+
+    fn handed(
+        &mut self,
+        asked: &Asked<'_>,
+        fenced: Fenced,
+        worker: &WorkerId,
+    ) -> Result<(), Breach> {
+        match self.claims.get(&fenced) {
+            Some(seen) if seen.seq > asked.seq && seen.worker == worker.as_str() => {}
+            other => return breach(Kind::EffectMissing, format!("{fenced:?} is {other:?}")),
+        }
+        if !self.handed.insert(fenced.clone()) {
+            return breach(Kind::HandedTwice, format!("{fenced:?}"));
+        }
+        Ok(())
+    }
+
+    /// A handler starts.
+    pub(crate) fn started(
+        &mut self,
+        fenced: &Fenced,
+        worker: &str,
+        attempt: u32,
+    ) -> Result<(), Breach> {
+        let claim = self.claims.get(fenced);
+        if !claim.is_some_and(|seen| seen.worker == worker && seen.attempt == Some(attempt)) {
+            let what = format!("attempt {attempt} of {fenced:?} starts in {worker}: {claim:?}");
+            return breach(Kind::EffectMissing, what);
+        }
+        if !self.started.insert(fenced.clone()) || !self.handed.insert(fenced.clone()) {
+            return breach(Kind::HandedTwice, format!("{fenced:?} starts again in {worker}"));
+        }
+        Ok(())
+    }
+
+    /// A write under a fence was accepted: it is in the log, at `seen`.
+    fn in_effect(
+        &self,
+        asked: &Asked<'_>,
+        fenced: &Fenced,
+        seen: Option<u64>,
+    ) -> Result<(), Breach> {
+        if seen.is_some() {
+            return Ok(());
+        }
+        let stale = |epoch: Option<u64>| epoch.is_some_and(|epoch| epoch > fenced.1);
+        if self.tasks[&fenced.0].was(asked.seq, |facts| stale(facts.epoch)) {
+            return breach(Kind::StaleAccepted, format!("{fenced:?} is not the last lease"));
+        }
+        breach(Kind::EffectMissing, format!("the log has no such thing of {fenced:?}"))
+    }
+
+    fn settled_as_told(
+        &self,
+        asked: &Asked<'_>,
+        fenced: &Fenced,
+        content: &Content,
+        settled: &Settled,
+    ) -> Result<(), Breach> {
+        let seen: Option<&SettleSeen> = self.settles.get(fenced);
+        self.in_effect(asked, fenced, seen.map(|seen| seen.seq))?;
+        let Some(seen) = seen else { return Ok(()) };
+        if !seen.says(content) {
+            return breach(Kind::SettledTwice, format!("it was settled with {:?}", seen.content));
+        }
+        if seen.answer != *settled {
+            return breach(Kind::OtherAnswer, format!("it came to {:?}", seen.answer));
+        }
+        Ok(())
+    }
+
+    /// What operators order, and what the engine orders itself.
+    fn ordered(
+        &self,
+        asked: &Asked<'_>,
+        command: &Command,
+        outcome: &Outcome,
+    ) -> Result<(), Breach> {
+        let since = |id: &TaskId, name| {
+            self.happened.get(&(id.clone(), name)).is_some_and(|seq| *seq > asked.seq)
+        };
+        let was = |id: &TaskId, state| {
+            self.tasks[id].was(asked.seq, |facts| facts.public() == Some(state))
+        };
+        let there = match (command, outcome) {
+            (Command::Cancel(cancel), Outcome::Cancelled) => {
+                was(&cancel.task.id, windlass_core::PublicState::Cancelled)
+            }
+            (Command::ChangePriority(change), Outcome::PriorityChanged) => self.tasks
+                [&change.task.id]
+                .was(asked.seq, |facts| facts.priority == change.priority),
+            (Command::Replay(replay), Outcome::Replayed { generation }) => {
+                *generation == replay.generation + 1
+                    && self.tasks[&replay.task.id]
+                        .was(asked.seq, |facts| facts.generation == *generation)
+            }
+            (Command::Reap(reap), Outcome::Reaped) => since(&reap.task.id, "reaped"),
+            (Command::SetLaneState(set), Outcome::LaneChanged) => {
+                self.lanes[&set.lane].was(asked.seq, |lane| lane.state == set.state)
+            }
+            (Command::LimitLane(limit), Outcome::LaneChanged) => {
+                self.lanes[&limit.lane].was(asked.seq, |lane| lane.limit == limit.limit)
+            }
+            (Command::Sweep(_), Outcome::Swept { .. }) => true,
+            _ => return breach(Kind::OtherAnswer, "an answer to something else"),
+        };
+        if there { Ok(()) } else { breach(Kind::EffectMissing, "the log has no such thing") }
+    }
+
+    fn created_as_told(
+        &self,
+        asked: &Asked<'_>,
+        create: &Create,
+        created: &[Created],
+    ) -> Result<(), Breach> {
+        for (new, told) in create.tasks.iter().zip(created) {
+            let track = &self.tasks[&told.id];
+            let there = if told.duplicate {
+                match new.idempotency.as_ref().and_then(|wish| self.keys.get(&wish.key)) {
+                    Some((first, kind, _)) => *first == told.id && *kind == new.kind,
+                    None => {
+                        told.id == new.id
+                            && track.was(asked.seq, |facts| facts.kind.as_ref() == Some(&new.kind))
+                    }
+                }
+            } else {
+                let happened = self.happened.get(&(told.id.clone(), "created"));
+                told.id == new.id
+                    && happened.is_some_and(|seq| *seq > asked.seq)
+                    && track.was(asked.seq, |facts| facts.kind.as_ref() == Some(&new.kind))
+            };
+            if !there {
+                let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
+                return breach(kind, format!("{told:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the same was created before this was asked, so that it must be answered so.
+    pub(super) fn is_repeat(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
+        if let Some(wish) = &new.idempotency {
+            let known = self.keys.get(&wish.key);
+            return known.is_some_and(|(_, kind, seq)| *seq <= asked.seq && *kind == new.kind);
+        }
+        let same = |facts: &super::Facts| facts.kind.as_ref() == Some(&new.kind);
+        self.tasks[&new.id].was_always(asked.seq, same)
+    }
+}
+
+/// What a settle says, and under which fence.
+pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
+    let (fence, content) = match command {
+        Command::Complete(complete) => {
+            let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
+            (&complete.fence, Content::Complete(bytes))
+        }
+        Command::Fail(fail) => (&fail.fence, Content::Fail(fail.reason.clone())),
+        Command::Delay(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
+        Command::Release(release) => (&release.fence, Content::Release),
+        Command::CancelHeld(cancel) => {
+            assert_ne!(cancel.reason, OPERATOR, "the log tells them apart by their reasons");
+            (&cancel.fence, Content::Cancel(cancel.reason.clone()))
+        }
+        _ => return None,
+    };
+    Some(((fence.task.id.clone(), fence.epoch), content))
+}

@@ -1,0 +1,183 @@
+use windlass_core::{Kind, LaneState, PublicState, Settled, Timestamp};
+
+/// Where a task stands, as far as the log tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) state: State,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) generation: u32,
+    /// The epoch of its last claim; none before the first.
+    pub(crate) epoch: Option<u64>,
+    pub(crate) attempts: u32,
+    pub(crate) reclaims: u32,
+    pub(crate) priority: i32,
+    /// The epoch of the last lease that its holder ended.
+    pub(crate) settled: Option<u64>,
+    pub(crate) deadline: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Absent,
+    /// With the lease that ran out, if that is how it came here.
+    Waiting {
+        lost: Option<u64>,
+    },
+    Delayed {
+        until: Timestamp,
+    },
+    Active(Hold),
+    Ended(PublicState),
+}
+
+/// A lease under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) epoch: u64,
+    pub(crate) began: bool,
+    /// Whether its lane counts it.
+    pub(crate) counted: bool,
+    /// Known from the first record or renewal that shows it.
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+impl Facts {
+    pub(crate) fn absent() -> Self {
+        Self {
+            state: State::Absent,
+            kind: None,
+            generation: 0,
+            epoch: None,
+            attempts: 0,
+            reclaims: 0,
+            priority: 0,
+            settled: None,
+            deadline: None,
+        }
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.state != State::Absent
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.state, State::Ended(_))
+    }
+
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        match &self.state {
+            State::Active(hold) => Some(hold),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn public(&self) -> Option<PublicState> {
+        match &self.state {
+            State::Absent => None,
+            State::Waiting { .. } => Some(PublicState::Waiting),
+            State::Delayed { .. } => Some(PublicState::Delayed),
+            State::Active(_) => Some(PublicState::Active),
+            State::Ended(state) => Some(*state),
+        }
+    }
+
+    /// It rests until `at`, or not at all when that has come.
+    pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp) {
+        self.state =
+            if at <= now { State::Waiting { lost: None } } else { State::Delayed { until: at } };
+    }
+}
+
+/// A thing over time: what it was after which entry of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Track<T> {
+    past: Vec<(u64, T)>,
+}
+
+impl<T: Clone> Track<T> {
+    pub(crate) fn new(first: T) -> Self {
+        Self { past: vec![(0, first)] }
+    }
+
+    pub(crate) fn last(&self) -> &T {
+        &self.past[self.past.len() - 1].1
+    }
+
+    pub(crate) fn push(&mut self, seq: u64, next: T) {
+        self.past.push((seq, next));
+    }
+
+    /// Completes what is known of the present without making it past.
+    pub(crate) fn amend(&mut self, amend: impl FnOnce(&mut T)) {
+        let last = self.past.len() - 1;
+        amend(&mut self.past[last].1);
+    }
+
+    /// Everything it was since the log had come to `seq`.
+    pub(crate) fn since(&self, seq: u64) -> &[(u64, T)] {
+        let first = self.past.partition_point(|(at, _)| *at <= seq).saturating_sub(1);
+        &self.past[first..]
+    }
+
+    pub(crate) fn was(&self, seq: u64, test: impl Fn(&T) -> bool) -> bool {
+        self.since(seq).iter().any(|(_, facts)| test(facts))
+    }
+
+    pub(crate) fn was_always(&self, seq: u64, test: impl Fn(&T) -> bool) -> bool {
+        self.since(seq).iter().all(|(_, facts)| test(facts))
+    }
+}
+
+/// Where a lane stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LaneFacts {
+    pub(crate) exists: bool,
+    pub(crate) state: LaneState,
+    /// Whether a limit was ever set: from then on its leases are counted.
+    pub(crate) counts: bool,
+    pub(crate) limit: Option<u32>,
+    pub(crate) running: u32,
+}
+
+impl Default for LaneFacts {
+    fn default() -> Self {
+        let state = LaneState::Active;
+        Self { exists: false, state, counts: false, limit: None, running: 0 }
+    }
+}
+
+impl LaneFacts {
+    pub(crate) fn takes(&self) -> bool {
+        matches!(self.state, LaneState::Active | LaneState::Paused)
+    }
+
+    pub(crate) fn hands_out(&self) -> bool {
+        matches!(self.state, LaneState::Active | LaneState::Draining)
+    }
+}
+
+/// A settle as it took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SettleSeen {
+    /// None when what was said was gone before it could be read.
+    pub(crate) content: Option<Content>,
+    pub(crate) answer: Settled,
+    pub(crate) seq: u64,
+}
+
+impl SettleSeen {
+    /// Whether it may have said this.
+    pub(crate) fn says(&self, content: &Content) -> bool {
+        self.content.as_ref().is_none_or(|known| known == content)
+    }
+}
+
+/// What a holder said when it ended its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Complete(Option<Vec<u8>>),
+    Fail(String),
+    Delay { ms: u64 },
+    Release,
+    Cancel(String),
+}

@@ -1,0 +1,434 @@
+//! The log, entry by entry: each must be a move that the rules know.
+
+use windlass_core::{
+    Change, FailureClass, LaneName, Logged, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
+    Timestamp,
+};
+use windlass_store::{MemoryStore, Store};
+
+use crate::model::answer::Fenced;
+use crate::model::facts::{Content, Facts, Hold, LaneFacts, SettleSeen, State};
+use crate::model::state::{ClaimSeen, Model};
+use crate::ready::ready;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+/// The reason that operators of a script give.
+pub(crate) const OPERATOR: &str = "operator";
+
+impl Model {
+    pub(super) fn read(&mut self, entry: &Logged) -> Result<(), Breach> {
+        if entry.seq != self.last_seq + 1 {
+            return breach(Kind::LogGap, format!("{} follows {}", entry.seq, self.last_seq));
+        }
+        self.last_seq = entry.seq;
+        let Some(change) = entry.change() else {
+            return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
+        };
+        let Some(id) = entry.task.clone() else { return self.lane_changed(entry, &change) };
+        let name = change.name();
+        self.happened.insert((id.clone(), name), entry.seq);
+        let before = self.facts(&id).clone();
+        let mut facts = before.clone();
+        let step = Step { id: &id, at: entry.at, lane: &entry.lane, seq: entry.seq };
+        self.step(&step, &mut facts, &change).map_err(|found| Breach {
+            what: format!("{}: {id} {name} at {:?}: {}", entry.seq, before.state, found.what),
+            ..found
+        })?;
+        if change == Change::Created {
+            facts.kind = entry.kind.clone();
+            self.note_key(&id, entry)?;
+        }
+        self.count_leases(&step, &before, &facts)?;
+        self.track(&id).push(entry.seq, facts);
+        Ok(())
+    }
+
+    pub(super) fn track(&mut self, id: &TaskId) -> &mut super::facts::Track<Facts> {
+        self.tasks.get_mut(id).expect("scripts create no other tasks")
+    }
+
+    fn lane_track(&mut self, lane: &LaneName) -> &mut super::facts::Track<LaneFacts> {
+        self.lanes.get_mut(lane).expect("scripts use no other lanes")
+    }
+
+    fn lane_changed(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+        let track = self.lane_track(&entry.lane);
+        let mut facts = track.last().clone();
+        match change {
+            Change::LaneStateChanged { state } => facts.state = *state,
+            Change::LaneLimited { limit } => (facts.limit, facts.counts) = (*limit, true),
+            other => return breach(Kind::IllegalMove, format!("a lane was {}", other.name())),
+        }
+        track.push(entry.seq, facts);
+        Ok(())
+    }
+
+    /// Under one key there is ever only one task, also when it is gone again.
+    fn note_key(&mut self, id: &TaskId, entry: &Logged) -> Result<(), Breach> {
+        let Some(key) = self.spec(id).key.clone() else { return Ok(()) };
+        let kind = entry.kind.clone().expect("an entry of a task names its kind");
+        match self.keys.insert(key.clone(), (id.clone(), kind, entry.seq)) {
+            None => Ok(()),
+            Some((first, ..)) => breach(Kind::Key, format!("{key} made {first} and {id}")),
+        }
+    }
+
+    /// Keeps count of the leases of a lane that has, or had, a limit.
+    fn count_leases(&mut self, at: &Step<'_>, was: &Facts, is: &Facts) -> Result<(), Breach> {
+        let counted = |facts: &Facts| facts.hold().is_some_and(|hold| hold.counted);
+        let track = self.lane_track(at.lane);
+        let mut lane = track.last().clone();
+        match (counted(was), counted(is)) {
+            (false, true) => lane.running += 1,
+            (true, false) => lane.running -= 1,
+            _ => {}
+        }
+        lane.exists = true;
+        let exceeded = lane.limit.is_some_and(|limit| lane.running > limit);
+        if exceeded && is.hold().is_some() && was.hold().is_none() {
+            let what = format!("{}: lease {} of {lane:?}", at.id, lane.running);
+            return breach(Kind::LaneIgnored, what);
+        }
+        if lane != *track.last() {
+            track.push(at.seq, lane);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, at: &Step<'_>, facts: &mut Facts, change: &Change) -> Result<(), Breach> {
+        let spec = self.spec(at.id).clone();
+        if facts.ended() && !matches!(change, Change::Replayed { .. } | Change::Reaped) {
+            return breach(Kind::EndedChanged, "an ended task changes only by a replay");
+        }
+        if !facts.exists() && *change != Change::Created {
+            return breach(Kind::IllegalMove, "there is no such task");
+        }
+        match change {
+            Change::Created => self.created(at, facts, &spec),
+            Change::Claimed { epoch, worker, attempt } => {
+                let worker = worker.to_string();
+                let seen = ClaimSeen { worker, attempt: *attempt, seq: at.seq };
+                self.claimed(at, facts, *epoch, seen)
+            }
+            Change::Begun { epoch, attempt } => {
+                held(facts, *epoch)?.began = true;
+                self.count(at, facts, *epoch, *attempt, &spec)
+            }
+            Change::Renewed { epoch, expires_at } => {
+                let hold = held(facts, *epoch)?;
+                if hold.expires_at.is_some_and(|known| known > *expires_at) {
+                    return breach(Kind::IllegalMove, "a renewal made the lease shorter");
+                }
+                hold.expires_at = Some(*expires_at);
+                self.renewals.insert(((at.id.clone(), *epoch), *expires_at), at.seq);
+                Ok(())
+            }
+            Change::Progressed { epoch, percent, .. } => {
+                held(facts, *epoch)?;
+                self.progress.insert(((at.id.clone(), *epoch), *percent), at.seq);
+                Ok(())
+            }
+            Change::Completed { epoch } => {
+                let lease = ends(facts, &spec)?;
+                if lease != *epoch {
+                    return breach(Kind::IllegalMove, format!("the lease is {lease}"));
+                }
+                self.unread.push(((at.id.clone(), lease), facts.generation));
+                self.settled(at, facts, lease, None, Settled::Completed);
+                facts.state = State::Ended(PublicState::Completed);
+                Ok(())
+            }
+            Change::RetryScheduled { class, reason, at: next } => {
+                self.failed(at, facts, &spec, *class, reason, Settled::RetryAt(*next))?;
+                facts.rest(*next, at.at);
+                if facts.attempts >= max_attempts(&spec) {
+                    return breach(Kind::Attempts, "a retry with no attempt left");
+                }
+                Ok(())
+            }
+            Change::Failed { class, reason } => {
+                self.failed(at, facts, &spec, *class, reason, Settled::Failed)?;
+                facts.state = State::Ended(PublicState::Failed);
+                Ok(())
+            }
+            _ => self.step_back(at, facts, change, &spec),
+        }
+    }
+
+    /// The moves that are not steps of an attempt.
+    fn step_back(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        change: &Change,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        match change {
+            Change::Delayed { until } => {
+                let lease = gives_back(facts)?;
+                let content = Content::Delay { ms: at.at.ms_until(*until) };
+                self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
+                facts.rest(*until, at.at);
+            }
+            Change::Released { epoch } => {
+                held(facts, *epoch)?;
+                let lease = gives_back(facts)?;
+                self.settled(at, facts, lease, Some(Content::Release), Settled::Released);
+                facts.state = State::Waiting { lost: None };
+            }
+            Change::Cancelled { reason } => {
+                if reason != OPERATOR {
+                    let lease = ends(facts, spec)?;
+                    let content = Some(Content::Cancel(reason.clone()));
+                    self.settled(at, facts, lease, content, Settled::Cancelled);
+                }
+                facts.state = State::Ended(PublicState::Cancelled);
+            }
+            Change::Promoted => match facts.state {
+                State::Delayed { until } if until <= at.at => {
+                    facts.state = State::Waiting { lost: None };
+                }
+                _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
+            },
+            Change::LeaseExpired { epoch, reclaims } => {
+                self.lease_ran_out(at, facts, *epoch)?;
+                facts.reclaims += 1;
+                if facts.reclaims != *reclaims || facts.attempts >= max_attempts(spec) {
+                    return breach(Kind::Attempts, format!("{reclaims} leases ran out"));
+                }
+                facts.state = State::Waiting { lost: Some(*epoch) };
+            }
+            Change::Expired => {
+                if facts.deadline.is_none_or(|deadline| at.at < deadline) {
+                    return breach(Kind::IllegalMove, "its deadline has not passed");
+                }
+                facts.state = State::Ended(PublicState::Expired);
+            }
+            Change::PriorityChanged { priority } => facts.priority = *priority,
+            Change::Replayed { generation } => replayed(at, facts, *generation, spec)?,
+            Change::Reaped => {
+                if !facts.ended() {
+                    return breach(Kind::IllegalMove, "it has not ended");
+                }
+                // Another task of the same id may come and end before the record is looked at.
+                self.frozen.remove(at.id);
+                *facts = Facts::absent();
+            }
+            other => return breach(Kind::IllegalMove, format!("{} of a task", other.name())),
+        }
+        Ok(())
+    }
+
+    fn created(&mut self, at: &Step<'_>, facts: &mut Facts, spec: &TaskSpec) -> Result<(), Breach> {
+        if facts.exists() {
+            return breach(Kind::IllegalMove, "it is there already");
+        }
+        let lane = self.lanes[at.lane].last();
+        if !lane.takes() {
+            return breach(Kind::LaneIgnored, format!("created in {lane:?}"));
+        }
+        facts.priority = spec.priority;
+        facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
+        facts.rest(at.at.plus_ms(spec.start_ms), at.at);
+        Ok(())
+    }
+
+    fn claimed(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        seen: ClaimSeen,
+    ) -> Result<(), Breach> {
+        let spec = self.spec(at.id).clone();
+        if !matches!(facts.state, State::Waiting { .. }) {
+            return breach(Kind::IllegalMove, "only what waits is handed out");
+        }
+        if facts.deadline.is_some_and(|deadline| deadline <= at.at) {
+            return breach(Kind::IllegalMove, "its deadline has passed");
+        }
+        let lane = self.lanes[at.lane].last();
+        if !lane.hands_out() {
+            return breach(Kind::LaneIgnored, format!("handed out by {lane:?}"));
+        }
+        let mut earlier = self.claims.range(..=(at.id.clone(), u64::MAX)).rev();
+        let last = earlier.next().filter(|((id, _), _)| id == at.id).map(|((_, epoch), _)| *epoch);
+        if last.is_some_and(|last| epoch <= last) {
+            return breach(Kind::IllegalMove, format!("epoch {epoch} after {last:?}"));
+        }
+        if facts.epoch.is_some_and(|known| epoch != known + 1) {
+            return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
+        }
+        let began = seen.attempt.is_some();
+        let hold = Hold { epoch, began, counted: lane.counts, expires_at: None };
+        // What the epoch was before shows by the first claim, if no record has shown it.
+        self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
+        facts.epoch = Some(epoch);
+        facts.state = State::Active(hold);
+        if let Some(attempt) = seen.attempt {
+            self.count(at, facts, epoch, attempt, &spec)?;
+        }
+        self.claims.insert((at.id.clone(), epoch), seen);
+        Ok(())
+    }
+
+    /// An attempt begins.
+    fn count(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        attempt: u32,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        facts.attempts += 1;
+        let max = max_attempts(spec);
+        if attempt != facts.attempts || attempt > max {
+            let what = format!("attempt {attempt}, where {} of {max} is next", facts.attempts);
+            return breach(Kind::Attempts, what);
+        }
+        match self.begun.insert((at.id.clone(), epoch), attempt) {
+            None => Ok(()),
+            Some(first) => breach(Kind::Attempts, format!("attempt {first} began under it")),
+        }
+    }
+
+    /// An attempt failed: its holder said so, or its time was over.
+    fn failed(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        spec: &TaskSpec,
+        class: FailureClass,
+        reason: &str,
+        answer: Settled,
+    ) -> Result<(), Breach> {
+        match class {
+            FailureClass::Timeout => {
+                let began = facts.hold().is_some_and(|hold| hold.began);
+                if !began || spec.timeout_ms.is_none() {
+                    return breach(Kind::IllegalMove, "no attempt could take too long");
+                }
+            }
+            FailureClass::Crash => {
+                let epoch = facts.hold().map_or(0, |hold| hold.epoch);
+                self.lease_ran_out(at, facts, epoch)?;
+                facts.reclaims += 1;
+                if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
+                    return breach(Kind::Attempts, "given up with tries left");
+                }
+            }
+            FailureClass::Transient | FailureClass::Permanent | FailureClass::Cancelled => {
+                let unbegun = facts.hold().is_some_and(|hold| !hold.began);
+                facts.attempts += u32::from(unbegun);
+                let lease = ends(facts, spec)?;
+                let content = Content::Fail(reason.to_owned());
+                self.settled(at, facts, lease, Some(content), answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn lease_ran_out(&self, at: &Step<'_>, facts: &mut Facts, epoch: u64) -> Result<(), Breach> {
+        let hold = held(facts, epoch)?;
+        match hold.expires_at {
+            Some(expires_at) if at.at < expires_at => {
+                breach(Kind::IllegalMove, format!("the lease lasts until {expires_at}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settled(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        content: Option<Content>,
+        answer: Settled,
+    ) {
+        facts.settled = Some(epoch);
+        let seen = SettleSeen { content, answer, seq: at.seq };
+        self.settles.insert((at.id.clone(), epoch), seen);
+    }
+
+    /// Reads the results of what the last commit completed, where they are still to be read.
+    pub(super) fn read_results(&mut self, memory: &MemoryStore) -> Result<(), Breach> {
+        for (fenced, generation) in std::mem::take(&mut self.unread) {
+            let facts = self.facts(&fenced.0);
+            if !facts.exists() || facts.epoch != Some(fenced.1) || facts.generation != generation {
+                continue;
+            }
+            let result = result_of(memory, &fenced, generation);
+            let given = self.given.get(&fenced).is_some_and(|given| given.contains(&result));
+            if !given {
+                return breach(Kind::StrangeResult, format!("{fenced:?} has {result:?}"));
+            }
+            let seen = self.settles.get_mut(&fenced).expect("it was just settled");
+            seen.content = Some(Content::Complete(result));
+        }
+        Ok(())
+    }
+}
+
+/// The result that the store has for a generation of a task.
+pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) -> Option<Vec<u8>> {
+    let tenant = Tenant::default();
+    let key = PayloadKey { tenant, task: fenced.0.clone(), generation, slot: Slot::Result };
+    let found = ready(memory.payloads(&[key])).expect("memory does not fail");
+    found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec())
+}
+
+struct Step<'e> {
+    id: &'e TaskId,
+    at: Timestamp,
+    lane: &'e LaneName,
+    seq: u64,
+}
+
+pub(super) fn max_attempts(spec: &TaskSpec) -> u32 {
+    spec.max_attempts.unwrap_or(spec.max_reclaims + 1)
+}
+
+/// The lease, for whoever holds it under this epoch.
+fn held(facts: &mut Facts, epoch: u64) -> Result<&mut Hold, Breach> {
+    match &mut facts.state {
+        State::Active(hold) if hold.epoch == epoch => Ok(hold),
+        _ => breach(Kind::IllegalMove, format!("nobody holds it under {epoch}")),
+    }
+}
+
+/// The lease that a holder ends; it may be one that ran out, where that is allowed.
+fn ends(facts: &Facts, spec: &TaskSpec) -> Result<u64, Breach> {
+    match facts.state {
+        State::Active(hold) => Ok(hold.epoch),
+        State::Waiting { lost: Some(epoch) } if spec.accept_late => Ok(epoch),
+        _ => breach(Kind::IllegalMove, "nobody holds it"),
+    }
+}
+
+/// Gives a lease back, and its attempt.
+fn gives_back(facts: &mut Facts) -> Result<u64, Breach> {
+    let Some(hold) = facts.hold().copied() else {
+        return breach(Kind::IllegalMove, "nobody holds it");
+    };
+    facts.attempts -= u32::from(hold.began);
+    Ok(hold.epoch)
+}
+
+fn replayed(
+    at: &Step<'_>,
+    facts: &mut Facts,
+    generation: u32,
+    spec: &TaskSpec,
+) -> Result<(), Breach> {
+    if !facts.ended() || generation != facts.generation + 1 {
+        return breach(Kind::IllegalMove, format!("replayed as {generation}"));
+    }
+    facts.generation = generation;
+    (facts.attempts, facts.reclaims) = (0, 0);
+    facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
+    facts.state = State::Waiting { lost: None };
+    Ok(())
+}

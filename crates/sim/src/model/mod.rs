@@ -1,0 +1,17 @@
+//! What must be true, written a second time and in another way than in core.
+//!
+//! The model reads the log as it grows, the records as they are after every commit, what clients
+//! ask and are told, and which handlers start. It calls no transition. From the log alone it
+//! knows where every task and every lane stands, and judges everything else by that.
+
+mod answer;
+mod facts;
+mod log;
+mod record;
+mod refusal;
+mod state;
+
+pub(crate) use answer::Asked;
+pub(crate) use facts::Facts;
+pub(crate) use log::OPERATOR;
+pub(crate) use state::Model;

@@ -1,0 +1,199 @@
+//! Records, compared with what the log leads to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use windlass_core::{
+    ChangeSet, Filed, Lane, LaneName, Lifecycle, Queue, Route, RowKey, Table, Task, TaskId,
+    TaskKey, Tenant, Value, read_row,
+};
+use windlass_store::{MemoryStore, Query, Store};
+
+use crate::model::facts::{Content, Facts, State};
+use crate::model::log::result_of;
+use crate::model::state::Model;
+use crate::ready::ready;
+use crate::script::{CAPABILITY, LANES, TaskSpec};
+use crate::violation::{Breach, Kind, breach};
+
+/// What an ended task looked like when it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Frozen {
+    generation: u32,
+    lifecycle: Lifecycle,
+    results: Vec<u32>,
+}
+
+impl Model {
+    /// Compares what a commit wrote.
+    pub(super) fn compare(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+    ) -> Result<(), Breach> {
+        let inserts = changes.inserts.iter().map(|row| &row.key);
+        let updates = changes.updates.iter().map(|update| &update.row.key);
+        let deletes = changes.deletes.iter().map(|(key, _)| key);
+        let mut unlisted = false;
+        for key in inserts.chain(updates).chain(deletes) {
+            match (key.table, last_text(key)) {
+                (Table::Task, Some(id)) => {
+                    self.compare_task(memory, &TaskId::new(id))?;
+                    unlisted = true;
+                }
+                (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
+                (Table::Queue, _) => unlisted = true,
+                _ => {}
+            }
+        }
+        if unlisted { self.check_listed(memory) } else { Ok(()) }
+    }
+
+    /// Compares everything.
+    pub(crate) fn compare_all(&mut self, memory: &MemoryStore) -> Result<(), Breach> {
+        for id in self.of_id.keys().cloned().collect::<Vec<_>>() {
+            self.compare_task(memory, &id)?;
+            self.compare_result(memory, &id)?;
+        }
+        for name in LANES {
+            self.compare_lane(memory, &name.into())?;
+        }
+        self.check_listed(memory)?;
+        let shelf = memory.snapshot();
+        let owned: BTreeSet<&TaskId> = self.present().map(|(id, _)| id).collect();
+        match shelf.payloads().find(|(key, _)| !owned.contains(&key.task)) {
+            Some((key, _)) => breach(Kind::RecordDiffers, format!("{key:?} belongs to nobody")),
+            None => Ok(()),
+        }
+    }
+
+    fn compare_task(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
+        let key = TaskKey::new(&Tenant::default(), id).row_key();
+        let task = one::<Task>(memory, key);
+        let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
+        let Some(task) = task else {
+            if track.last().exists() {
+                return breach(Kind::RecordDiffers, format!("{id} is gone: {:?}", track.last()));
+            }
+            self.frozen.remove(id);
+            return Ok(());
+        };
+        track.amend(|facts| learn(facts, &task));
+        let facts = track.last();
+        if !agrees(facts, &task) {
+            let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
+            return breach(Kind::RecordDiffers, what);
+        }
+        if !facts.ended() {
+            self.frozen.remove(id);
+            return Ok(());
+        }
+        let Task { generation, lifecycle, results, .. } = (*task).clone();
+        let frozen = Frozen { generation, lifecycle, results };
+        match self.frozen.get(id).filter(|known| known.generation == generation) {
+            Some(known) if *known != frozen => {
+                breach(Kind::EndedChanged, format!("{id} was {known:?} and is {frozen:?}"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.frozen.insert(id.clone(), frozen);
+                Ok(())
+            }
+        }
+    }
+
+    fn compare_result(&self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
+        let facts = self.facts(id);
+        let Some(epoch) = facts.settled.filter(|_| facts.ended()) else { return Ok(()) };
+        let fenced = (id.clone(), epoch);
+        let Some(Content::Complete(known)) = &self.settles[&fenced].content else { return Ok(()) };
+        if facts.public() != Some(windlass_core::PublicState::Completed) {
+            return Ok(());
+        }
+        let found = result_of(memory, &fenced, facts.generation);
+        if found != *known {
+            return breach(Kind::EndedChanged, format!("the result of {id}: {known:?}, {found:?}"));
+        }
+        Ok(())
+    }
+
+    fn compare_lane(&self, memory: &MemoryStore, name: &LaneName) -> Result<(), Breach> {
+        let lane = one::<Lane>(memory, Lane::key_of(&Tenant::default(), name));
+        let facts = self.lanes[name].last();
+        let agrees = match &lane {
+            None => !facts.exists,
+            Some(lane) => {
+                let gate = lane.gate.map(|gate| (gate.limit, gate.running));
+                let counted = facts.counts.then_some((facts.limit, facts.running));
+                lane.state == facts.state && gate == counted
+            }
+        };
+        if agrees {
+            return Ok(());
+        }
+        breach(Kind::RecordDiffers, format!("lane {lane:?}, where the log leads to {facts:?}"))
+    }
+
+    /// Every task that waits is in the directory, where a claim finds it.
+    fn check_listed(&self, memory: &MemoryStore) -> Result<(), Breach> {
+        for (id, facts) in self.present() {
+            if matches!(facts.state, State::Waiting { .. }) {
+                let spec = self.spec(id);
+                let (lane, route) = (LANES[spec.lane].into(), route(spec));
+                let key = Queue::key_of(&Tenant::default(), &lane, &route);
+                if one::<Queue>(memory, key).is_none() {
+                    return breach(Kind::Unlisted, format!("{id} in lane {lane}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn route(spec: &TaskSpec) -> Route {
+    let capabilities = spec.special.then(|| CAPABILITY.to_owned());
+    Route::new(&capabilities.into_iter().collect(), None)
+}
+
+fn last_text(key: &RowKey) -> Option<&str> {
+    match key.values.last() {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
+    let rows = ready(memory.query(&Query::one(key))).expect("memory does not fail");
+    let read = |row: &windlass_core::StoredRow| read_row::<R>(row.schema, &row.body);
+    rows.first().map(|row| read(row).expect("this version wrote it"))
+}
+
+/// What the log leaves to the records: the first epoch, and until when a lease lasts.
+fn learn(facts: &mut Facts, task: &Task) {
+    if facts.exists() && facts.epoch.is_none() {
+        facts.epoch = Some(task.epoch);
+    }
+    if let (State::Active(hold), Lifecycle::Active(lease)) = (&mut facts.state, &task.lifecycle) {
+        hold.expires_at.get_or_insert(lease.expires_at);
+    }
+}
+
+fn agrees(facts: &Facts, task: &Task) -> bool {
+    let state = match (&facts.state, &task.lifecycle) {
+        (State::Active(hold), Lifecycle::Active(lease)) => {
+            hold.began == lease.run.is_some()
+                && hold.counted == lease.gated
+                && hold.expires_at == Some(lease.expires_at)
+        }
+        (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
+        _ => facts.public() == Some(task.lifecycle.public()),
+    };
+    state
+        && facts.kind.as_ref() == Some(&task.kind)
+        && facts.generation == task.generation
+        && facts.epoch == Some(task.epoch)
+        && facts.attempts == task.attempts
+        && facts.reclaims == task.reclaims
+        && facts.priority == task.priority
+        && facts.deadline == task.deadline
+}

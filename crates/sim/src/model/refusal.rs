@@ -1,0 +1,124 @@
+//! Refusals: each for a reason that was there at some moment between question and answer.
+
+use windlass_core::command::Create;
+use windlass_core::{Command, Fence, Rejection, TaskId};
+
+use crate::model::answer::{Asked, content};
+use crate::model::facts::{Facts, State};
+use crate::model::state::Model;
+use crate::violation::{Breach, Kind, breach};
+
+impl Model {
+    pub(super) fn refused(&self, asked: &Asked<'_>, rejection: &Rejection) -> Result<(), Breach> {
+        self.check_repeat(asked)?;
+        let just = match asked.command {
+            Command::Create(create) => self.may_refuse_create(asked, create, rejection),
+            Command::SetLaneState(set) => {
+                *rejection == Rejection::LaneNotFound
+                    && self.lanes[&set.lane].was(asked.seq, |lane| !lane.exists)
+            }
+            Command::LimitLane(limit) => {
+                *rejection == Rejection::LaneNotFound
+                    && self.lanes[&limit.lane].was(asked.seq, |lane| !lane.exists)
+            }
+            command => match subject(command) {
+                Some((id, fence)) => {
+                    let track = &self.tasks[id];
+                    track.was(asked.seq, |facts| self.may_refuse(facts, id, fence, rejection))
+                }
+                None => false,
+            },
+        };
+        if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") }
+    }
+
+    /// A settle that took effect is remembered until the next one: asked again, it is answered
+    /// again.
+    fn check_repeat(&self, asked: &Asked<'_>) -> Result<(), Breach> {
+        let Some((fenced, content)) = content(asked.command) else { return Ok(()) };
+        let Some(seen) = self.settles.get(&fenced) else { return Ok(()) };
+        let remembered = |facts: &Facts| facts.settled == Some(fenced.1);
+        let remembered = self.tasks[&fenced.0].was_always(asked.seq, remembered);
+        if remembered && seen.content.as_ref() == Some(&content) {
+            return breach(Kind::RepeatRefused, format!("it came to {:?} before", seen.answer));
+        }
+        Ok(())
+    }
+
+    fn may_refuse_create(&self, asked: &Asked<'_>, create: &Create, rejection: &Rejection) -> bool {
+        let may = |new: &windlass_core::command::NewTask| match rejection {
+            Rejection::Conflict => match &new.idempotency {
+                Some(wish) => {
+                    self.keys.get(&wish.key).is_some_and(|(_, kind, _)| *kind != new.kind)
+                }
+                None => self.tasks[&new.id].was(asked.seq, |facts| {
+                    facts.kind.as_ref().is_some_and(|kind| *kind != new.kind)
+                }),
+            },
+            Rejection::LaneClosed { lane } => {
+                *lane == new.lane
+                    && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
+                    && !self.is_repeat(asked, new)
+            }
+            _ => false,
+        };
+        create.tasks.iter().any(may)
+    }
+
+    /// Whether a task in this state may have been the reason.
+    fn may_refuse(
+        &self,
+        facts: &Facts,
+        id: &TaskId,
+        fence: Option<&Fence>,
+        rejection: &Rejection,
+    ) -> bool {
+        let spec = self.spec(id);
+        let under = |epoch: Option<u64>| fence.is_some_and(|fence| Some(fence.epoch) == epoch);
+        match rejection {
+            Rejection::TaskNotFound => !facts.exists(),
+            Rejection::Stale { current } => !under(Some(*current)) && facts.epoch == Some(*current),
+            Rejection::LeaseExpired => match &facts.state {
+                State::Active(hold) => {
+                    under(Some(hold.epoch))
+                        && !spec.accept_late
+                        && hold.expires_at.is_some_and(|expires_at| expires_at <= self.latest)
+                }
+                _ => false,
+            },
+            Rejection::NotLeased => {
+                under(facts.epoch)
+                    && matches!(facts.state, State::Waiting { .. } | State::Delayed { .. })
+            }
+            Rejection::SettledOtherwise => under(facts.settled),
+            Rejection::Ended { state } => facts.ended() && facts.public() == Some(*state),
+            Rejection::NotEnded => facts.exists() && !facts.ended(),
+            Rejection::OtherGeneration { current } => facts.generation == *current,
+            Rejection::AttemptsExhausted { max } => {
+                facts.attempts >= *max && *max == super::log::max_attempts(spec)
+            }
+            Rejection::ReplaysExhausted { max } => facts.generation >= *max,
+            _ => false,
+        }
+    }
+}
+
+/// The task that a command is about, and the fence that it carries.
+fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
+    let fence = match command {
+        Command::Renew(renew) => &renew.fence,
+        Command::Begin(begin) => &begin.fence,
+        Command::ReportProgress(report) => &report.fence,
+        Command::Complete(complete) => &complete.fence,
+        Command::Fail(fail) => &fail.fence,
+        Command::Delay(delay) => &delay.fence,
+        Command::Release(release) => &release.fence,
+        Command::CancelHeld(cancel) => &cancel.fence,
+        Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
+        Command::ChangePriority(change) => return Some((&change.task.id, None)),
+        Command::Replay(replay) => return Some((&replay.task.id, None)),
+        Command::Reap(reap) => return Some((&reap.task.id, None)),
+        _ => return None,
+    };
+    Some((&fence.task.id, Some(fence)))
+}

@@ -1,0 +1,128 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::{ChangeSet, Kind as TaskKind, LaneName, TaskId, Timestamp};
+use windlass_store::{MemoryStore, Store};
+
+use crate::model::answer::Fenced;
+use crate::model::facts::{Facts, LaneFacts, SettleSeen, Track};
+use crate::ready::ready;
+use crate::script::{LANES, TaskSpec};
+use crate::violation::Breach;
+
+/// Everything the model knows.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) specs: Vec<TaskSpec>,
+    /// Which of the specs an id belongs to.
+    pub(crate) of_id: BTreeMap<TaskId, usize>,
+    pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
+    pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
+    /// The task that each key came to.
+    pub(super) keys: BTreeMap<String, (TaskId, TaskKind, u64)>,
+    pub(super) claims: BTreeMap<Fenced, ClaimSeen>,
+    pub(super) begun: BTreeMap<Fenced, u32>,
+    pub(super) renewals: BTreeMap<(Fenced, Timestamp), u64>,
+    pub(super) progress: BTreeMap<(Fenced, u8), u64>,
+    pub(super) settles: BTreeMap<Fenced, SettleSeen>,
+    /// By task and what happened to it: the last entry that tells so.
+    pub(super) happened: BTreeMap<(TaskId, &'static str), u64>,
+    /// Claims that a caller was told of.
+    pub(super) handed: BTreeSet<Fenced>,
+    pub(super) started: BTreeSet<Fenced>,
+    /// Results that holders gave.
+    pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
+    /// Completions of the commit under observation, whose results are still to be read.
+    pub(super) unread: Vec<(Fenced, u32)>,
+    pub(super) last_seq: u64,
+    /// The latest time of any batch.
+    pub(super) latest: Timestamp,
+    /// What ended tasks looked like when they ended.
+    pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ClaimSeen {
+    pub(super) worker: String,
+    pub(super) attempt: Option<u32>,
+    pub(super) seq: u64,
+}
+
+impl Model {
+    pub(crate) fn new(specs: Vec<TaskSpec>) -> Self {
+        let mut of_id = BTreeMap::new();
+        for (number, spec) in specs.iter().enumerate() {
+            of_id.extend(spec.ids.iter().map(|id| (TaskId::new(id), number)));
+        }
+        let tasks = of_id.keys().map(|id| (id.clone(), Track::new(Facts::absent()))).collect();
+        let lane = |name: &&str| (LaneName::new(name), Track::new(LaneFacts::default()));
+        Self {
+            specs,
+            of_id,
+            tasks,
+            lanes: LANES.iter().map(lane).collect(),
+            keys: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            renewals: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            settles: BTreeMap::new(),
+            happened: BTreeMap::new(),
+            handed: BTreeSet::new(),
+            started: BTreeSet::new(),
+            given: BTreeMap::new(),
+            unread: Vec::new(),
+            last_seq: 0,
+            latest: Timestamp::default(),
+            frozen: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn spec(&self, id: &TaskId) -> &TaskSpec {
+        &self.specs[self.of_id[id]]
+    }
+
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    pub(crate) fn facts(&self, id: &TaskId) -> &Facts {
+        self.tasks[id].last()
+    }
+
+    /// Every task there is, and where it stands.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&TaskId, &Facts)> {
+        let all = self.tasks.iter().map(|(id, track)| (id, track.last()));
+        all.filter(|(_, facts)| facts.exists())
+    }
+
+    /// How many lanes have as many leases as their limit admits.
+    pub(crate) fn full_lanes(&self) -> usize {
+        let full = |track: &&Track<LaneFacts>| {
+            let lane = track.last();
+            lane.limit.is_some_and(|limit| lane.running >= limit)
+        };
+        self.lanes.values().filter(full).count()
+    }
+
+    /// A batch began at this time.
+    pub(crate) fn note_time(&mut self, now: Timestamp) {
+        self.latest = self.latest.max(now);
+    }
+
+    /// Reads what a commit has added to the log, and the records it wrote. Hands each entry of the
+    /// log on.
+    pub(crate) fn observe(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        tell: &mut dyn FnMut(&windlass_core::Logged),
+    ) -> Result<(), Breach> {
+        let entries = ready(memory.events(self.last_seq, usize::MAX));
+        for entry in entries.expect("memory does not fail") {
+            tell(&entry);
+            self.read(&entry)?;
+        }
+        self.read_results(memory)?;
+        self.compare(memory, changes)
+    }
+}

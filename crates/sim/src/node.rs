@@ -1,0 +1,289 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, yield_now};
+use windlass_core::Cursor;
+use windlass_engine::{Config, Engine, Error};
+use windlass_store::MemoryStore;
+use windlass_worker::Running;
+
+use crate::clock::{Time, WallClock};
+use crate::coverage::Happening;
+use crate::handler::worker;
+use crate::script::{CAPABILITY, Fate, LANES, NodeSpec, Point};
+use crate::store::SimStore;
+use crate::watch::Watch;
+
+/// The lease of a worker that waits for longer than any run takes.
+const PATIENT: Duration = Duration::from_secs(7_200);
+
+/// A process of the simulation: a runtime of its own, with an engine and perhaps a worker.
+///
+/// It runs only while it is turned, and its time goes on only when it is told. As long as its
+/// turns end with the driver waiting to go on, time that stands does not move by itself.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) number: usize,
+    pub(crate) spec: NodeSpec,
+    process: Option<Process>,
+    boots: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    runtime: Runtime,
+    engine: Engine,
+    store: SimStore,
+    workers: Vec<Running>,
+    /// The time that went by while it was stopped; none while it runs.
+    stopped: Option<Duration>,
+    retiring: Option<JoinHandle<()>>,
+    reader: JoinHandle<()>,
+}
+
+/// What all nodes share.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) memory: MemoryStore,
+    pub(crate) time: Arc<Time>,
+    pub(crate) watch: Watch,
+    pub(crate) seed: u64,
+}
+
+impl Node {
+    pub(crate) fn new(number: usize, spec: NodeSpec) -> Self {
+        Self { number, spec, process: None, boots: 0 }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.retiring.is_none())
+    }
+
+    /// Which life of the node this is.
+    pub(crate) fn boots(&self) -> u64 {
+        self.boots
+    }
+
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.process.as_ref().map(|process| &process.engine)
+    }
+
+    pub(crate) fn faults(&self) -> Option<&windlass_store_test::FaultStore> {
+        self.process.as_ref().map(|process| &process.store.faults)
+    }
+
+    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
+        if let Some(process) = &self.process {
+            process.store.set_trap(point, fate);
+        }
+    }
+
+    pub(crate) fn disarm(&self) {
+        if let Some(process) = &self.process {
+            process.store.disarm();
+        }
+    }
+
+    /// Ends or stops the process if it was caught in a trap.
+    pub(crate) fn spring(&mut self, ground: &Ground) {
+        let Some(fate) = self.process.as_ref().and_then(|process| process.store.caught()) else {
+            return;
+        };
+        match fate {
+            Fate::Crash => self.crash(ground),
+            Fate::Stop => {
+                self.stop();
+                let mut seen = ground.watch.see();
+                seen.note(format_args!("node {} is stopped", self.number));
+                seen.count(Happening::StopInBatch);
+            }
+        }
+    }
+
+    pub(crate) fn boot(&mut self, ground: &Ground) {
+        if self.process.is_some() {
+            return;
+        }
+        self.boots += 1;
+        let (number, boots) = (self.number, self.boots);
+        ground.watch.see().note(format_args!("node {number} starts, boot {boots}"));
+        let mut builder = Builder::new_current_thread();
+        builder.enable_time().start_paused(true).event_interval(self.spec.stride);
+        let runtime = builder.build().expect("a runtime without I/O asks the system for nothing");
+        let seed = ground.seed ^ (boots << 20) ^ ((number as u64) << 40);
+        let store = SimStore::new(&ground.memory, ground.watch.clone(), seed, self.spec.deaf);
+        let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
+        let config = Config {
+            batch_commands: self.spec.batch_commands,
+            clock: Arc::new(clock),
+            ..Config::default()
+        };
+        let start = Engine::start(store.clone(), config);
+        let engine = runtime.block_on(start).expect("starting reads nothing");
+        let reader = runtime.spawn(read(engine.clone(), ground.watch.clone()));
+        let mut process = Process {
+            runtime,
+            engine,
+            store,
+            workers: Vec::new(),
+            stopped: None,
+            retiring: None,
+            reader,
+        };
+        if self.spec.slots > 0 {
+            process.employ(self, &ground.watch, false);
+        }
+        self.process = Some(process);
+    }
+
+    /// Adds a worker that takes every task there is, in every lane.
+    pub(crate) fn boot_finisher(&mut self, ground: &Ground) {
+        let Some(mut process) = self.process.take() else { return };
+        process.employ(self, &ground.watch, true);
+        self.process = Some(process);
+    }
+
+    /// Ends the process where it stands. Nobody in it is asked.
+    pub(crate) fn crash(&mut self, ground: &Ground) {
+        let Some(process) = self.process.take() else { return };
+        let mut seen = ground.watch.see();
+        seen.note(format_args!("node {} crashes", self.number));
+        seen.count(Happening::Crash);
+        if process.store.untold.load(Ordering::Relaxed) {
+            seen.count(Happening::CrashAfterCommit);
+        }
+        drop(seen);
+        let Process { runtime, .. } = process;
+        drop(runtime);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stopped.get_or_insert(Duration::ZERO);
+        }
+    }
+
+    /// Goes on after a stop: its clock finds out at once how long that was.
+    pub(crate) fn resume(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if let Some(missed) = process.stopped.take() {
+            process.runtime.block_on(tokio::time::advance(missed));
+        }
+    }
+
+    /// Drains the worker and shuts the engine down.
+    pub(crate) fn retire(&mut self, grace: Duration) {
+        let Some(process) = self.process.as_mut().filter(|process| process.retiring.is_none())
+        else {
+            return;
+        };
+        let (engine, workers) = (process.engine.clone(), std::mem::take(&mut process.workers));
+        process.retiring = Some(process.runtime.spawn(async move {
+            for worker in workers {
+                worker.drain(grace).await;
+            }
+            // A store that is away cannot be closed; the process ends all the same.
+            drop(engine.shutdown().await);
+        }));
+    }
+
+    /// Whether a retiring process has ended; it is gone then.
+    pub(crate) fn has_left(&mut self) -> bool {
+        let over =
+            |process: &Process| process.retiring.as_ref().is_some_and(JoinHandle::is_finished);
+        let left = self.process.as_ref().is_some_and(over);
+        if left {
+            self.process = None;
+        }
+        left
+    }
+
+    /// Starts something in the process, for as long as it lasts.
+    pub(crate) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
+        self.process.as_ref().map(|process| process.runtime.spawn(task))
+    }
+
+    /// Lets everything in the process run for some turns.
+    pub(crate) fn turn(&mut self, turns: u32) {
+        let Some(process) = self.process.as_mut().filter(|process| process.stopped.is_none())
+        else {
+            return;
+        };
+        process.runtime.block_on(async {
+            for _ in 0..turns {
+                yield_now().await;
+            }
+        });
+    }
+
+    pub(crate) fn advance(&mut self, by: Duration) {
+        let Some(process) = &mut self.process else { return };
+        match &mut process.stopped {
+            Some(missed) => *missed += by,
+            None => process.runtime.block_on(tokio::time::advance(by)),
+        }
+    }
+
+    /// Lets another reader of the log go on where the last one was, if that one is gone.
+    pub(crate) fn keep_reading(&mut self, ground: &Ground) {
+        let Some(process) = &mut self.process else { return };
+        if process.reader.is_finished() {
+            let reader = read(process.engine.clone(), ground.watch.clone());
+            process.reader = process.runtime.spawn(reader);
+        }
+    }
+}
+
+impl Process {
+    fn employ(&mut self, node: &Node, watch: &Watch, for_all: bool) {
+        let role = if for_all { "finisher" } else { "worker" };
+        let name = format!("{role}-{}-{}", node.number, node.boots);
+        // A finisher asks so seldom that only a wake brings it what becomes ready. A node that
+        // hears of nothing has to ask.
+        let patient = for_all && !node.spec.deaf;
+        let lease = if patient { PATIENT } else { Duration::from_millis(node.spec.lease_ms) };
+        let mut worker = worker(self.engine.clone(), &name, watch)
+            .lease(lease)
+            .concurrency(node.spec.slots.max(1));
+        worker = if for_all {
+            worker.lanes(LANES).capabilities([CAPABILITY])
+        } else {
+            worker.lanes([LANES[0], LANES[1]])
+        };
+        let _inside = self.runtime.enter();
+        self.workers.push(worker.start().expect("its names are within their limits"));
+    }
+}
+
+/// Reads the log from where the last reader was. Only one of them reads at a time: the others find
+/// that it has gone on without them.
+async fn read(engine: Engine, watch: Watch) {
+    let start = watch.see().shown.len() as u64;
+    let Ok(description) = engine.describe().await else { return };
+    let cursor = Cursor { incarnation: description.incarnation, seq: start };
+    let Ok(mut log) = engine.subscribe(Some(cursor)).await else { return };
+    loop {
+        let before = log.cursor().seq;
+        match log.next().await {
+            Ok(entries) => {
+                let mut seen = watch.see();
+                if seen.shown.len() as u64 != before {
+                    return;
+                }
+                seen.read(entries);
+            }
+            Err(Error::Store(_)) => return,
+            Err(Error::ShuttingDown) => return,
+            Err(error) => {
+                let what = format!("a reader at {before} was told: {error}");
+                let kind = crate::violation::Kind::Reader;
+                return watch.see().judge(crate::violation::breach(kind, what));
+            }
+        }
+    }
+}

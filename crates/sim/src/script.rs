@@ -1,0 +1,287 @@
+use std::fmt;
+
+use windlass_core::LaneState;
+use windlass_store_test::CrashPoint;
+
+/// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
+///
+/// Steps name tasks, leases, calls and nodes by a number that is taken modulo what there is, so
+/// that a script keeps its meaning when some of its steps are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// Where waits inside the store take their lengths from.
+    pub seed: u64,
+    pub nodes: Vec<NodeSpec>,
+    pub tasks: Vec<TaskSpec>,
+    pub steps: Vec<Step>,
+}
+
+/// The lanes of every script.
+pub const LANES: [&str; 3] = ["a", "b", "c"];
+
+/// One process: an engine, and perhaps a worker beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// How many handlers its worker runs at once; none for a node without a worker.
+    pub slots: usize,
+    pub lease_ms: u64,
+    /// How far its own clock is from that of the store.
+    pub skew_ms: i64,
+    /// How many tasks of its runtime are polled in one turn: with one, a crash can come between
+    /// any two polls.
+    pub stride: u32,
+    /// It hears nothing of what others change.
+    pub deaf: bool,
+    pub batch_commands: usize,
+}
+
+/// A task that scripts create, under one of its ids and in one of two variants. Two variants are
+/// different requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskSpec {
+    pub ids: Vec<String>,
+    pub key: Option<String>,
+    pub lane: usize,
+    pub priority: i32,
+    pub start_ms: u64,
+    pub deadline_ms: Option<u64>,
+    pub max_attempts: Option<u32>,
+    pub backoff_ms: u64,
+    pub timeout_ms: Option<u64>,
+    pub max_reclaims: u32,
+    pub retention_ms: Option<u64>,
+    pub accept_late: bool,
+    /// Demands a capability that ordinary workers do not have.
+    pub special: bool,
+    /// What its handler does, attempt by attempt, over and over.
+    pub deeds: Vec<Deed>,
+}
+
+/// The kinds of the two variants of a task.
+pub const KINDS: [&str; 2] = ["first", "second"];
+
+/// What only special workers offer.
+pub const CAPABILITY: &str = "special";
+
+/// What a handler does with an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Succeed,
+    SucceedLater {
+        ms: u64,
+    },
+    Fail,
+    FailForGood,
+    GiveUp,
+    RetryAfter {
+        ms: u64,
+    },
+    Panic,
+    /// Goes on for this long, whatever it is told.
+    Hang {
+        ms: u64,
+    },
+}
+
+/// Something that happens, and for how many rounds everybody runs after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub action: Action,
+    pub rounds: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A client asks; perhaps another node as well, at the same moment. With patience, it leaves
+    /// after so many rounds.
+    Ask {
+        node: u8,
+        also: Option<u8>,
+        patience: Option<u8>,
+        wishes: Vec<Wish>,
+    },
+    /// Asks for what was asked before, word for word.
+    Again {
+        node: u8,
+        call: u8,
+    },
+    /// A client whose call is open leaves.
+    Leave {
+        call: u8,
+    },
+    /// The process ends where it stands.
+    Crash {
+        node: u8,
+    },
+    Restart {
+        node: u8,
+    },
+    /// The process is stopped, as by a signal.
+    Pause {
+        node: u8,
+    },
+    Resume {
+        node: u8,
+    },
+    /// The process ends, or is stopped, when its store next comes to this point.
+    Trap {
+        node: u8,
+        point: Point,
+        fate: Fate,
+    },
+    /// The worker drains and the engine shuts down.
+    Retire {
+        node: u8,
+    },
+    Fault {
+        node: u8,
+        fault: Mishap,
+    },
+    /// Time goes by for everybody.
+    Advance {
+        ms: u64,
+    },
+    /// The clock on the wall is set.
+    SetClock {
+        by_ms: i64,
+    },
+}
+
+/// A moment in the life of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Its records are loaded.
+    Loaded,
+    /// It is decided, and nothing of it is written.
+    Decided,
+    /// It is written, and nobody knows.
+    Committed,
+}
+
+/// What becomes of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Crash,
+    Stop,
+}
+
+/// What goes wrong under a node, with the `nth` call of its kind from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    Conflict {
+        times: u64,
+    },
+    BeginFails,
+    LoadFails,
+    CommitFails {
+        nth: u64,
+    },
+    Refused,
+    Full,
+    /// A commit whose answer is lost, and so many questions for it that fail.
+    Unknown {
+        nth: u64,
+        point: CrashPoint,
+        lookups: u64,
+    },
+    ReadsFail {
+        times: u64,
+    },
+    Outage,
+    Recovery,
+}
+
+/// What a client wishes for. Leases and calls are counted from the last one backwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Create {
+        task: u8,
+        id: u8,
+        variant: u8,
+    },
+    /// Two tasks, both or none.
+    CreateBoth {
+        task: u8,
+        other: u8,
+    },
+    Claim {
+        lane: Option<u8>,
+        begin: bool,
+        limit: u32,
+        lease_ms: u64,
+        wait_ms: u64,
+        special: bool,
+    },
+    Begin {
+        lease: u8,
+    },
+    Renew {
+        lease: u8,
+        lease_ms: u64,
+    },
+    Progress {
+        lease: u8,
+        percent: u8,
+    },
+    Complete {
+        lease: u8,
+        result: u8,
+    },
+    Fail {
+        lease: u8,
+        reason: u8,
+        after_ms: Option<u64>,
+    },
+    Delay {
+        lease: u8,
+        ms: u64,
+    },
+    Release {
+        lease: u8,
+    },
+    CancelHeld {
+        lease: u8,
+    },
+    Cancel {
+        task: u8,
+        id: u8,
+    },
+    Replay {
+        task: u8,
+        id: u8,
+        generation: u32,
+    },
+    ChangePriority {
+        task: u8,
+        id: u8,
+        priority: i32,
+    },
+    Reap {
+        task: u8,
+        id: u8,
+    },
+    SetLaneState {
+        lane: u8,
+        state: LaneState,
+    },
+    LimitLane {
+        lane: u8,
+        limit: Option<u32>,
+    },
+    Sweep,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, node) in self.nodes.iter().enumerate() {
+            writeln!(f, "  node {number}: {node:?}")?;
+        }
+        for (number, task) in self.tasks.iter().enumerate() {
+            writeln!(f, "  task {number}: {task:?}")?;
+        }
+        for (number, step) in self.steps.iter().enumerate() {
+            writeln!(f, "  {number:>3}. {:?}, then {} rounds", step.action, step.rounds)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+use crate::coverage::Coverage;
+use crate::driver::Driver;
+use crate::generate;
+use crate::script::Script;
+use crate::shrink::shrink;
+use crate::violation::{Breach, Kind, Violation};
+
+/// A run to be: a seed and its script.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    seed: u64,
+    script: Script,
+    in_words: bool,
+}
+
+/// What a run without a violation has seen.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub coverage: Coverage,
+    /// The same for the same script, always.
+    pub digest: u64,
+    pub events: usize,
+    /// What happened, line by line, if that was asked for.
+    pub trace: Vec<String>,
+}
+
+impl Simulation {
+    pub fn from_seed(seed: u64) -> Self {
+        Self { seed, script: generate::script(seed), in_words: false }
+    }
+
+    /// Another script in place of the seed's own.
+    #[must_use]
+    pub fn script(mut self, script: Script) -> Self {
+        self.script = script;
+        self
+    }
+
+    /// Keeps what happens in words.
+    #[must_use]
+    pub fn in_words(mut self) -> Self {
+        self.in_words = true;
+        self
+    }
+
+    /// Plays the script once.
+    pub fn run(&self) -> Result<Report, Box<Violation>> {
+        self.play().1.map_err(|Breach { kind, what }| {
+            let (script, steps) = (self.script.clone(), self.script.steps.len());
+            Box::new(Violation { seed: self.seed, kind, what, script, steps })
+        })
+    }
+
+    /// Plays the script; when it breaks a rule, finds a short one that breaks the same.
+    pub fn run_and_shrink(&self) -> Result<Report, Box<Violation>> {
+        self.run().map_err(|violation| {
+            let steps = self.script.steps.len();
+            let script = shrink(&self.script, violation.kind, |script| {
+                let shorter = Self { script: script.clone(), ..self.clone() };
+                shorter.broken()
+            });
+            let short = Self { script, ..self.clone() };
+            match short.run() {
+                Err(violation) => Box::new(Violation { steps, ..*violation }),
+                Ok(_) => violation,
+            }
+        })
+    }
+
+    fn broken(&self) -> Option<Kind> {
+        self.play().1.err().map(|breach| breach.kind)
+    }
+
+    /// What happens, line by line, whether or not it breaks a rule.
+    pub fn trace(&self) -> Vec<String> {
+        let told = Self { in_words: true, ..self.clone() };
+        told.play().0
+    }
+
+    fn play(&self) -> (Vec<String>, Result<Report, Breach>) {
+        let mut driver = Driver::new(&self.script, self.in_words);
+        driver.play();
+        if !driver.is_broken() {
+            driver.heal();
+        }
+        let watch = driver.ground.watch.clone();
+        drop(driver);
+        let mut seen = watch.see();
+        let trace = std::mem::replace(&mut seen.trace, crate::trace::Trace::new(false));
+        let digest = trace.digest();
+        let trace = trace.into_lines();
+        let result = match seen.breach() {
+            Some(breach) => Err(breach.clone()),
+            None => Ok(Report {
+                coverage: seen.coverage.clone(),
+                digest,
+                events: seen.log.len(),
+                trace: trace.clone(),
+            }),
+        };
+        (trace, result)
+    }
+}

@@ -1,0 +1,204 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+use tokio::task::yield_now;
+use windlass_core::{
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+};
+use windlass_store::{
+    Count, Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Tx,
+};
+use windlass_store_test::{FaultStore, Random};
+
+use crate::script::{Fate, Point};
+use crate::watch::Watch;
+
+/// The store of one node: a handle on the shared records that takes its time, goes wrong when it
+/// is told to, and shows every commit to the model.
+#[derive(Clone)]
+pub(crate) struct SimStore {
+    pub(crate) faults: FaultStore,
+    memory: Arc<MemoryStore>,
+    watch: Watch,
+    waits: Arc<AtomicU64>,
+    deaf: bool,
+    /// Something was committed, and whoever asked for it does not know yet.
+    pub(crate) untold: Arc<AtomicBool>,
+    trap: Arc<Mutex<Trap>>,
+}
+
+impl SimStore {
+    pub(crate) fn new(memory: &MemoryStore, watch: Watch, seed: u64, deaf: bool) -> Self {
+        let memory = Arc::new(memory.another());
+        Self {
+            faults: FaultStore::new(memory.clone()),
+            memory,
+            watch,
+            waits: Arc::new(AtomicU64::new(seed)),
+            deaf,
+            untold: Arc::default(),
+            trap: Arc::default(),
+        }
+    }
+
+    /// Lets others go first: mostly a little, sometimes for long.
+    async fn wait(&self) {
+        let mut random = Random::new(self.waits.fetch_add(1, Ordering::Relaxed));
+        let turns = *random.pick(&[0, 0, 0, 1, 1, 2, 4, 24]);
+        for _ in 0..turns {
+            yield_now().await;
+        }
+    }
+}
+
+/// Where a process is to be caught, and whether it is.
+#[derive(Debug, Default)]
+enum Trap {
+    #[default]
+    None,
+    Set(Point, Fate),
+    Sprung(Fate),
+}
+
+impl SimStore {
+    /// Has the process caught when it next comes to this point.
+    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
+        *self.trap() = Trap::Set(point, fate);
+    }
+
+    /// What is to become of the process, once it is caught. The trap is open from then on.
+    pub(crate) fn caught(&self) -> Option<Fate> {
+        let mut trap = self.trap();
+        let Trap::Sprung(fate) = *trap else { return None };
+        *trap = Trap::None;
+        Some(fate)
+    }
+
+    pub(crate) fn disarm(&self) {
+        *self.trap() = Trap::None;
+    }
+
+    fn trap(&self) -> MutexGuard<'_, Trap> {
+        self.trap.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// Comes to a point: with a trap, it goes on only when the driver has seen it.
+    async fn pass(&self, point: Point) {
+        {
+            let mut trap = self.trap();
+            match *trap {
+                Trap::Set(at, fate) if at == point => *trap = Trap::Sprung(fate),
+                _ => return,
+            }
+        }
+        while matches!(*self.trap(), Trap::Sprung(_)) {
+            yield_now().await;
+        }
+    }
+}
+
+impl fmt::Debug for SimStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimStore")
+    }
+}
+
+#[async_trait]
+impl Store for SimStore {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        self.wait().await;
+        let inner = self.faults.begin().await?;
+        self.watch.see().model.note_time(inner.now());
+        self.wait().await;
+        Ok(Box::new(SimTx { inner, store: self.clone() }))
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+        self.wait().await;
+        let outcome = self.faults.outcome(ticket).await;
+        self.wait().await;
+        outcome
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        self.wait().await;
+        self.faults.query(query).await
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        self.wait().await;
+        self.faults.count(count).await
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.wait().await;
+        let payloads = self.faults.payloads(keys).await;
+        self.wait().await;
+        payloads
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        self.wait().await;
+        let events = self.faults.events(after, limit).await;
+        self.wait().await;
+        events
+    }
+
+    fn notices(&self) -> Notices {
+        if self.deaf {
+            return Notices::new(broadcast::Sender::new(1).subscribe(), 0);
+        }
+        self.faults.notices()
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        self.wait().await;
+        self.faults.describe().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.faults.close().await
+    }
+}
+
+struct SimTx {
+    inner: Box<dyn Tx>,
+    store: SimStore,
+}
+
+#[async_trait]
+impl Tx for SimTx {
+    fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+        self.store.wait().await;
+        let loaded = self.inner.load(wanted).await;
+        self.store.wait().await;
+        self.store.pass(Point::Loaded).await;
+        loaded
+    }
+
+    async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
+        let Self { inner, store } = *self;
+        let writes = !changes.is_empty();
+        store.wait().await;
+        if writes {
+            store.pass(Point::Decided).await;
+        }
+        let committed = inner.commit(changes.clone()).await;
+        // Nobody runs between a commit and this: the model sees every state there ever is.
+        store.watch.see().committed(&store.memory, &changes);
+        store.untold.store(writes && committed.is_ok(), Ordering::Relaxed);
+        store.wait().await;
+        if writes {
+            store.pass(Point::Committed).await;
+        }
+        store.untold.store(false, Ordering::Relaxed);
+        committed
+    }
+}

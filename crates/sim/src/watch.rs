@@ -1,0 +1,140 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome};
+use windlass_engine::Error;
+use windlass_store::MemoryStore;
+
+use crate::client::{brief, told};
+use crate::coverage::{Coverage, Happening};
+use crate::model::{Asked, Model};
+use crate::script::TaskSpec;
+use crate::trace::Trace;
+use crate::violation::{Breach, Kind};
+
+/// Everything that is seen in a run, shared by all who see something.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch(Arc<Mutex<Seen>>);
+
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) model: Model,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+    /// Leases that somebody was told of, the last one last.
+    pub(crate) leases: Vec<Fence>,
+    /// What a reader of the log was shown.
+    pub(crate) shown: Vec<Logged>,
+    /// The log itself.
+    pub(crate) log: Vec<Logged>,
+    /// Nodes that were told to end, by number and boot.
+    pub(crate) retiring: BTreeSet<(usize, u64)>,
+    /// Nothing more goes wrong from here on: handlers succeed.
+    pub(crate) healed: bool,
+    breach: Option<Breach>,
+}
+
+impl Watch {
+    pub(crate) fn new(specs: Vec<TaskSpec>, in_words: bool) -> Self {
+        Self(Arc::new(Mutex::new(Seen {
+            model: Model::new(specs),
+            trace: Trace::new(in_words),
+            coverage: Coverage::default(),
+            leases: Vec::new(),
+            shown: Vec::new(),
+            log: Vec::new(),
+            retiring: BTreeSet::new(),
+            healed: false,
+            breach: None,
+        })))
+    }
+
+    pub(crate) fn see(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+}
+
+impl Seen {
+    pub(crate) fn note(&mut self, line: fmt::Arguments<'_>) {
+        self.trace.note(line);
+    }
+
+    pub(crate) fn count(&mut self, happening: Happening) {
+        self.coverage.count(happening);
+    }
+
+    /// Keeps the first rule that was broken.
+    pub(crate) fn judge(&mut self, judged: Result<(), Breach>) {
+        if let Err(breach) = judged
+            && self.breach.is_none()
+        {
+            self.trace.note(format_args!("BROKEN {:?}: {}", breach.kind, breach.what));
+            self.breach = Some(breach);
+        }
+    }
+
+    pub(crate) fn breach(&self) -> Option<&Breach> {
+        self.breach.as_ref()
+    }
+
+    pub(crate) fn committed(&mut self, memory: &MemoryStore, changes: &ChangeSet) {
+        if self.breach.is_some() {
+            return;
+        }
+        let before = self.model.full_lanes();
+        let Self { model, trace, log, coverage, .. } = self;
+        let mut tell = |entry: &Logged| {
+            let task = entry.task.as_ref().map_or("-", |task| task.as_str());
+            let Logged { seq, at, lane, body, .. } = entry;
+            trace.note(format_args!("log {seq} {at} {lane} {task} {body}"));
+            coverage.logged(entry);
+            log.push(entry.clone());
+        };
+        let judged = model.observe(memory, changes, &mut tell);
+        self.judge(judged);
+        if self.model.full_lanes() > before {
+            self.count(Happening::LaneFull);
+        }
+    }
+
+    pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
+        self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
+        self.model.asked(command);
+    }
+
+    pub(crate) fn answered(
+        &mut self,
+        call: usize,
+        command: &Command,
+        seq: u64,
+        answer: &Result<Outcome, Error>,
+    ) {
+        self.note(format_args!("answer {call}, {}: {}", command.name(), told(answer)));
+        if self.breach.is_some() {
+            return;
+        }
+        self.coverage.answered(command, answer);
+        let asked = Asked { command, seq };
+        if self.model.was_settled(&asked) && answer.is_ok() {
+            self.coverage.count(Happening::SettleRepeated);
+        }
+        let judged = self.model.answered(&asked, answer);
+        self.judge(judged);
+        if let Ok(Outcome::Claimed(tasks)) = answer {
+            self.leases.extend(tasks.iter().map(|task| task.fence()));
+        }
+    }
+
+    /// A reader of the log was shown more of it.
+    pub(crate) fn read(&mut self, entries: Vec<Logged>) {
+        for entry in entries {
+            let next = self.log.get(self.shown.len());
+            if next != Some(&entry) {
+                let what = format!("shown {entry:?}, where {next:?} comes next");
+                self.judge(Err(Breach { kind: Kind::Reader, what }));
+            }
+            self.shown.push(entry);
+        }
+    }
+}

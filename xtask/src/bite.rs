@@ -1,0 +1,265 @@
+//! Whether the simulator bites: switches off one rule at a time and counts the seeds that notice.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cargo::Cargo;
+use crate::table::{row, table};
+use crate::tree;
+
+/// A rule, and the change that switches it off.
+struct Bite {
+    rule: &'static str,
+    file: &'static str,
+    /// Found exactly once in the file.
+    from: &'static str,
+    to: &'static str,
+}
+
+const BITES: &[Bite] = &[
+    Bite {
+        rule: "a fence counts only under its own epoch",
+        file: "crates/core/src/primitive/hold.rs",
+        from: "if task.epoch != epoch {",
+        to: "if false {",
+    },
+    Bite {
+        rule: "what was only read is checked at the commit",
+        file: "crates/core/src/shelf.rs",
+        from: "changes.reads.iter().all(|(key, version)| same(key, *version))",
+        to: "changes.reads.iter().all(|_| true)",
+    },
+    Bite {
+        rule: "an attempt is counted when it begins",
+        file: "crates/core/src/primitive/begin.rs",
+        from: "    task.count_attempt();\n",
+        to: "",
+    },
+    Bite {
+        rule: "the last settle is remembered",
+        file: "crates/core/src/primitive/settle.rs",
+        from: "task.last_settle = Some(Settle",
+        to: "let _: Option<Settle> = Some(Settle",
+    },
+    Bite {
+        rule: "another settle of a settled lease is refused",
+        file: "crates/core/src/primitive/settle.rs",
+        from: "if last.digest != digest {",
+        to: "if false {",
+    },
+    Bite {
+        rule: "an insert is an insert",
+        file: "crates/core/src/shelf.rs",
+        from: ".all(|row| !self.rows.contains_key(&row.key));",
+        to: ".all(|_| true);",
+    },
+    Bite {
+        rule: "an answer comes after its commit",
+        file: "crates/engine/src/batch.rs",
+        from: "let committed = tx.commit(changes.clone()).await;",
+        to: "let committed = Ok(drop(tokio::spawn(tx.commit(changes.clone()))));",
+    },
+    Bite {
+        rule: "an unknown outcome is looked up",
+        file: "crates/engine/src/batcher.rs",
+        from: "Some(true) => {",
+        to: "Some(_) => {",
+    },
+    Bite {
+        rule: "a key with another request is a conflict",
+        file: "crates/core/src/primitive/reserve.rs",
+        from: "if known.fingerprint != wish.fingerprint {",
+        to: "if false {",
+    },
+    Bite {
+        rule: "what becomes ready wakes a claim",
+        file: "crates/core/src/primitive/place.rs",
+        from: "list(world, &task)?;\n        world.wake(",
+        to: "list(world, &task)?;\n        drop(",
+    },
+    Bite {
+        rule: "a lane counts the leases that end",
+        file: "crates/core/src/primitive/place.rs",
+        from: "gate.running = gate.running.saturating_sub(1);",
+        to: "",
+    },
+];
+
+/// What a build needs.
+const EXTENSIONS: &[&str] = &["rs", "toml", "lock", "sql", "md"];
+
+/// What the simulator said.
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    seeds: u64,
+    violations: u64,
+    first: Option<u64>,
+    kinds: Vec<String>,
+}
+
+pub(crate) fn run(seeds: u64) -> Result<(), String> {
+    let place = Place::new();
+    place.copy()?;
+    let titles: [&dyn std::fmt::Display; 5] =
+        [&"switched off", &"seeds", &"seeds that notice", &"first", &"by what"];
+    let mut rows = vec![row(titles)];
+    let untouched = place.simulate("nothing", seeds)?;
+    rows.push(untouched.row("nothing"));
+    let mut unnoticed = Vec::new();
+    for bite in BITES {
+        let path = place.tree.join(bite.file);
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+        write(&path, &bite.patch(&text)?)?;
+        let found = place.simulate(bite.rule, seeds);
+        write(&path, &text)?;
+        let found = found?;
+        rows.push(found.row(bite.rule));
+        if found.violations == 0 {
+            unnoticed.push(bite.rule);
+        }
+    }
+    print!("\n{}", table(&rows));
+    if untouched.violations > 0 {
+        return Err("a seed breaks a rule with nothing switched off".into());
+    }
+    match unnoticed[..] {
+        [] => Ok(()),
+        _ => Err(format!("no seed notices without: {}", unnoticed.join(", "))),
+    }
+}
+
+impl Bite {
+    fn patch(&self, text: &str) -> Result<String, String> {
+        match text.matches(self.from).count() {
+            1 => Ok(text.replace(self.from, self.to)),
+            times => Err(format!(
+                "the patch for \"{}\" does not fit: {} has {times} times {:?}",
+                self.rule, self.file, self.from
+            )),
+        }
+    }
+}
+
+/// A copy of the tree, which stays for the next time, with a target folder of its own.
+struct Place {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+        let home = tree::root().join(target).join("bite");
+        Self { tree: home.join("tree"), target: home.join("target") }
+    }
+
+    /// Brings the copy up to date. What is the same stays as it is, so that it is not built again.
+    fn copy(&self) -> Result<(), String> {
+        let mut paths = Vec::new();
+        for extension in EXTENSIONS {
+            paths.extend(tree::files(extension)?);
+        }
+        for path in paths {
+            let from = tree::root().join(&path);
+            let bytes = std::fs::read(&from).map_err(|error| failed(&from, &error))?;
+            let to = self.tree.join(&path);
+            if std::fs::read(&to).is_ok_and(|known| known == bytes) {
+                continue;
+            }
+            if let Some(folder) = to.parent() {
+                std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+            }
+            write(&to, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn simulate(&self, rule: &str, seeds: u64) -> Result<Found, String> {
+        println!("==> without: {rule}");
+        // Fat link-time optimization would take longer than the seeds.
+        let build = Cargo::new("build --release --quiet --package windlass-sim --bin windlass-sim")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_TARGET_DIR", self.target.to_string_lossy())
+            .env("RUSTFLAGS", "--cap-lints=allow");
+        let status = build.command().current_dir(&self.tree).status();
+        if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
+            return Err(format!("the build failed without \"{rule}\""));
+        }
+        let mut simulator = Command::new(self.target.join("release/windlass-sim"));
+        simulator.args(["--count", "--seeds", &seeds.to_string()]);
+        // A rule that is missed may well be missed with a panic.
+        let output = simulator.stderr(std::process::Stdio::null()).output();
+        let output = output.map_err(|error| format!("cannot run {simulator:?}: {error}"))?;
+        let found = Found::read(&String::from_utf8_lossy(&output.stdout));
+        match found.seeds == seeds {
+            true => Ok(found),
+            false => Err(format!("{simulator:?} ended early: {}", output.status)),
+        }
+    }
+}
+
+impl Found {
+    fn read(text: &str) -> Self {
+        let mut found = Self::default();
+        for line in text.lines() {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let number = || rest.parse().unwrap_or(0);
+            match word {
+                "seeds" => found.seeds = number(),
+                "violations" => found.violations = number(),
+                "first" => found.first = Some(number()),
+                "kind" => found.kinds.push(rest.to_owned()),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn row(&self, rule: &str) -> Vec<String> {
+        let first = self.first.map_or("-".into(), |seed| seed.to_string());
+        let kinds = if self.kinds.is_empty() { "-".into() } else { self.kinds.join(", ") };
+        row([&rule, &self.seeds, &self.violations, &first, &kinds])
+    }
+}
+
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_patch_fits() {
+        for bite in BITES {
+            let text = tree::read(bite.file).unwrap();
+            assert_ne!(bite.patch(&text).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_patch_that_does_not_fit_says_so() {
+        let bite = Bite { rule: "r", file: "f.rs", from: "a", to: "b" };
+        assert_eq!(bite.patch("a c").unwrap(), "b c");
+        for (text, times) in [("c", 0), ("a a", 2)] {
+            let expected =
+                format!("the patch for \"r\" does not fit: f.rs has {times} times \"a\"");
+            assert_eq!(bite.patch(text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn what_the_simulator_says_is_read() {
+        let text = "seeds 9\nevents 70\nviolations 2\nfirst 3\nkind Stuck 1\nkind Key 1\n";
+        let kinds = vec!["Stuck 1".into(), "Key 1".into()];
+        let expected = Found { seeds: 9, violations: 2, first: Some(3), kinds };
+        assert_eq!(Found::read(text), expected);
+        assert_eq!(expected.row("r"), ["r", "9", "2", "3", "Stuck 1, Key 1"]);
+    }
+}
