@@ -28,16 +28,9 @@ pub(crate) fn unavailable(error: impl std::error::Error + Send + Sync + 'static)
 
 /// Whether the server said no. Otherwise it said nothing, and anything may have happened.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
-    let fatal = |code: &SqlState| {
-        let gone = [
-            SqlState::ADMIN_SHUTDOWN,
-            SqlState::CRASH_SHUTDOWN,
-            SqlState::CANNOT_CONNECT_NOW,
-            SqlState::IDLE_SESSION_TIMEOUT,
-        ];
-        gone.contains(code) || code.code().starts_with("08")
-    };
-    error.code().is_some_and(|code| !fatal(code))
+    // 08 is a connection that broke, 57P a server that ends it.
+    let gone = |code: &SqlState| code.code().starts_with("08") || code.code().starts_with("57P");
+    error.code().is_some_and(|code| !gone(code))
 }
 
 pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {

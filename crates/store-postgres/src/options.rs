@@ -47,7 +47,11 @@ impl Options {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "schema" => options.schema = value.to_owned(),
-                "connections" => options.connections = number(name, value)?,
+                "connections" => {
+                    let number = value.parse().ok().filter(|number| *number > 0);
+                    options.connections =
+                        number.ok_or_else(|| refused(Oddity::Url(pair.into())))?;
+                }
                 "prepare" => options.prepare = value != "off",
                 _ => theirs.push(pair),
             }
@@ -68,11 +72,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-fn number(name: &str, value: &str) -> Result<usize, StoreError> {
-    let number = value.parse().ok().filter(|number| (1..=1_000).contains(number));
-    number.ok_or_else(|| refused(Oddity::Url(format!("{name} is a number from 1 to 1000"))))
 }
 
 fn refused(oddity: Oddity) -> StoreError {
