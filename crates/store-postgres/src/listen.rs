@@ -1,14 +1,12 @@
 //! Word of what other handles commit: by NOTIFY, and by a look at the clock for what got lost.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
-use windlass_core::{ChangeSet, LaneName, Route, Tenant, Timestamp, Wake};
+use windlass_core::Timestamp;
 use windlass_store::Notice;
 
 use crate::store::Shared;
@@ -17,63 +15,28 @@ use crate::store::Shared;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait before connecting again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
-/// Postgres takes no more than 8,000 bytes.
-const LONGEST_WORD: usize = 7_900;
+/// Postgres takes less than 8,000 bytes, and there is more to say than the notice.
+const LONGEST_NOTICE: usize = 7_900;
 /// The origin of every notice: somebody else.
 const SOMEBODY: u64 = 1;
 
-/// What one commit tells the others.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Word {
-    origin: String,
-    at: Timestamp,
-    /// None when there is more to tell than fits.
-    wakes: Option<Vec<ToWake>>,
-    next_due: Option<Timestamp>,
+/// What one commit tells the others: who made it, when, and what may be there to find.
+pub(crate) fn word(origin: &str, at: Timestamp, notice: &Notice) -> String {
+    format!("{origin} {} {}", at.micros(), notice.written(LONGEST_NOTICE))
 }
 
-/// A lane, what of it, and for how many tasks.
-type ToWake = (Tenant, LaneName, Option<Route>, u32);
-
-impl Word {
-    pub(crate) fn of(origin: &str, at: Timestamp, changes: &ChangeSet) -> Self {
-        let wakes = changes.wakes.iter().map(|(wake, tasks)| {
-            (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
-        });
-        let next_due = changes.next_due;
-        Self { origin: origin.to_owned(), at, wakes: Some(wakes.collect()), next_due }
-    }
-
-    pub(crate) fn written(self) -> String {
-        let write =
-            |word: &Self| serde_json::to_string(word).expect("texts and numbers are written");
-        let written = write(&self);
-        if written.len() <= LONGEST_WORD {
-            return written;
-        }
-        write(&Self { wakes: None, ..self })
-    }
-
-    fn notice(self) -> Notice {
-        let Some(wakes) = self.wakes else { return Notice::Anything };
-        let wake = |(tenant, lane, route, tasks)| (Wake { tenant, lane, route }, tasks);
-        let wakes: BTreeMap<Wake, u32> = wakes.into_iter().map(wake).collect();
-        Notice::Changed { wakes, next_due: self.next_due }
-    }
-}
-
-/// Listens until the store is gone.
+/// Listens until the store is gone; says when it has begun to.
 pub(crate) async fn listen(
     config: Config,
     shared: Arc<Shared>,
     notices: broadcast::Sender<(u64, Notice)>,
+    begun: oneshot::Sender<()>,
 ) {
+    let mut begun = Some(begun);
     loop {
-        if let Err(error) = hear(&config, &shared, &notices).await {
+        if let Err(error) = hear(&config, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
-        // Whatever was told meanwhile was told to nobody.
-        let _ = notices.send((SOMEBODY, Notice::Anything));
         tokio::time::sleep(CONNECT_AGAIN).await;
     }
 }
@@ -82,6 +45,7 @@ async fn hear(
     config: &Config,
     shared: &Shared,
     notices: &broadcast::Sender<(u64, Notice)>,
+    begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
     let (told, mut words) = mpsc::unbounded_channel();
@@ -96,12 +60,23 @@ async fn hear(
     };
     let listener = async {
         client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
-        let _ = notices.send((SOMEBODY, Notice::Anything));
+        let later = look_at_clock(&client, shared).await?;
+        match begun.take() {
+            // Whoever opened the store has not looked at anything yet.
+            Some(begun) => drop(begun.send(())),
+            // What was told while nobody listened is lost.
+            None if later => drop(notices.send((SOMEBODY, Notice::Anything))),
+            None => {}
+        }
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {
                 Some(word) = words.recv() => tell(shared, notices, &word),
-                _ = look.tick() => look_at_clock(&client, shared, notices).await?,
+                _ = look.tick() => {
+                    if look_at_clock(&client, shared).await? {
+                        let _ = notices.send((SOMEBODY, Notice::Anything));
+                    }
+                }
             }
         }
     };
@@ -112,29 +87,20 @@ async fn hear(
 }
 
 fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str) {
-    let notice = match serde_json::from_str::<Word>(word) {
-        Ok(word) if word.origin == shared.origin => return,
-        Ok(word) => {
-            shared.heard(word.at);
-            word.notice()
-        }
-        // A node of another version may say more.
-        Err(_) => Notice::Anything,
-    };
+    let mut parts = word.splitn(3, ' ');
+    if parts.next() == Some(&shared.origin) {
+        return;
+    }
+    if let Some(micros) = parts.next().and_then(|at| at.parse().ok()) {
+        shared.heard(Timestamp::from_micros(micros));
+    }
     // Nobody listening is fine.
-    let _ = notices.send((SOMEBODY, notice));
+    let _ = notices.send((SOMEBODY, Notice::read(parts.next().unwrap_or_default())));
 }
 
-/// A commit that is later than all that was heard of was told by a word that got lost.
-async fn look_at_clock(
-    client: &Client,
-    shared: &Shared,
-    notices: &broadcast::Sender<(u64, Notice)>,
-) -> Result<(), Error> {
+/// Whether there was a commit that is later than all that was heard of: the word of it got lost.
+async fn look_at_clock(client: &Client, shared: &Shared) -> Result<bool, Error> {
     let text = format!("SELECT last_value FROM {}", shared.sql.name("clock"));
-    let row = client.query_one(&text, &[]).await?;
-    if shared.heard(Timestamp::from_micros(row.try_get(0)?)) {
-        let _ = notices.send((SOMEBODY, Notice::Anything));
-    }
-    Ok(())
+    let row = client.query_typed_one(&text, &[]).await?;
+    Ok(shared.heard(Timestamp::from_micros(row.try_get(0)?)))
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Config, NoTls, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
@@ -89,7 +89,10 @@ impl PostgresStore {
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
-        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender));
+        let (begun, listening) = oneshot::channel();
+        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender, begun));
+        // Where nobody can listen, a look from time to time has to do.
+        let _ = tokio::time::timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
     }
 }

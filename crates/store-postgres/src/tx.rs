@@ -3,11 +3,11 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{StoreError, Ticket, Tx};
+use windlass_store::{Notice, StoreError, Ticket, Tx};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
 use crate::flight::{Param, Request, Session};
-use crate::listen::Word;
+use crate::listen::word;
 use crate::load::load;
 use crate::save::{self, Notification};
 use crate::store::Shared;
@@ -22,6 +22,8 @@ pub(crate) struct PostgresTx {
     xid: u64,
     /// The time of the last deletion when it began.
     deletion: i64,
+    /// Whether it may hold locks on what it looked at.
+    locks: bool,
 }
 
 impl PostgresTx {
@@ -31,8 +33,8 @@ impl PostgresTx {
         let mut ending = shared.ending.subscribe();
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
-        let mut tx =
-            Self { shared, session: Some(session), now: Timestamp::default(), xid: 0, deletion: 0 };
+        let (now, session) = (Timestamp::default(), Some(session));
+        let mut tx = Self { shared, session, now, xid: 0, deletion: 0, locks: false };
         let session = tx.session()?;
         let patience = tx.shared.patience.as_str();
         let set = Request::new(tx.shared.set_up.as_str(), vec![Param::Text(patience)]);
@@ -73,6 +75,7 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
         load(self.session()?, &self.shared.sql, &wanted).await.map_err(translate)
     }
 
@@ -85,7 +88,7 @@ impl Tx for PostgresTx {
             deletion: self.deletion,
             at,
             channel: shared.channel.clone(),
-            word: Word::of(&shared.origin, at, &changes).written(),
+            word: word(&shared.origin, at, &Notice::with_left(&changes)),
         };
         let requests = save::commit(&shared.sql, &changes, &bodies, &notification);
         self.fly(&requests).await?;
@@ -108,8 +111,12 @@ impl Drop for PostgresTx {
         };
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
+        // What it had locked, others may have passed over.
+        let word = word(&shared.origin, Timestamp::default(), &Notice::Anything);
+        let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
-            if session.client.batch_execute("ROLLBACK").await.is_err() {
+            let end = format!("ROLLBACK{}", tell.unwrap_or_default());
+            if session.client.batch_execute(&end).await.is_err() {
                 drop(deadpool_postgres::Object::take(session.client));
             }
             shared.ending.send_modify(|ending| *ending -= 1);

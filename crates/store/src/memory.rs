@@ -177,9 +177,8 @@ impl Tx for MemoryTx {
         kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.now);
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
-        let notice = Notice::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due };
         // Nobody listening is fine: there is no other engine.
-        let _ = self.shared.notices.send((self.handle, notice));
+        let _ = self.shared.notices.send((self.handle, Notice::of(&changes)));
         Ok(())
     }
 }

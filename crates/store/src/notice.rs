@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
-use windlass_core::{Timestamp, Wake};
+use windlass_core::{ChangeSet, LaneName, Route, Tenant, Timestamp, Wake};
 
 /// Word of a change that somebody else made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,50 @@ pub enum Notice {
     Changed { wakes: BTreeMap<Wake, u32>, next_due: Option<Timestamp> },
     /// Anything may have changed.
     Anything,
+}
+
+/// A notice on its way from one process to another.
+#[derive(Serialize, Deserialize)]
+struct Word {
+    wakes: Vec<(Tenant, LaneName, Option<Route>, u32)>,
+    next_due: Option<Timestamp>,
+}
+
+impl Notice {
+    /// Word of a commit.
+    pub fn of(changes: &ChangeSet) -> Self {
+        Notice::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due }
+    }
+
+    /// Word of a commit in a store where looking locks: others are also told of what was looked at
+    /// and let go.
+    pub fn with_left(changes: &ChangeSet) -> Self {
+        let mut wakes = changes.wakes.clone();
+        for (wake, tasks) in &changes.left_ready {
+            *wakes.entry(wake.clone()).or_default() += tasks;
+        }
+        Notice::Changed { wakes, next_due: changes.next_due }
+    }
+
+    /// As a text of at most so many bytes; more than fits is told as [`Notice::Anything`].
+    pub fn written(&self, most_bytes: usize) -> String {
+        let Notice::Changed { wakes, next_due } = self else { return String::new() };
+        let wakes = wakes.iter().map(|(wake, tasks)| {
+            (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
+        });
+        let word = Word { wakes: wakes.collect(), next_due: *next_due };
+        let text = serde_json::to_string(&word).expect("texts and numbers are written");
+        if text.len() <= most_bytes { text } else { String::new() }
+    }
+
+    /// What cannot be read, as of another version, may mean anything.
+    pub fn read(text: &str) -> Self {
+        let Ok(Word { wakes, next_due }) = serde_json::from_str(text) else {
+            return Notice::Anything;
+        };
+        let wake = |(tenant, lane, route, tasks)| (Wake { tenant, lane, route }, tasks);
+        Notice::Changed { wakes: wakes.into_iter().map(wake).collect(), next_due }
+    }
 }
 
 /// The notices for one listener.
@@ -36,5 +81,30 @@ impl Notices {
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_read_as_it_was_written() {
+        let wake = |lane: &str, route| Wake { tenant: "t".into(), lane: lane.into(), route };
+        let route = Some(Route::new(&["gpu".to_owned()].into(), None));
+        let wakes = BTreeMap::from([(wake("a", None), 2), (wake("b", route), 1)]);
+        let next_due = Some(Timestamp::from_millis(5));
+        let mut changes = ChangeSet { wakes, next_due, ..ChangeSet::default() };
+        let notice = Notice::of(&changes);
+        assert_eq!(Notice::read(&notice.written(1_000)), notice);
+        assert_eq!(Notice::with_left(&changes), notice);
+        changes.left_ready.insert(wake("a", None), 3);
+        let Notice::Changed { wakes, .. } = Notice::with_left(&changes) else { panic!() };
+        assert_eq!(wakes[&wake("a", None)], 5);
+        for other in ["", "{}", "{\"wakes\":7}"] {
+            assert_eq!(Notice::read(other), Notice::Anything, "{other}");
+        }
+        assert_eq!(Notice::read(&notice.written(10)), Notice::Anything);
+        assert_eq!(Notice::read(&Notice::Anything.written(10)), Notice::Anything);
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crate::event::Event;
 use crate::name::{LaneName, Tenant};
 use crate::payload::{Payload, PayloadKey};
-use crate::record::encode;
+use crate::record::{AnyRecord, encode};
 use crate::row::{Row, RowKey, Value, Version};
 use crate::task::Route;
 use crate::time::Timestamp;
@@ -29,6 +29,9 @@ pub struct ChangeSet {
     pub trim_through: Option<u64>,
     /// Hints for claims that wait; sent after the commit.
     pub wakes: BTreeMap<Wake, u32>,
+    /// What is ready and was looked at, but not taken. Where looking locks, others have passed it
+    /// over in the meantime.
+    pub left_ready: BTreeMap<Wake, u32>,
     /// The earliest moment at which something written here needs the engine.
     pub next_due: Option<Timestamp>,
 }
@@ -70,8 +73,20 @@ impl ChangeSet {
         }
     }
 
+    fn note_left(&mut self, slot: &Slot) {
+        let Slot::Here(AnyRecord::Task(task)) = slot else { return };
+        if task.ready_at().is_some() {
+            let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
+            let wake = Wake { tenant, lane, route: Some(task.route.clone()) };
+            *self.left_ready.entry(wake).or_default() += 1;
+        }
+    }
+
     fn add(&mut self, key: RowKey, entry: Entry) {
         let Entry { base, extra, slot, read, changed } = entry;
+        if !changed {
+            self.note_left(&slot);
+        }
         match (base, slot, changed) {
             (None, Slot::Here(record), true) => {
                 let row = encode(&record, None, Version(self.now.micros()));

@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
+mod proxy;
+mod rules;
 mod server;
 mod suites;

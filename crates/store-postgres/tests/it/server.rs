@@ -27,12 +27,24 @@ impl Server {
         run(control.arg("-l").arg(self.folder.path().join("log")).arg(action));
     }
 
+    /// Runs a statement as an operator would.
+    pub(crate) fn sql(&self, text: &str) {
+        let mut psql = program("psql");
+        psql.arg("-h").arg(self.socket()).args(["-U", "windlass", "-d", "postgres", "-c", text]);
+        run(&mut psql);
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
+    /// The folder of the socket.
+    pub(crate) fn socket(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("postgres://windlass@localhost/postgres?host={}", self.folder.path().display())
+        url(self.socket())
     }
 }
 
@@ -42,6 +54,10 @@ impl Drop for Server {
         control.arg("-D").arg(self.data()).args(["-m", "immediate", "stop"]);
         let _ = control.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
+}
+
+pub(crate) fn url(socket: &Path) -> String {
+    format!("postgres://windlass@localhost/postgres?host={}", socket.display())
 }
 
 fn is_root() -> bool {

@@ -40,7 +40,7 @@ impl Subject {
         same("answers", &batch.answers, &expected.batch.answers)?;
         match snapshot.difference(&expected.snapshot) {
             Some(difference) => Err(difference),
-            None => same("change set", &batch.changes, &expected.batch.changes),
+            None => same("change set", &net(&batch.changes), &net(&expected.batch.changes)),
         }
     }
 
@@ -74,4 +74,9 @@ fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Resul
         return Ok(());
     }
     Err(format!("{what}: found {found:?}, expected {expected:?}"))
+}
+
+/// Without what depends on how much was looked at.
+fn net(changes: &ChangeSet) -> ChangeSet {
+    ChangeSet { left_ready: Default::default(), ..changes.clone() }
 }
