@@ -1,9 +1,12 @@
 //! The `windlass` command.
 
 mod bench;
+mod duration;
 mod error;
 mod output;
+mod signals;
 mod target;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -23,6 +26,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run workers: any program as the handler of a kind of task.
+    Worker(worker::WorkerCommand),
     /// Measure this machine: throughput, claims against a backlog, an idle engine.
     Bench(bench::Bench),
 }
@@ -30,6 +35,7 @@ enum Command {
 impl Command {
     async fn run(self) -> Result<(), CliError> {
         match self {
+            Command::Worker(worker) => worker.run().await,
             Command::Bench(bench) => Ok(bench.run().await?),
         }
     }

@@ -1,17 +1,22 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use windlass_core::Command;
+use windlass::{Failure, Worker};
 use windlass_core::command::{Claim, Complete};
+use windlass_core::{Command, Tenant};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{fill, own_tenant};
-use crate::bench::process::{Usage, memory_mib};
+use crate::bench::place::{KIND, fill, own_tenant};
+use crate::bench::process::{Memory, Usage};
 use crate::bench::report::{Progress, Report};
 
 /// Burn down a backlog.
+///
+/// One worker with many handlers, as a program would have it; the handlers do nothing. With --raw,
+/// without the worker: bare claims and settles in bulk.
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     #[command(flatten)]
@@ -19,11 +24,19 @@ pub(crate) struct Drain {
     /// How many tasks wait at the start.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
-    /// How many workers drain at once.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// How many handlers may run at once.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    handlers: u32,
+    /// Bare claims and settles in bulk, without the worker.
+    #[arg(long, conflicts_with = "handlers")]
+    raw: bool,
+    /// How many callers drain at once.
+    #[arg(long, default_value_t = 4, requires = "raw")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     workers: u32,
-    /// How many tasks a worker claims at a time.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// How many tasks a caller claims at a time.
+    #[arg(long, default_value_t = 100, requires = "raw")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     claim: u32,
 }
 
@@ -32,13 +45,65 @@ impl Drain {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
+        let filling = Instant::now();
         fill(&engine, &tenant, self.tasks, self.common.json, |_, task| {
             task.deadline_ms = place.expiry_ms();
         })
         .await?;
-        let memory_before = memory_mib();
+        let fill_per_s = self.tasks as f64 / filling.elapsed().as_secs_f64();
+        let memory = Memory::watch();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
+        let drained = match self.raw {
+            true => self.drain_raw(&engine, &tenant).await?,
+            false => self.drain_with_worker(&engine, &tenant).await?,
+        };
+        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
+        let description = store.describe().await?;
+        let mut report = Report::default();
+        report.set("bench", "drain");
+        report.set("mode", if self.raw { "raw" } else { "worker" });
+        report.set("tasks", drained);
+        match self.raw {
+            true => report.set("workers", self.workers),
+            false => report.set("handlers", self.handlers),
+        }
+        report.number("fill_per_s", fill_per_s);
+        report.number("tasks_per_s", drained as f64 / elapsed);
+        report.number("cycles_per_s", drained as f64 / elapsed);
+        let after = engine.stats();
+        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
+        report.batches(stats, after);
+        report.set("commits", description.commits - commits);
+        report.maybe("cpu_percent", cpu);
+        report.memory(&memory);
+        report.set("durability", description.durability);
+        engine.shutdown().await?;
+        report.print(self.common.json);
+        Ok(())
+    }
+
+    /// Ends when every task has been handled and settled.
+    async fn drain_with_worker(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
+        let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
+        let handled = Arc::new(AtomicU64::new(0));
+        let counts = (progress.clone(), handled.clone());
+        let worker = Worker::new(engine.clone(), "bench")
+            .tenant(tenant.clone())
+            .concurrency(self.handlers as usize)
+            .at_most(self.tasks)
+            .raw_handler(KIND, move |_| {
+                counts.0.add(1);
+                counts.1.fetch_add(1, Ordering::Relaxed);
+                std::future::ready(Ok::<_, Failure>(None))
+            });
+        let mut running = worker.start()?;
+        running.ended().await;
+        drop(progress);
+        Ok(handled.load(Ordering::Relaxed))
+    }
+
+    async fn drain_raw(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
         let claim = |n| {
             let worker = format!("worker-{n}");
@@ -51,26 +116,7 @@ impl Drain {
         for worker in workers {
             drained += worker.await??;
         }
-        drop(progress);
-        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
-        let description = store.describe().await?;
-        let mut report = Report::default();
-        report.set("bench", "drain");
-        report.set("tasks", drained);
-        report.set("workers", self.workers);
-        report.number("tasks_per_s", drained as f64 / elapsed);
-        report.number("cycles_per_s", drained as f64 / elapsed);
-        let after = engine.stats();
-        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
-        report.batches(stats, after);
-        report.set("commits", description.commits - commits);
-        report.maybe("cpu_percent", cpu);
-        report.maybe("memory_mib_before", memory_before);
-        report.maybe("memory_mib_after", memory_mib());
-        report.set("durability", description.durability);
-        engine.shutdown().await?;
-        report.print(self.common.json);
-        Ok(())
+        Ok(drained)
     }
 }
 
