@@ -5,6 +5,7 @@ use windlass::{Error, OpenError, Rejection};
 use windlass_store::StoreError;
 
 use crate::bench::BenchError;
+use crate::demo::DemoError;
 
 /// Why a command did not do what it was asked. Said in one line.
 #[derive(Debug, Error)]
@@ -17,6 +18,8 @@ pub(crate) enum CliError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Bench(#[from] BenchError),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     #[error("there is no {what} {name}")]
     NotFound { what: &'static str, name: String },
     #[error("there is no database at {0}: name the one that your program uses")]
@@ -37,6 +40,7 @@ impl CliError {
             CliError::Engine(error) => error.code(),
             CliError::Store(_) => "store",
             CliError::Bench(_) => "bench",
+            CliError::Demo(error) => error.code(),
             CliError::NotFound { .. } => "not_found",
             CliError::NoDatabase(_) => "no_database",
             CliError::NoProgram(_) => "no_program",
@@ -51,7 +55,7 @@ impl CliError {
         let not_there = [Rejection::TaskNotFound.code(), Rejection::LaneNotFound.code()];
         ExitCode::from(match self {
             CliError::NotFound { .. } | CliError::NoDatabase(_) | CliError::NoProgram(_) => 4,
-            CliError::Interrupted => 130,
+            CliError::Interrupted | CliError::Demo(DemoError::Interrupted) => 130,
             CliError::Engine(error) if not_there.contains(&error.code()) => 4,
             CliError::Engine(Error::Rejected(_) | Error::NotCompleted { .. }) => 3,
             _ => 1,

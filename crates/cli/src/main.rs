@@ -1,6 +1,7 @@
 //! The `windlass` command.
 
 mod bench;
+mod demo;
 mod duration;
 mod error;
 mod output;
@@ -26,6 +27,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
     /// Run workers: any program as the handler of a kind of task.
     Worker(worker::WorkerCommand),
     /// Measure this machine: throughput, claims against a backlog, an idle engine.
@@ -35,6 +39,8 @@ enum Command {
 impl Command {
     async fn run(self) -> Result<(), CliError> {
         match self {
+            Command::Demo(demo) => Ok(demo.run().await?),
+            Command::DemoWorker(worker) => Ok(worker.run().await?),
             Command::Worker(worker) => worker.run().await,
             Command::Bench(bench) => Ok(bench.run().await?),
         }

@@ -17,16 +17,12 @@ pub(crate) fn say_json(value: &Value) {
     say(&value.to_string());
 }
 
+/// Prints a table that fits the terminal, or is as wide as it needs to be where there is none.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
-    say(&table(header, rows));
-}
-
-/// A table that fits the terminal, or is as wide as it needs to be where there is none.
-pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header).add_rows(rows);
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     }
-    table.to_string()
+    say(&table.to_string());
 }
