@@ -17,6 +17,8 @@ const BUILDS: &[&str] = &[
      --target-dir bench/peers/apalis/target",
 ];
 
+/// Handlers that do nothing, as many at once as the other side fetches.
+const DRAIN: &str = "bench drain --json --handlers 1000";
 /// How many push one by one at once.
 const PRODUCERS: u64 = 64;
 
@@ -69,9 +71,9 @@ impl Side {
             }
             (Side::Apalis, false) => format!("--json --jobs {tasks} --push bulk"),
             (Side::Windlass, true) => {
-                format!("bench drain --json --tasks {tasks} --producers {PRODUCERS}")
+                format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}")
             }
-            (Side::Windlass, false) => format!("bench drain --json --tasks {tasks}"),
+            (Side::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
         };
         let (option, place) = match self {
             Side::Apalis => ("--file", file.to_string()),
@@ -258,11 +260,15 @@ mod tests {
                 SINGLES,
                 "--json --jobs 10 --push one-by-one --concurrency 64 --file f.db",
             ),
-            (Side::Windlass, BULK, "bench drain --json --tasks 20 --store sqlite://f.db"),
+            (
+                Side::Windlass,
+                BULK,
+                "bench drain --json --handlers 1000 --tasks 20 --store sqlite://f.db",
+            ),
             (
                 Side::Windlass,
                 SINGLES,
-                "bench drain --json --tasks 10 --producers 64 --store sqlite://f.db",
+                "bench drain --json --handlers 1000 --tasks 10 --producers 64 --store sqlite://f.db",
             ),
         ] {
             assert_eq!(side.args(work, Path::new("f.db")).join(" "), expected);

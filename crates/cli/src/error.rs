@@ -6,6 +6,7 @@ use windlass::{Cursor, Error, OpenError, Rejection};
 use windlass_store::StoreError;
 
 use crate::bench::BenchError;
+use crate::demo::DemoError;
 use crate::output::counted;
 
 /// Why a command did not do what it was asked. Said in one line.
@@ -19,6 +20,8 @@ pub(crate) enum CliError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Bench(#[from] BenchError),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     #[error("there is no {what} {name}")]
     NotFound { what: &'static str, name: String },
     #[error("there is no database at {0}: name the one that your program uses")]
@@ -36,6 +39,12 @@ pub(crate) enum CliError {
     CursorExpired { asked: String, oldest: String },
     #[error("Ctrl-C cannot be listened for: {0}")]
     Signal(std::io::Error),
+    #[error("there is no program {0} that could be run")]
+    NoProgram(String),
+    #[error("stopped at once; what was under way waits again when its lease has run out")]
+    Interrupted,
+    #[error("{what}: {error}")]
+    System { what: &'static str, error: std::io::Error },
 }
 
 fn were(count: u64) -> String {
@@ -72,6 +81,7 @@ impl CliError {
             CliError::Engine(error) => error.code(),
             CliError::Store(_) => "store",
             CliError::Bench(_) => "bench",
+            CliError::Demo(error) => error.code(),
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),
             CliError::NotFound { .. } => Rejection::TaskNotFound.code(),
             CliError::NoDatabase(_) => "no_database",
@@ -80,16 +90,21 @@ impl CliError {
             CliError::TimedOut { .. } => "timed_out",
             CliError::CursorExpired { .. } => "cursor_expired",
             CliError::Signal(_) => "signal",
+            CliError::NoProgram(_) => "no_program",
+            CliError::Interrupted => "interrupted",
+            CliError::System { .. } => "system",
         }
     }
 
-    /// 1 when something went wrong, 3 when the rules say no, 4 when it is not there. Wrong
-    /// arguments are 2.
+    /// 1 when something went wrong, 3 when the rules say no, 4 when it is not there, 130 when a
+    /// signal ended it. Wrong arguments are 2.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             CliError::NotFound { .. }
             | CliError::NoDatabase(_)
+            | CliError::NoProgram(_)
             | CliError::NotReplayed { not_there: true, .. } => 4,
+            CliError::Interrupted | CliError::Demo(DemoError::Interrupted) => 130,
             CliError::Engine(Error::Rejected(_) | Error::NotCompleted { .. })
             | CliError::NotReplayed { .. } => 3,
             _ => 1,

@@ -3,15 +3,18 @@
 mod bench;
 mod completions;
 mod dead;
+mod demo;
 mod duration;
 mod error;
 mod events;
 mod lane;
 mod log;
 mod output;
+mod signals;
 mod stats;
 mod target;
 mod task;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -23,7 +26,7 @@ use crate::error::CliError;
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done, 1 something went wrong, 2 wrong arguments, \
-    3 the rules say no, 4 not there.")]
+    3 the rules say no, 4 not there, 130 interrupted.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -31,6 +34,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
+    /// Run workers: any program as the handler of a kind of task.
+    Worker(worker::WorkerCommand),
     /// Create tasks, look at them, move them.
     Task(task::TaskCommand),
     /// Look at lanes; pause, resume, drain or limit them.
@@ -56,6 +64,9 @@ impl Command {
                 completions.run::<Cli>();
                 Ok(())
             }
+            Command::Demo(demo) => Ok(demo.run().await?),
+            Command::DemoWorker(worker) => Ok(worker.run().await?),
+            Command::Worker(worker) => worker.run().await,
             Command::Bench(bench) => Ok(bench.run().await?),
         }
     }

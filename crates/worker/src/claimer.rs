@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -19,12 +20,14 @@ pub(crate) struct Claimer {
     stop: Stop,
     slots: Arc<Semaphore>,
     attempts: JoinSet<()>,
+    /// How many tasks were given to a handler.
+    started: u64,
 }
 
 impl Claimer {
     pub(crate) fn new(worker: Worker, stop: Stop) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        Self { worker: Arc::new(worker), stop, slots, attempts: JoinSet::new() }
+        Self { worker: Arc::new(worker), stop, slots, attempts: JoinSet::new(), started: 0 }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
@@ -41,19 +44,16 @@ impl Claimer {
         }
     }
 
-    /// Returns when the engine shuts down.
+    /// Returns when the engine shuts down, or when the worker is to end by itself.
     async fn claim(&mut self) {
         let mut pause = Pause::default();
-        loop {
-            while let Some(ended) = self.attempts.try_join_next() {
-                report(ended);
-            }
+        let mut busy_at = Instant::now();
+        while self.tasks_left() > 0 {
             let slots = self.free_slots().await;
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
             let claim = Claim { limit, ..self.worker.claim.clone() };
             let asked = Instant::now();
-            // The lease is counted from here, so that most of it is left after the longest wait.
-            match self.worker.engine.claim(claim, self.worker.lease_length() / 6).await {
+            match self.worker.engine.claim(claim, self.longest_wait()).await {
                 Ok(claimed) => {
                     pause = Pause::default();
                     self.start(claimed, slots, asked);
@@ -62,17 +62,40 @@ impl Claimer {
                 Err(error) => {
                     tracing::warn!(%error, "a claim failed and is tried again");
                     tokio::time::sleep(pause.next()).await;
+                    // Whether there is anything to do is not known.
+                    busy_at = Instant::now();
                 }
             }
+            if !self.attempts.is_empty() {
+                busy_at = Instant::now();
+            }
+            if self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle) {
+                return;
+            }
+            while let Some(ended) = self.attempts.try_join_next() {
+                report(ended);
+            }
         }
+    }
+
+    /// The lease is counted from before the claim, so that most of it is left after this.
+    fn longest_wait(&self) -> Duration {
+        let wait = self.worker.lease_length() / 6;
+        self.worker.end.idle.map_or(wait, |idle| idle.clamp(Duration::from_millis(1), wait))
+    }
+
+    /// How many tasks may be started before this worker ends by itself.
+    fn tasks_left(&self) -> usize {
+        let left = self.worker.end.tasks.map(|tasks| tasks.saturating_sub(self.started));
+        left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     /// All free slots that one claim can fill, as soon as there is one.
     async fn free_slots(&self) -> OwnedSemaphorePermit {
         let first = self.slots.clone().acquire_owned().await;
         let mut slots = first.expect("the slots are never closed");
-        let most = usize::try_from(limits::CLAIM.max - 1).unwrap_or(0);
-        let more = self.slots.available_permits().min(most);
+        let most = usize::try_from(limits::CLAIM.max).unwrap_or(1).min(self.tasks_left());
+        let more = self.slots.available_permits().min(most - 1);
         let more = u32::try_from(more).unwrap_or(0);
         if let Ok(more) = self.slots.clone().try_acquire_many_owned(more) {
             slots.merge(more);
@@ -83,6 +106,8 @@ impl Claimer {
     fn start(&mut self, claimed: Vec<Claimed>, mut slots: OwnedSemaphorePermit, asked: Instant) {
         for claimed in claimed {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
+            // A task that is put off is none of this worker's.
+            self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
             let attempt = Attempt::new(self.worker.clone(), claimed, asked);
             let interrupting = self.stop.interrupting.clone();
             self.attempts.spawn(async move {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_core::command::ReportProgress;
-use windlass_core::{Fence, Kind, Payload, Task, TaskId, TaskKey};
+use windlass_core::{Fence, Kind, LaneName, Payload, Task, TaskId, TaskKey};
 use windlass_engine::{Engine, Error};
 
 use crate::failure::Failure;
@@ -46,6 +46,10 @@ impl Context {
 
     pub fn kind(&self) -> &Kind {
         &self.0.task.kind
+    }
+
+    pub fn lane(&self) -> &LaneName {
+        &self.0.task.lane
     }
 
     /// Which attempt this is, from one.

@@ -11,7 +11,8 @@ use crate::worker::Worker;
 #[derive(Debug)]
 pub struct Running {
     stop: Stop,
-    claimer: JoinHandle<()>,
+    /// None once it has ended.
+    claimer: Option<JoinHandle<()>>,
 }
 
 /// How a worker is told to stop, in two steps.
@@ -26,8 +27,20 @@ pub(crate) struct Stop {
 impl Running {
     pub(crate) fn start(worker: Worker) -> Self {
         let stop = Stop::default();
-        let claimer = tokio::spawn(Claimer::new(worker, stop.clone()).run());
+        let claimer = Some(tokio::spawn(Claimer::new(worker, stop.clone()).run()));
         Self { stop, claimer }
+    }
+
+    /// Waits until the worker has ended by itself, with everything settled: as
+    /// [`Worker::at_most`] and [`Worker::until_idle`] say, or because its engine shuts down.
+    ///
+    /// Dropping this future changes nothing.
+    pub async fn ended(&mut self) {
+        let Some(claimer) = &mut self.claimer else { return };
+        if let Err(error) = claimer.await {
+            tracing::error!(%error, "a worker ended by itself: this is a bug");
+        }
+        self.claimer = None;
     }
 
     /// Claims nothing more and lets handlers finish. Those that take longer than `grace` are
@@ -35,21 +48,17 @@ impl Running {
     /// is settled; with a store that does not answer, when the leases are over.
     pub async fn drain(mut self, grace: Duration) {
         self.stop.closing.cancel();
-        let ended = match tokio::time::timeout(grace, &mut self.claimer).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                self.stop.interrupting.cancel();
-                (&mut self.claimer).await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::error!(%error, "a worker ended by itself: this is a bug");
+        if tokio::time::timeout(grace, self.ended()).await.is_err() {
+            self.stop.interrupting.cancel();
+            self.ended().await;
         }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.claimer.abort();
+        if let Some(claimer) = &self.claimer {
+            claimer.abort();
+        }
     }
 }

@@ -23,12 +23,22 @@ pub struct Worker {
     pub(crate) claim: Claim,
     pub(crate) concurrency: usize,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
+    pub(crate) end: End,
+}
+
+/// When a worker ends by itself. Unless told otherwise, never.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// After so many tasks.
+    pub(crate) tasks: Option<u64>,
+    /// After nothing was to be done for so long.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl Worker {
     pub fn new(engine: Engine, name: impl Into<WorkerId>) -> Self {
         let claim = Claim::new(name);
-        Self { engine, claim, concurrency: 1, handlers: BTreeMap::new() }
+        Self { engine, claim, concurrency: 1, handlers: BTreeMap::new(), end: End::default() }
     }
 
     #[must_use]
@@ -73,6 +83,21 @@ impl Worker {
         let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let ms = ms.clamp(limits::LEASE_MS.min, limits::LEASE_MS.max);
         self.claim.lease_ms = ms.unsigned_abs();
+        self
+    }
+
+    /// Ends by itself after so many tasks, whatever came of them; see [`Running::ended`].
+    #[must_use]
+    pub fn at_most(mut self, tasks: u64) -> Self {
+        self.end.tasks = Some(tasks);
+        self
+    }
+
+    /// Ends by itself when no handler ran and nothing was ready for so long; see
+    /// [`Running::ended`].
+    #[must_use]
+    pub fn until_idle(mut self, idle: Duration) -> Self {
+        self.end.idle = Some(idle);
         self
     }
 

@@ -1,17 +1,22 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use windlass_core::Command;
+use windlass::{Failure, Worker};
 use windlass_core::command::{Claim, Complete, NewTask};
+use windlass_core::{Command, Tenant};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{BULK, fill, fill_one_by_one, own_tenant};
-use crate::bench::process::{Usage, memory_mib};
+use crate::bench::place::{BULK, KIND, fill, fill_one_by_one, own_tenant};
+use crate::bench::process::{Memory, Usage};
 use crate::bench::report::{Progress, Report};
 
 /// Burn down a backlog.
+///
+/// One worker with many handlers, as a program would have it; the handlers do nothing. With --raw,
+/// without the worker: bare claims and settles in bulk.
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     #[command(flatten)]
@@ -19,11 +24,19 @@ pub(crate) struct Drain {
     /// How many tasks wait at the start.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
-    /// How many workers drain at once.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// How many handlers may run at once.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    handlers: u32,
+    /// Bare claims and settles in bulk, without the worker.
+    #[arg(long, conflicts_with = "handlers")]
+    raw: bool,
+    /// How many callers drain at once.
+    #[arg(long, default_value_t = 4, requires = "raw")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     workers: u32,
-    /// How many tasks a worker claims at a time.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// How many tasks a caller claims at a time.
+    #[arg(long, default_value_t = 100, requires = "raw")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     claim: u32,
     /// Create the tasks one by one, by so many callers at once [default: in bulk, by one]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -35,22 +48,72 @@ impl Drain {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        let expiry_ms = place.expiry_ms();
-        let started = Instant::now();
-        let (tasks, json) = (self.tasks, self.common.json);
+        let filling = Instant::now();
+        let (expiry_ms, json) = (place.expiry_ms(), self.common.json);
         match self.producers {
             Some(callers) => {
-                fill_one_by_one(&engine, &tenant, tasks, callers, json, expiry_ms).await?;
+                fill_one_by_one(&engine, &tenant, self.tasks, callers, json, expiry_ms).await?;
             }
             None => {
                 let expire = |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
-                fill(&engine, &tenant, tasks, json, expire).await?;
+                fill(&engine, &tenant, self.tasks, json, expire).await?;
             }
         }
-        let filled = started.elapsed().as_secs_f64();
-        let memory_before = memory_mib();
+        let fill_per_s = self.tasks as f64 / filling.elapsed().as_secs_f64();
+        let memory = Memory::watch();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
+        let drained = match self.raw {
+            true => self.drain_raw(&engine, &tenant).await?,
+            false => self.drain_with_worker(&engine, &tenant).await?,
+        };
+        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
+        let description = store.describe().await?;
+        let mut report = Report::default();
+        report.set("bench", "drain");
+        report.set("mode", if self.raw { "raw" } else { "worker" });
+        report.set("tasks", drained);
+        match self.raw {
+            true => report.set("workers", self.workers),
+            false => report.set("handlers", self.handlers),
+        }
+        report.set("batching", self.batching());
+        report.number("fill_per_s", fill_per_s);
+        report.number("tasks_per_s", drained as f64 / elapsed);
+        report.number("cycles_per_s", drained as f64 / elapsed);
+        let after = engine.stats();
+        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
+        report.batches(stats, after);
+        report.set("commits", description.commits - commits);
+        report.maybe("cpu_percent", cpu);
+        report.memory(&memory);
+        report.set("durability", description.durability);
+        engine.shutdown().await?;
+        report.print(self.common.json);
+        Ok(())
+    }
+
+    /// Ends when every task has been handled and settled.
+    async fn drain_with_worker(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
+        let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
+        let handled = Arc::new(AtomicU64::new(0));
+        let counts = (progress.clone(), handled.clone());
+        let worker = Worker::new(engine.clone(), "bench")
+            .tenant(tenant.clone())
+            .concurrency(self.handlers as usize)
+            .at_most(self.tasks)
+            .raw_handler(KIND, move |_| {
+                counts.0.add(1);
+                counts.1.fetch_add(1, Ordering::Relaxed);
+                std::future::ready(Ok::<_, Failure>(None))
+            });
+        let mut running = worker.start()?;
+        running.ended().await;
+        drop(progress);
+        Ok(handled.load(Ordering::Relaxed))
+    }
+
+    async fn drain_raw(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
         let claim = |n| {
             let worker = format!("worker-{n}");
@@ -63,28 +126,7 @@ impl Drain {
         for worker in workers {
             drained += worker.await??;
         }
-        drop(progress);
-        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
-        let description = store.describe().await?;
-        let mut report = Report::default();
-        report.set("bench", "drain");
-        report.set("tasks", drained);
-        report.set("workers", self.workers);
-        report.set("batching", self.batching());
-        report.number("fill_per_s", self.tasks as f64 / filled);
-        report.number("tasks_per_s", drained as f64 / elapsed);
-        report.number("cycles_per_s", drained as f64 / elapsed);
-        let after = engine.stats();
-        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
-        report.batches(stats, after);
-        report.set("commits", description.commits - commits);
-        report.maybe("cpu_percent", cpu);
-        report.maybe("memory_mib_before", memory_before);
-        report.maybe("memory_mib_after", memory_mib());
-        report.set("durability", description.durability);
-        engine.shutdown().await?;
-        report.print(self.common.json);
-        Ok(())
+        Ok(drained)
     }
 
     fn batching(&self) -> String {
@@ -92,7 +134,10 @@ impl Drain {
             Some(callers) => format!("{callers} producers, 1 a create"),
             None => format!("1 producer, {BULK} a create"),
         };
-        format!("{create}; {} workers, {} a claim", self.workers, self.claim)
+        match self.raw {
+            true => format!("{create}; {} workers, {} a claim", self.workers, self.claim),
+            false => format!("{create}; 1 worker, {} handlers", self.handlers),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod claim;
 mod drain;
 mod idle;
 mod options;
+mod pickup;
 mod place;
 mod process;
 mod report;

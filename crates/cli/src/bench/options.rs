@@ -3,7 +3,7 @@ use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 
 use crate::bench::place::Place;
-use crate::bench::{claim, drain, idle, tasks};
+use crate::bench::{claim, drain, idle, pickup, tasks};
 use windlass::StoreUrl;
 
 /// Measure this machine.
@@ -17,7 +17,9 @@ pub(crate) struct Bench {
 enum What {
     /// Callers side by side, each: create a task, claim one, complete it, again and again.
     Tasks(tasks::Tasks),
-    /// Burn down a backlog with workers that claim and complete in bulk.
+    /// From create to the start of the handler, at a steady rate.
+    Pickup(pickup::Pickup),
+    /// Burn down a backlog with a worker whose handlers do nothing.
     Drain(drain::Drain),
     /// What a claim costs against backlogs of different size and shape.
     Claim(claim::ClaimCost),
@@ -70,6 +72,7 @@ impl Bench {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
         match self.what {
             What::Tasks(tasks) => tasks.run().await,
+            What::Pickup(pickup) => pickup.run().await,
             What::Drain(drain) => drain.run().await,
             What::Claim(claim) => claim.run().await,
             What::Idle(idle) => idle.run().await,

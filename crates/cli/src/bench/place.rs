@@ -11,6 +11,9 @@ use crate::bench::options::BenchError;
 use crate::bench::report::Progress;
 use windlass::StoreUrl;
 
+/// The kind of all tasks of a benchmark.
+pub(crate) const KIND: &str = "bench";
+
 const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","template":"welcome"}"#;
 
 /// How many tasks are created at a time.
@@ -58,7 +61,7 @@ pub(crate) fn own_tenant() -> Tenant {
 
 /// A task like those people queue, under a fresh id.
 pub(crate) fn some_task() -> NewTask {
-    let mut task = NewTask::new(Engine::new_id(), "bench");
+    let mut task = NewTask::new(Engine::new_id(), KIND);
     task.payload = Some(Payload::json(PAYLOAD));
     task
 }

@@ -1,5 +1,8 @@
 use std::fs;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
 
 /// The processor time of this process over a stretch of time.
 #[derive(Debug)]
@@ -34,6 +37,50 @@ fn ticks() -> Option<u64> {
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(user + system)
+}
+
+/// Looks at the memory of this process again and again, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) before: Option<f64>,
+    peak: Arc<Mutex<Option<f64>>>,
+    watching: JoinHandle<()>,
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl Memory {
+    pub(crate) fn watch() -> Self {
+        let before = memory_mib();
+        let peak = Arc::new(Mutex::new(before));
+        let seen = peak.clone();
+        let watching = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                raise(&seen);
+            }
+        });
+        Self { before, peak, watching }
+    }
+
+    pub(crate) fn peak(&self) -> Option<f64> {
+        raise(&self.peak);
+        *self.peak.lock().expect("nothing panics while it holds the figure")
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+fn raise(peak: &Mutex<Option<f64>>) {
+    let seen = memory_mib();
+    let mut peak = peak.lock().expect("nothing panics while it holds the figure");
+    if seen > *peak {
+        *peak = seen;
+    }
 }
 
 /// Resident memory of this process in MiB; none where the system does not tell.

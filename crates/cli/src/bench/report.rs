@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use windlass_engine::Stats;
 
+use crate::bench::process::{Memory, memory_mib};
 use crate::output::say;
 
 /// What a benchmark found: names and values, for people or for programs.
@@ -39,6 +40,13 @@ impl Report {
     pub(crate) fn latencies(&mut self, latencies: &mut [Duration]) {
         self.number("p50_ms", percentile(latencies, 50).as_secs_f64() * 1_000.0);
         self.number("p99_ms", percentile(latencies, 99).as_secs_f64() * 1_000.0);
+    }
+
+    /// Resident memory at the start, at its highest and at the end of a stretch of time.
+    pub(crate) fn memory(&mut self, memory: &Memory) {
+        self.maybe("memory_mib_before", memory.before);
+        self.maybe("memory_mib_peak", memory.peak());
+        self.maybe("memory_mib_after", memory_mib());
     }
 
     pub(crate) fn print(&self, json: bool) {

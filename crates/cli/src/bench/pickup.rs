@@ -1,0 +1,118 @@
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::sync::mpsc;
+use windlass::{Context, Failure, Worker};
+use windlass_core::command::Create;
+use windlass_core::{TaskId, Tenant};
+use windlass_engine::{Engine, Error};
+
+use crate::bench::options::{BenchError, Common};
+use crate::bench::place::{KIND, own_tenant, some_task};
+use crate::bench::process::Usage;
+use crate::bench::report::{Progress, Report};
+
+/// From the call that creates a task to the first line of its handler.
+///
+/// Tasks arrive at a steady rate, whether those before them were answered or not. The worker is in
+/// the same process and waits for them.
+#[derive(Debug, Args)]
+pub(crate) struct Pickup {
+    #[command(flatten)]
+    common: Common,
+    /// How many tasks arrive in a second.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// For how long.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    seconds: u32,
+    /// How many handlers may run at once.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    handlers: u32,
+}
+
+/// The first commits of a database grow its file; they are not what is measured.
+const WARM_UP: u32 = 20;
+
+type Started = mpsc::UnboundedReceiver<(TaskId, Instant)>;
+
+impl Pickup {
+    pub(crate) async fn run(self) -> Result<(), BenchError> {
+        let place = self.common.place()?;
+        let (engine, store) = place.start(self.common.config()).await?;
+        let tenant = own_tenant();
+        let (said, mut started) = mpsc::unbounded_channel();
+        let worker = Worker::new(engine.clone(), "bench")
+            .tenant(tenant.clone())
+            .concurrency(self.handlers as usize)
+            .raw_handler(KIND, move |context: Context| {
+                let said = said.send((context.id().clone(), Instant::now()));
+                std::future::ready(said.map(|()| None).map_err(Failure::transient))
+            });
+        let running = worker.start()?;
+        for _ in 0..WARM_UP {
+            create(&engine, &tenant).await?;
+            started.recv().await;
+        }
+        let (stats, usage) = (engine.stats(), Usage::start());
+        let (mut latencies, latest) = self.measure(&engine, &tenant, &mut started).await?;
+        let (after, cpu) = (engine.stats(), usage.cpu_percent());
+        running.drain(Duration::from_secs(10)).await;
+        let mut report = Report::default();
+        report.set("bench", "pickup");
+        report.set("rate_per_s", self.rate);
+        report.set("tasks", latencies.len());
+        report.latencies(&mut latencies);
+        let most = latencies.last().copied().unwrap_or_default();
+        report.number("max_ms", most.as_secs_f64() * 1_000.0);
+        report.number("latest_arrival_ms", latest.as_secs_f64() * 1_000.0);
+        report.batches(stats, after);
+        report.maybe("cpu_percent", cpu);
+        report.set("durability", store.describe().await?.durability);
+        engine.shutdown().await?;
+        report.print(self.common.json);
+        Ok(())
+    }
+
+    /// The latency of every task, and how far the latest arrival was behind its time.
+    async fn measure(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        started: &mut Started,
+    ) -> Result<(Vec<Duration>, Duration), BenchError> {
+        let tasks = self.rate * self.seconds;
+        let progress = Progress::new("tasks", u64::from(tasks), self.common.json);
+        let begun = Instant::now();
+        let mut latest = Duration::ZERO;
+        let mut arrivals = Vec::new();
+        for n in 0..tasks {
+            let at = begun + Duration::from_secs(n.into()) / self.rate;
+            tokio::time::sleep_until(at.into()).await;
+            latest = latest.max(at.elapsed());
+            let (engine, tenant) = (engine.clone(), tenant.clone());
+            arrivals.push(tokio::spawn(async move { create(&engine, &tenant).await }));
+            progress.add(1);
+        }
+        let mut created = std::collections::BTreeMap::new();
+        for arrival in arrivals {
+            let (id, at) = arrival.await??;
+            created.insert(id, at);
+        }
+        let mut latencies = Vec::new();
+        while !created.is_empty() {
+            let Some((id, at)) = started.recv().await else { break };
+            latencies.extend(created.remove(&id).map(|asked| at - asked));
+        }
+        Ok((latencies, latest))
+    }
+}
+
+/// Creates a task; says when it was asked for.
+async fn create(engine: &Engine, tenant: &Tenant) -> Result<(TaskId, Instant), Error> {
+    let asked = Instant::now();
+    let task = some_task();
+    let id = task.id.clone();
+    engine.submit(Create { tenant: tenant.clone(), tasks: vec![task] }).await?;
+    Ok((id, asked))
+}

@@ -1,0 +1,78 @@
+use std::collections::BTreeMap;
+
+use windlass::{Change, Fence, Logged, TaskId, WorkerId};
+
+/// What the log tells of a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) created: u32,
+    /// Epoch and worker of every claim, in order.
+    pub(crate) claims: Vec<(u64, WorkerId)>,
+    pub(crate) attempts: u32,
+    /// The epochs of leases that ran out.
+    pub(crate) expired: Vec<u64>,
+    pub(crate) retries: u32,
+    /// What it ended as, each time that it ended.
+    pub(crate) endings: Vec<String>,
+    /// The epochs under which it was completed.
+    pub(crate) completed: Vec<u64>,
+}
+
+impl Story {
+    pub(crate) fn claimed_by(&self, epoch: u64) -> Option<&WorkerId> {
+        self.claims.iter().find(|(claimed, _)| *claimed == epoch).map(|(_, worker)| worker)
+    }
+
+    /// Whether a lease ran out and was followed by the next epoch.
+    pub(crate) fn recovered(&self, epoch: u64) -> bool {
+        self.expired.contains(&epoch) && self.claimed_by(epoch + 1).is_some()
+    }
+}
+
+/// The log of a demonstration, task by task.
+#[derive(Debug, Default)]
+pub(crate) struct History(pub(crate) BTreeMap<TaskId, Story>);
+
+impl History {
+    pub(crate) fn note(&mut self, entry: &Logged) {
+        let (Some(task), Some(change)) = (&entry.task, entry.change()) else { return };
+        let story = self.0.entry(task.clone()).or_default();
+        match change {
+            Change::Created => story.created += 1,
+            Change::Claimed { epoch, worker, attempt } => {
+                story.claims.push((epoch, worker));
+                story.attempts += u32::from(attempt.is_some());
+            }
+            Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
+            Change::RetryScheduled { .. } => story.retries += 1,
+            Change::Completed { epoch } => {
+                story.completed.push(epoch);
+                story.endings.push(entry.name.clone());
+            }
+            Change::Failed { .. } | Change::Cancelled { .. } | Change::Expired => {
+                story.endings.push(entry.name.clone());
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn stories(&self) -> impl Iterator<Item = (&TaskId, &Story)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn of(&self, task: &TaskId) -> Option<&Story> {
+        self.0.get(task)
+    }
+
+    pub(crate) fn ended(&self) -> usize {
+        self.0.values().filter(|story| !story.endings.is_empty()).count()
+    }
+
+    pub(crate) fn sum(&self, count: impl Fn(&Story) -> u32) -> u32 {
+        self.0.values().map(count).sum()
+    }
+
+    pub(crate) fn recovered(&self, fence: &Fence) -> bool {
+        self.of(&fence.task.id).is_some_and(|story| story.recovered(fence.epoch))
+    }
+}

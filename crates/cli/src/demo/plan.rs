@@ -1,0 +1,97 @@
+//! What the demonstration queues, and what is to come of it.
+
+use serde_json::json;
+use windlass::command::{Idempotency, NewTask, Start};
+use windlass::{Payload, RetryPolicy, limits};
+use windlass_engine::Engine;
+
+/// The lane of what the stalled worker takes.
+pub(crate) const INVOICES: &str = "invoices";
+
+pub(crate) const RESIZE: &str = "resize";
+pub(crate) const RENDER: &str = "render";
+pub(crate) const EMAIL: &str = "email";
+pub(crate) const IMPORT: &str = "import";
+pub(crate) const INVOICE: &str = "invoice";
+pub(crate) const CHARGE: &str = "charge";
+pub(crate) const REPORT: &str = "report";
+
+/// Long ones, which come last: somebody is at work whenever the moment comes.
+const RENDERS: u64 = 4;
+const RENDER_MS: u64 = 1_000;
+const HOUR_MS: u64 = 3_600_000;
+/// One each of what happens once.
+const SINGLE: u64 = 3;
+
+/// The tasks of a demonstration.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) tasks: Vec<NewTask>,
+    /// It is requested twice.
+    pub(crate) charge: NewTask,
+    /// It is cancelled before it starts.
+    pub(crate) report: NewTask,
+    /// A worker stalls on it.
+    pub(crate) invoice: NewTask,
+    /// How many are broken for good.
+    pub(crate) broken: usize,
+}
+
+impl Plan {
+    pub(crate) fn of(count: u64) -> Self {
+        let plain = count.saturating_sub(SINGLE + RENDERS);
+        let mut tasks: Vec<NewTask> = (0..plain).map(ordinary).collect();
+        tasks.extend((0..RENDERS).map(|_| NewTask { priority: -1, ..work(RENDER, RENDER_MS) }));
+        let broken = tasks.iter().filter(|task| task.kind.as_str() == IMPORT).count();
+        let key = Idempotency { key: "order-7".into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        Self {
+            tasks,
+            charge: NewTask { idempotency: Some(key), ..work(CHARGE, 20) },
+            report: NewTask { start: Start::After { ms: HOUR_MS }, ..work(REPORT, 20) },
+            invoice: NewTask { lane: INVOICES.into(), ..work(INVOICE, 20) },
+            broken,
+        }
+    }
+
+    /// How many tasks there are in all.
+    pub(crate) fn count(&self) -> usize {
+        self.tasks.len() + 3
+    }
+}
+
+/// Most are resized images, every seventh is an email to a server that is away at first, and one
+/// in fifty cannot be imported at all.
+fn ordinary(n: u64) -> NewTask {
+    let ms = 20 + 7 * (n % 10);
+    match n {
+        _ if n % 50 == 10 => work(IMPORT, ms),
+        _ if n % 7 == 3 => {
+            let mut email = work(EMAIL, ms);
+            email.policy.retry = Some(RetryPolicy::fixed(5, 300));
+            email
+        }
+        _ => work(RESIZE, ms),
+    }
+}
+
+fn work(kind: &str, ms: u64) -> NewTask {
+    let payload = Some(Payload::json(json!({ "ms": ms }).to_string()));
+    NewTask { payload, ..NewTask::new(Engine::new_id(), kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_as_were_asked_for_and_some_of_each() {
+        for count in [20, 300, 1_000] {
+            let plan = Plan::of(count);
+            assert_eq!(plan.count() as u64, count);
+            for kind in [RESIZE, RENDER, EMAIL, IMPORT] {
+                assert!(plan.tasks.iter().any(|task| task.kind.as_str() == kind), "{kind}");
+            }
+            assert!(plan.broken > 0);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+use std::time::{Duration, Instant};
+
+use windlass::command::{Cancel, Claim, Complete, Create, NewTask, Outcome};
+use windlass::{
+    Engine, Error, Fence, Lifecycle, PublicState, Subscription, TaskFilter, TaskId, TaskKey, Tenant,
+};
+
+use crate::demo::crew::Crew;
+use crate::demo::error::DemoError;
+use crate::demo::history::History;
+use crate::demo::plan::{INVOICES, Plan};
+use crate::demo::tally::{Killed, Stalled, Twice};
+use crate::demo::tell::{Teller, seconds};
+use crate::demo::worker::LEASE;
+
+/// Who stalls.
+const STALLED: &str = "stalled-worker";
+const BULK: usize = 500;
+/// How long the log may have nothing to tell before the workers are looked at.
+const SILENCE: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// The demonstration as it goes.
+#[derive(Debug)]
+pub(crate) struct Play<'a> {
+    engine: &'a Engine,
+    crew: &'a mut Crew,
+    teller: &'a Teller,
+    history: History,
+}
+
+/// What was done, and what the log told of it.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) requests: usize,
+    pub(crate) twice: Twice,
+    pub(crate) killed: Killed,
+    pub(crate) stalled: Stalled,
+    pub(crate) history: History,
+}
+
+impl<'a> Play<'a> {
+    pub(crate) fn new(engine: &'a Engine, crew: &'a mut Crew, teller: &'a Teller) -> Self {
+        Self { engine, crew, teller, history: History::default() }
+    }
+
+    pub(crate) async fn run(mut self, plan: &Plan) -> Result<Played, DemoError> {
+        let mut log = self.engine.subscribe(None).await?;
+        let (requests, twice) = self.queue(plan).await?;
+        let stalled = self.stall().await?;
+        for _ in 0..2 {
+            self.crew.hire()?;
+        }
+        let names = self.crew.members().map(|m| format!("{} (pid {})", m.name, m.pid));
+        self.teller.tell(&format!("Started {}.", names.collect::<Vec<_>>().join(" and ")))?;
+        let killed = self.watch(&mut log, plan.count()).await?;
+        let stalled = self.write_late(stalled).await?;
+        self.crew.dismiss().await?;
+        loop {
+            let page = log.read().await?;
+            if page.is_empty() {
+                break;
+            }
+            page.iter().for_each(|entry| self.history.note(entry));
+        }
+        Ok(Played { requests, twice, killed, stalled, history: self.history })
+    }
+
+    /// Asks for all tasks, and for one of them twice; cancels one.
+    async fn queue(&self, plan: &Plan) -> Result<(usize, Twice), DemoError> {
+        let mut requests = 0;
+        let singles = [plan.report.clone(), plan.invoice.clone()];
+        let all: Vec<NewTask> = plan.tasks.iter().cloned().chain(singles).collect();
+        for tasks in all.chunks(BULK) {
+            requests += tasks.len();
+            let tenant = Tenant::default();
+            self.engine.submit(Create { tenant, tasks: tasks.to_vec() }).await?;
+        }
+        let task = TaskKey::new(&Tenant::default(), &plan.report.id);
+        self.engine.submit(Cancel { task, reason: "nobody wants it any more".into() }).await?;
+        let (first, _) = self.request(plan.charge.clone()).await?;
+        // Whoever did not hear the answer asks again, under an id of its own.
+        let again = NewTask { id: windlass_engine::Engine::new_id(), ..plan.charge.clone() };
+        let (second, duplicate) = self.request(again).await?;
+        requests += 2;
+        self.teller.tell(&format!(
+            "Asked for {requests} tasks. One came twice under the same key and was {}. One was \
+             cancelled.",
+            if duplicate { "answered with the first" } else { "taken twice" },
+        ))?;
+        Ok((requests, Twice { first, second, duplicate }))
+    }
+
+    async fn request(&self, task: NewTask) -> Result<(TaskId, bool), DemoError> {
+        match self.engine.submit(Create::one(task)).await? {
+            Outcome::Created(mut created) => {
+                let created = created.pop().expect("one task, one answer");
+                Ok((created.id, created.duplicate))
+            }
+            other => unreachable!("a create is answered as a create, not {other:?}"),
+        }
+    }
+
+    /// A worker takes a task and is not heard of again, for as long as its lease lasts.
+    async fn stall(&self) -> Result<Fence, DemoError> {
+        let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+        let claim = Claim { lanes: vec![INVOICES.into()], lease_ms, ..Claim::new(STALLED) };
+        let claimed = self.engine.claim(claim, Duration::ZERO).await?;
+        let fence = claimed.first().map(|claimed| claimed.task.fence());
+        let fence = fence.ok_or(DemoError::NobodyStalled)?;
+        let id = &fence.task.id;
+        self.teller.tell(&format!("A worker claimed {id} and stalls: no heartbeat from it."))?;
+        Ok(fence)
+    }
+
+    /// Follows the log until every task has ended. On the way, a worker is killed.
+    async fn watch(&mut self, log: &mut Subscription, tasks: usize) -> Result<Killed, DemoError> {
+        let begun = Instant::now();
+        let mut killed: Option<(Killed, Instant)> = None;
+        let mut recovered = false;
+        loop {
+            let ended = self.history.ended();
+            self.teller.progress(ended);
+            if killed.is_none() && ended >= tasks / 3 {
+                killed = self.kill().await?.map(|killed| (killed, Instant::now()));
+            }
+            if let Some((killed, at)) = &killed
+                && !recovered
+                && killed.held.iter().all(|fence| self.history.recovered(fence))
+            {
+                recovered = true;
+                self.tell_recovery(killed, at.elapsed())?;
+            }
+            if ended == tasks {
+                return killed.map(|(killed, _)| killed).ok_or(DemoError::NobodyAtWork);
+            }
+            if begun.elapsed() > LONGEST {
+                let (seconds, open) = (LONGEST.as_secs(), tasks - ended);
+                return Err(DemoError::TooSlow { seconds, open, tasks });
+            }
+            self.crew.check()?;
+            if let Ok(page) = tokio::time::timeout(SILENCE, log.next()).await {
+                page?.iter().for_each(|entry| self.history.note(entry));
+            }
+        }
+    }
+
+    /// Kills a worker that holds leases, if there is one: it is stopped first, so that what it
+    /// holds is what it dies with.
+    async fn kill(&mut self) -> Result<Option<Killed>, DemoError> {
+        let mut found = None;
+        for member in self.crew.members() {
+            member.freeze()?;
+            let held = self.held_by(&member.name).await?;
+            if !held.is_empty() {
+                found = Some(Killed { worker: member.name.clone(), pid: member.pid, held });
+                break;
+            }
+            member.thaw()?;
+        }
+        let Some(killed) = found else { return Ok(None) };
+        self.crew.kill(&killed.worker).await?;
+        let next = self.crew.hire()?;
+        let Killed { worker, pid, held } = &killed;
+        self.teller.tell(&format!(
+            "kill -9 {pid}: {worker} died holding {} leases. Started {} (pid {}).",
+            held.len(),
+            next.name,
+            next.pid,
+        ))?;
+        Ok(Some(killed))
+    }
+
+    async fn held_by(&self, worker: &str) -> Result<Vec<Fence>, DemoError> {
+        let filter = TaskFilter { state: Some(PublicState::Active), ..TaskFilter::default() };
+        let active = self.engine.tasks(&Tenant::default(), &filter, None, 1_000).await?;
+        let held = active.iter().filter(|task| {
+            matches!(&task.lifecycle, Lifecycle::Active(lease) if lease.worker.as_str() == worker)
+        });
+        Ok(held.map(|task| task.fence()).collect())
+    }
+
+    fn tell_recovery(&self, killed: &Killed, after: Duration) -> Result<(), DemoError> {
+        self.teller.tell(&format!(
+            "{} after the kill its leases had run out and others had its {} tasks, each under the \
+             next epoch.",
+            seconds(after),
+            killed.held.len(),
+        ))
+    }
+
+    /// The stalled worker wakes up and reports its result.
+    async fn write_late(&self, fence: Fence) -> Result<Stalled, DemoError> {
+        let late = Complete { fence: fence.clone(), result: None };
+        let (code, answer) = match self.engine.submit(late).await {
+            Err(Error::Rejected(rejection)) => (rejection.code().into(), rejection.to_string()),
+            Err(error) => return Err(error.into()),
+            Ok(_) => ("accepted".into(), "the write was accepted".into()),
+        };
+        self.teller.tell(&format!(
+            "The stalled worker woke up and completed {} under its old epoch: {code}, {answer}.",
+            fence.task.id
+        ))?;
+        Ok(Stalled { worker: STALLED.into(), fence, code, answer })
+    }
+}

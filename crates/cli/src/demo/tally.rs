@@ -1,0 +1,403 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass::{Fence, Task, TaskId};
+
+use crate::demo::effects::Seen;
+use crate::demo::history::{History, Story};
+
+/// What is known when all is over: what the store says, and what was done to it.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// How many tasks there should be, and how many of them are broken for good.
+    pub(crate) tasks: usize,
+    pub(crate) broken: usize,
+    /// How many tasks were asked for, those that were asked for twice counted twice.
+    pub(crate) requests: usize,
+    pub(crate) twice: Twice,
+    pub(crate) killed: Killed,
+    pub(crate) stalled: Stalled,
+    pub(crate) history: History,
+    pub(crate) records: Vec<Arc<Task>>,
+    pub(crate) effects: Seen,
+    pub(crate) took: Duration,
+}
+
+/// The answers to a request that was made twice.
+#[derive(Debug)]
+pub(crate) struct Twice {
+    pub(crate) first: TaskId,
+    pub(crate) second: TaskId,
+    pub(crate) duplicate: bool,
+}
+
+/// The worker that was killed, and what it held.
+#[derive(Debug)]
+pub(crate) struct Killed {
+    pub(crate) worker: String,
+    pub(crate) pid: u32,
+    pub(crate) held: Vec<Fence>,
+}
+
+/// The worker that stalled, and what its late write was told.
+#[derive(Debug)]
+pub(crate) struct Stalled {
+    pub(crate) worker: String,
+    pub(crate) fence: Fence,
+    pub(crate) code: String,
+    pub(crate) answer: String,
+}
+
+/// Something that must be so.
+#[derive(Debug)]
+pub(crate) struct Check {
+    /// Its stable name, for programs.
+    pub(crate) code: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) holds: bool,
+}
+
+impl Facts {
+    pub(crate) fn states(&self) -> BTreeMap<&'static str, usize> {
+        let mut states = BTreeMap::new();
+        for task in &self.records {
+            *states.entry(task.lifecycle.public().as_str()).or_default() += 1;
+        }
+        states
+    }
+
+    fn state(&self, name: &str) -> usize {
+        self.states().get(name).copied().unwrap_or_default()
+    }
+
+    fn created(&self) -> usize {
+        self.history.sum(|story| story.created) as usize
+    }
+
+    /// Tasks that the killed worker held and another one was given since.
+    fn recovered(&self) -> usize {
+        self.killed.held.iter().filter(|fence| self.history.recovered(fence)).count()
+    }
+
+    /// Effects under the very fence that completed the task: those that count.
+    fn counted(&self) -> usize {
+        let counts = |(task, epoch): &&(TaskId, u64)| {
+            self.history.of(task).is_some_and(|story| story.completed.contains(epoch))
+        };
+        self.effects.keys().filter(counts).count()
+    }
+
+    fn written(&self) -> usize {
+        self.effects.values().map(|times| *times as usize).sum()
+    }
+
+    /// How often each worker was given a task, in the order of their names.
+    fn claims(&self) -> BTreeMap<String, usize> {
+        let mut claims = BTreeMap::new();
+        for (_, story) in self.history.stories() {
+            for (_, worker) in &story.claims {
+                *claims.entry(worker.to_string()).or_default() += 1;
+            }
+        }
+        claims
+    }
+
+    /// What a person is shown.
+    pub(crate) fn rows(&self) -> Vec<(String, usize)> {
+        let mut rows = Vec::new();
+        let mut row = |what: &str, count: usize| rows.push((what.to_owned(), count));
+        row("tasks asked for", self.requests);
+        row("  refused as duplicates", self.requests - self.created());
+        row("tasks created", self.created());
+        for (state, count) in self.states() {
+            let dead = if state == "failed" { " (dead letters)" } else { "" };
+            row(&format!("  {state}{dead}"), count);
+        }
+        row("attempts begun", self.history.sum(|story| story.attempts) as usize);
+        row("  followed by a retry", self.history.sum(|story| story.retries) as usize);
+        let expired = |story: &Story| story.expired.len();
+        row("leases that ran out", self.history.stories().map(|(_, story)| expired(story)).sum());
+        row("  lost to the kill", self.killed.held.len());
+        row("  of those, claimed again under the next epoch", self.recovered());
+        row("late writes refused as stale", usize::from(self.stalled.code == "stale"));
+        row("effects of handlers", self.written());
+        row("  under the fence that completed the task", self.counted());
+        for (worker, claims) in self.claims() {
+            let killed = if worker == self.killed.worker { " (killed)" } else { "" };
+            let stalled = if worker == self.stalled.worker { " (stalled)" } else { "" };
+            row(&format!("claims by {worker}{killed}{stalled}"), claims);
+        }
+        rows
+    }
+
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let check = |code, what, holds| Check { code, what, holds };
+        let broken = self.state("failed") == self.broken;
+        vec![
+            check("none_lost", "every task that was asked for has ended", self.none_lost()),
+            check("none_twice", "no task was settled twice", self.none_twice()),
+            check(
+                "effects_once",
+                "every completed task had its effect once under its fence",
+                self.effects_once(),
+            ),
+            check(
+                "kill_recovered",
+                "what the killed worker held was given to others",
+                self.kill_recovered(),
+            ),
+            check(
+                "stale_refused",
+                "the late write was refused and changed nothing",
+                self.stale_refused(),
+            ),
+            check(
+                "duplicate_refused",
+                "the request that came twice made one task",
+                self.duplicate_refused(),
+            ),
+            check("broken_failed", "only what was broken is a dead letter", broken),
+            check(
+                "attempts_bounded",
+                "no task had more attempts than it may have",
+                self.attempts_bounded(),
+            ),
+        ]
+    }
+
+    fn none_lost(&self) -> bool {
+        let ended = self.records.iter().filter(|task| task.lifecycle.ended_at().is_some()).count();
+        self.created() == self.tasks && self.records.len() == self.tasks && ended == self.tasks
+    }
+
+    /// By the log, which must say the same as the records.
+    fn none_twice(&self) -> bool {
+        self.records.iter().all(|task| {
+            let ended = [task.lifecycle.public().as_str()];
+            self.history.of(&task.id).is_some_and(|story| story.endings == ended)
+        })
+    }
+
+    fn effects_once(&self) -> bool {
+        let once = |task: &TaskId, epoch: u64| self.effects.get(&(task.clone(), epoch)) == Some(&1);
+        let mut stories = self.history.stories();
+        stories.all(|(task, story)| story.completed.iter().all(|epoch| once(task, *epoch)))
+            && self.counted() == self.state("completed")
+    }
+
+    fn kill_recovered(&self) -> bool {
+        let by_others = |fence: &Fence| {
+            let story = self.history.of(&fence.task.id);
+            let next = story.and_then(|story| story.claimed_by(fence.epoch + 1));
+            next.is_some_and(|worker| worker.as_str() != self.killed.worker)
+                && story.is_some_and(|story| !story.completed.contains(&fence.epoch))
+        };
+        let held = &self.killed.held;
+        !held.is_empty() && self.recovered() == held.len() && held.iter().all(by_others)
+    }
+
+    fn stale_refused(&self) -> bool {
+        let fence = &self.stalled.fence;
+        let story = self.history.of(&fence.task.id);
+        let by_another = |epochs: &[u64]| matches!(epochs, [epoch] if *epoch != fence.epoch);
+        self.stalled.code == "stale" && story.is_some_and(|story| by_another(&story.completed))
+    }
+
+    fn duplicate_refused(&self) -> bool {
+        let Twice { first, second, duplicate } = &self.twice;
+        let created = self.history.of(first).map(|story| story.created);
+        *duplicate && first == second && created == Some(1)
+    }
+
+    fn attempts_bounded(&self) -> bool {
+        self.records.iter().all(|task| {
+            let most = task.policy.retry.as_ref().map(|retry| retry.max_attempts);
+            most.is_none_or(|most| task.attempts <= most)
+        })
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let checks: serde_json::Map<String, Value> =
+            self.checks().into_iter().map(|c| (c.code.to_owned(), c.holds.into())).collect();
+        json!({
+            "requests": self.requests,
+            "duplicates_refused": self.requests - self.created(),
+            "tasks": self.created(),
+            "states": self.states(),
+            "attempts": self.history.sum(|story| story.attempts),
+            "retries": self.history.sum(|story| story.retries),
+            "dead_letters": self.state("failed"),
+            "killed": {
+                "worker": self.killed.worker,
+                "pid": self.killed.pid,
+                "leases_held": self.killed.held.len(),
+                "leases_recovered": self.recovered(),
+            },
+            "stale_write": { "code": self.stalled.code, "answer": self.stalled.answer },
+            "effects": { "written": self.written(), "counted": self.counted() },
+            "claims_by_worker": self.claims(),
+            "checks": checks,
+            "took_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::command::{Claim, Complete, Create, Fail, Idempotency, NewTask};
+    use windlass::{FailureClass, Lifecycle, Retry, RetryPolicy, Tenant, Timestamp};
+    use windlass_engine::{Config, Engine};
+    use windlass_store::{ManualClock, MemoryStore};
+
+    use super::*;
+
+    async fn claim(engine: &Engine, worker: &str) -> Fence {
+        let claim = Claim { lease_ms: 1_000, ..Claim::new(worker) };
+        let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+        claimed[0].task.fence()
+    }
+
+    async fn complete(engine: &Engine, fence: &Fence) -> Result<(), windlass::Error> {
+        engine.submit(Complete { fence: fence.clone(), result: None }).await.map(drop)
+    }
+
+    fn key() -> Option<Idempotency> {
+        Some(Idempotency { key: "order".into(), window_ms: 60_000 })
+    }
+
+    /// A demonstration of four tasks, by hand: one is lost to a kill, one to a stall, one is asked
+    /// for twice, one is broken.
+    async fn facts() -> Facts {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
+        let store = MemoryStore::with_clock(clock.clone());
+        let config = Config { background: false, ..Config::default() };
+        let engine = Engine::start(store, config).await.unwrap();
+        let mut tasks: Vec<NewTask> =
+            ["a-killed", "b-stalled", "c-broken", "d-twice"].map(|id| NewTask::new(id, "k")).into();
+        tasks[0].policy.retry = Some(RetryPolicy::fixed(3, 0));
+        tasks[3].idempotency = key();
+        let again = NewTask { idempotency: key(), ..NewTask::new("e-again", "k") };
+        let tenant = Tenant::default();
+        engine.submit(Create { tenant: tenant.clone(), tasks }).await.unwrap();
+        let _duplicate = engine.submit(Create::one(again)).await.unwrap();
+        let (killed, late) = (claim(&engine, "victim").await, claim(&engine, "sleeper").await);
+        clock.advance_ms(2_000);
+        engine.sweep().await.unwrap();
+        let mut effects = Seen::new();
+        for _ in 0..4 {
+            let fence = claim(&engine, "worker").await;
+            if fence.task.id.as_str() == "c-broken" {
+                let (class, reason) = (FailureClass::Permanent, "no".into());
+                let fail = Fail { fence, class, reason, retry: Retry::GiveUp };
+                engine.submit(fail).await.unwrap();
+            } else {
+                complete(&engine, &fence).await.unwrap();
+                effects.insert((fence.task.id, fence.epoch), 1);
+            }
+        }
+        let refusal = complete(&engine, &late).await.unwrap_err();
+        let mut history = History::default();
+        let mut log = engine.subscribe(None).await.unwrap();
+        log.read().await.unwrap().iter().for_each(|entry| history.note(entry));
+        let records = engine.tasks(&tenant, &Default::default(), None, 100).await.unwrap();
+        let (code, answer) = (refusal.code().to_owned(), refusal.to_string());
+        Facts {
+            tasks: 4,
+            broken: 1,
+            requests: 5,
+            twice: Twice { first: "d-twice".into(), second: "d-twice".into(), duplicate: true },
+            killed: Killed { worker: "victim".into(), pid: 1, held: vec![killed] },
+            stalled: Stalled { worker: "sleeper".into(), fence: late, code, answer },
+            history,
+            records,
+            effects,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn unsound(facts: &Facts) -> String {
+        let failed = facts.checks().into_iter().filter(|check| !check.holds);
+        failed.map(|check| check.code).collect::<Vec<_>>().join(" ")
+    }
+
+    fn with(facts: &mut Facts, task: &str, change: impl FnOnce(&mut Task)) {
+        let task = facts.records.iter_mut().find(|known| known.id.as_str() == task).unwrap();
+        change(Arc::make_mut(task));
+    }
+
+    fn spoil(facts: &mut Facts, task: &str, change: impl FnOnce(&mut Story)) {
+        change(facts.history.0.get_mut(&TaskId::new(task)).unwrap());
+    }
+
+    #[tokio::test]
+    async fn every_check_holds_and_every_check_can_fail() {
+        type Spoil = fn(&mut Facts);
+        let table: [(&str, Spoil, &str); 12] = [
+            ("nothing", |_| {}, ""),
+            ("a record is gone", |f| drop(f.records.remove(0)), "none_lost effects_once"),
+            (
+                "a task waits",
+                |f| {
+                    let at = Timestamp::default();
+                    let waiting = Lifecycle::Waiting { ready_at: at, lost: None };
+                    with(f, "a-killed", |task| task.lifecycle = waiting);
+                },
+                "none_lost none_twice effects_once",
+            ),
+            (
+                "a task ended twice",
+                |f| spoil(f, "d-twice", |story| story.endings.push("completed".into())),
+                "none_twice",
+            ),
+            ("an effect is missing", |f| drop(f.effects.pop_first()), "effects_once"),
+            (
+                "an effect came twice",
+                |f| f.effects.values_mut().for_each(|times| *times = 2),
+                "effects_once",
+            ),
+            (
+                "a lease was not lost",
+                |f| spoil(f, "a-killed", |story| story.expired.clear()),
+                "kill_recovered",
+            ),
+            ("nobody was killed at work", |f| f.killed.held.clear(), "kill_recovered"),
+            ("the late write was taken", |f| f.stalled.code = "x".into(), "stale_refused"),
+            (
+                "a second task came of the second request",
+                |f| f.twice.second = "e-again".into(),
+                "duplicate_refused",
+            ),
+            ("nothing was broken", |f| f.broken = 0, "broken_failed"),
+            (
+                "an attempt too many",
+                |f| with(f, "a-killed", |task| task.attempts = 4),
+                "attempts_bounded",
+            ),
+        ];
+        for (what, change, expected) in table {
+            let mut facts = facts().await;
+            change(&mut facts);
+            assert_eq!(unsound(&facts), expected, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn figures() {
+        let found = facts().await.json();
+        for (path, expected) in [
+            ("/requests", 5),
+            ("/duplicates_refused", 1),
+            ("/tasks", 4),
+            ("/states/completed", 3),
+            ("/dead_letters", 1),
+            ("/attempts", 6),
+            ("/killed/leases_recovered", 1),
+            ("/effects/counted", 3),
+            ("/claims_by_worker/victim", 1),
+        ] {
+            assert_eq!(found.pointer(path), Some(&json!(expected)), "{path}: {found}");
+        }
+    }
+}

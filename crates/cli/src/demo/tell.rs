@@ -1,0 +1,60 @@
+use std::io::{ErrorKind, Write as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::demo::error::{DemoError, while_doing};
+
+/// Tells the story: lines on standard output, a bar on standard error. For programs there is only
+/// the object at the end.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl Teller {
+    pub(crate) fn new(tasks: usize, quiet: bool) -> Self {
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(tasks as u64) };
+        let style = ProgressStyle::with_template("  [{bar:40}] {pos}/{len} tasks have ended");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, quiet }
+    }
+
+    pub(crate) fn tell(&self, line: &str) -> Result<(), DemoError> {
+        if self.quiet { Ok(()) } else { self.print(line) }
+    }
+
+    /// Not by [`crate::output::say`]: where nobody reads, there is still something to clear away.
+    pub(crate) fn print(&self, line: &str) -> Result<(), DemoError> {
+        let written = self.bar.suspend(|| writeln!(std::io::stdout(), "{line}"));
+        written.map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe => DemoError::Unread,
+            _ => while_doing("writing to standard output")(error),
+        })
+    }
+
+    /// Names to the left, numbers to the right.
+    pub(crate) fn table(&self, title: &str, rows: &[(String, usize)]) -> Result<(), DemoError> {
+        let names = rows.iter().map(|(name, _)| name.chars().count());
+        let widest = names.chain([title.chars().count()]).max().unwrap_or_default();
+        self.tell(title)?;
+        self.tell(&"-".repeat(widest + 8))?;
+        for (name, count) in rows {
+            self.tell(&format!("{name:widest$}{count:>8}"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn progress(&self, ended: usize) {
+        self.bar.set_position(ended as u64);
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

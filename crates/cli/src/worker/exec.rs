@@ -1,0 +1,139 @@
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use windlass::{Config, Context, Engine, Kind, LaneName, Running};
+
+use crate::duration;
+use crate::error::CliError;
+use crate::output::say_json;
+use crate::signals::Signals;
+use crate::target::Target;
+use crate::worker::program::{Program, Ran};
+use crate::worker::verdict::{HELP, Verdict, line, object, verdict};
+
+/// Run a program for every task of a kind: payload on stdin, result on stdout, and the exit code
+/// decides.
+///
+/// A line is told on stderr for every task, or a JSON object on stdout with --json. A task of
+/// another kind in these lanes is put off for ten seconds: give it a lane of its own.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP, after_help = "More about exit codes and environment: --help")]
+pub(crate) struct Exec {
+    #[command(flatten)]
+    target: Target,
+    /// The kind of task that CMD handles; may be given several times.
+    #[arg(long = "kind", value_name = "KIND", required = true)]
+    kinds: Vec<Kind>,
+    /// A lane to take tasks from; may be given several times [default: default]
+    #[arg(long = "lane", value_name = "LANE")]
+    lanes: Vec<LaneName>,
+    /// How many programs may run at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: u32,
+    /// How long a task stays leased after the last sign of life of this worker.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = lease)]
+    lease: Duration,
+    /// What this worker is called in the log [default: exec-PID]
+    #[arg(long)]
+    name: Option<String>,
+    /// Something that this worker offers; may be given several times.
+    #[arg(long = "capability", value_name = "CAPABILITY")]
+    capabilities: Vec<String>,
+    /// How long programs may go on when this worker is told to end.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    grace: Duration,
+    /// End after one task.
+    #[arg(long, conflicts_with = "exit_when_idle")]
+    once: bool,
+    /// End when nothing ran and nothing was ready for so long; a second if it is not said.
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1s", value_parser = duration::parse)]
+    exit_when_idle: Option<Duration>,
+    /// The program and its arguments, as they are: no shell reads them.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration::parse(text).map_err(|bad| bad.to_string())?;
+    let limit = windlass::limits::LEASE_MS;
+    limit.check(lease.as_millis()).map_err(|_| "a lease is between 100ms and 1d".to_owned())?;
+    Ok(lease)
+}
+
+impl Exec {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let program = Program::find(self.command.clone(), self.target.store.clone())?;
+        let mut signals = Signals::listen()?;
+        let engine = Engine::open_with(&self.target.store, Config::default()).await?;
+        let running = self.start(&engine, &program)?;
+        self.until_ended(running, &mut signals).await?;
+        Ok(engine.shutdown().await?)
+    }
+
+    fn start(&self, engine: &Engine, program: &Program) -> Result<Running, CliError> {
+        let name = self.name.clone().unwrap_or_else(|| format!("exec-{}", std::process::id()));
+        self.note(&format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store));
+        let mut worker = engine
+            .worker(name)
+            .tenant(self.target.tenant.clone())
+            .capabilities(self.capabilities.clone())
+            .concurrency(self.concurrency as usize)
+            .lease(self.lease);
+        if !self.lanes.is_empty() {
+            worker = worker.lanes(self.lanes.clone());
+        }
+        if self.once {
+            worker = worker.at_most(1);
+        }
+        if let Some(idle) = self.exit_when_idle {
+            worker = worker.until_idle(idle);
+        }
+        for kind in &self.kinds {
+            let (program, json) = (program.clone(), self.target.json);
+            worker = worker.raw_handler(kind.clone(), move |context: Context| {
+                let program = program.clone();
+                async move { handle(&program, &context, json).await }
+            });
+        }
+        Ok(worker.start()?)
+    }
+
+    async fn until_ended(
+        &self,
+        mut running: Running,
+        signals: &mut Signals,
+    ) -> Result<(), CliError> {
+        tokio::select! {
+            () = running.ended() => return Ok(()),
+            () = signals.next() => {}
+        }
+        self.note("ending: programs may finish; Ctrl-C again kills them");
+        tokio::select! {
+            biased;
+            () = running.drain(self.grace) => Ok(()),
+            () = signals.next() => Err(CliError::Interrupted),
+        }
+    }
+
+    fn note(&self, what: &str) {
+        if !self.target.json {
+            eprintln!("{what}");
+        }
+    }
+}
+
+async fn handle(program: &Program, context: &Context, json: bool) -> Verdict {
+    let begun = Instant::now();
+    let ran = program.run(context).await;
+    let stopped = matches!(ran, Ran::Stopped);
+    let verdict = verdict(ran);
+    let took = begun.elapsed();
+    if json {
+        say_json(&object(context, stopped, &verdict, took));
+    } else {
+        eprintln!("{}", line(context, stopped, &verdict, took));
+    }
+    verdict
+}

@@ -1,0 +1,10 @@
+//! Workers that are programs: payload in, result out, and the exit code decides.
+
+mod exec;
+mod group;
+mod options;
+mod program;
+mod streams;
+mod verdict;
+
+pub(crate) use options::WorkerCommand;

@@ -1,0 +1,143 @@
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+use windlass::{Context, StoreUrl};
+
+use crate::error::CliError;
+use crate::worker::group::Group;
+use crate::worker::streams::{Broken, feed, last_words, output};
+
+/// How long output may stay open after the program itself has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// A program that is run for tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    name: OsString,
+    arguments: Vec<OsString>,
+    store: StoreUrl,
+}
+
+/// What came of one run.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    Ended {
+        status: ExitStatus,
+        printed: Vec<u8>,
+        last_words: String,
+    },
+    NotStarted(io::Error),
+    Broken(Broken),
+    /// It has ended, but something that it started holds its output open.
+    Abandoned,
+    /// It was told to stop, and did.
+    Stopped,
+}
+
+impl Program {
+    /// A program that is there and may be run.
+    pub(crate) fn find(command: Vec<OsString>, store: StoreUrl) -> Result<Self, CliError> {
+        let mut words = command.into_iter();
+        let name = words.next().unwrap_or_default();
+        let there = if name.as_encoded_bytes().contains(&b'/') {
+            may_run(Path::new(&name))
+        } else {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| may_run(&folder.join(&name)))
+        };
+        if !there {
+            return Err(CliError::NoProgram(name.to_string_lossy().into_owned()));
+        }
+        Ok(Self { name, arguments: words.collect(), store })
+    }
+
+    /// Runs it for a task. Dropped, it is killed with everything it started.
+    pub(crate) async fn run(&self, context: &Context) -> Ran {
+        let child = match self.command(context).spawn() {
+            Ok(child) => child,
+            Err(error) => return Ran::NotStarted(error),
+        };
+        let group = Group::of(&child);
+        let mut ending = Box::pin(follow(child, &group, context));
+        let ran = tokio::select! {
+            biased;
+            ran = &mut ending => ran,
+            () = context.cancelled() => {
+                group.terminate();
+                // Whatever its exit code says: it was not left to finish.
+                ending.as_mut().await;
+                Ran::Stopped
+            }
+        };
+        drop(ending);
+        group.ended();
+        ran
+    }
+
+    fn command(&self, context: &Context) -> Command {
+        let fence = context.fence();
+        let labels = serde_json::to_string(context.labels()).unwrap_or_default();
+        let content_type = context.payload().map_or("", |payload| &payload.content_type);
+        let mut command = Command::new(&self.name);
+        command
+            .args(&self.arguments)
+            .env("WINDLASS_STORE", self.store.to_string())
+            .env("WINDLASS_TENANT", fence.task.tenant.as_str())
+            .env("WINDLASS_TASK", fence.task.id.as_str())
+            .env("WINDLASS_KIND", context.kind().as_str())
+            .env("WINDLASS_LANE", context.lane().as_str())
+            .env("WINDLASS_ATTEMPT", context.attempt().to_string())
+            .env("WINDLASS_EPOCH", fence.epoch.to_string())
+            .env("WINDLASS_LABELS", labels)
+            .env("WINDLASS_CONTENT_TYPE", content_type)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal is for the worker, which lets its programs finish.
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+    }
+}
+
+fn may_run(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Follows a program to its end. Nothing of its group is left then.
+async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+        unreachable!("every stream was asked for");
+    };
+    let streams = async {
+        tokio::try_join!(feed(stdin, context.payload()), output(stdout), last_words(stderr))
+    };
+    let mut streams = Box::pin(streams);
+    let (followed, status) = tokio::select! {
+        followed = &mut streams => {
+            if followed.is_err() {
+                group.kill();
+            }
+            (Some(followed), child.wait().await)
+        }
+        status = child.wait() => (timeout(LAST_OUTPUT, &mut streams).await.ok(), status),
+    };
+    match (followed, status) {
+        (None, _) => {
+            group.kill();
+            Ran::Abandoned
+        }
+        (Some(Err(broken)), _) => Ran::Broken(broken),
+        (_, Err(error)) => Ran::Broken(Broken::Lost(error)),
+        (Some(Ok(((), printed, last_words))), Ok(status)) => {
+            Ran::Ended { status, printed, last_words }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a run of a program means for its task.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass::{Context, Failure, Payload, Retry, limits};
+
+use crate::worker::program::Ran;
+use crate::worker::streams::{Broken, result};
+
+/// Trying again does not help: EX_DATAERR of sysexits.h.
+const BAD_DATA: i32 = 65;
+/// Never try again, whatever the policy says.
+const GIVE_UP: i32 = 100;
+
+/// The part of the help that says it.
+pub(crate) const HELP: &str = "\
+Exit code of CMD:
+  0         the task is completed; what CMD printed is its result
+  65        a permanent failure: tried again only if the task's policy retries such
+  100       give up: never tried again
+  other     a transient failure (75 says so expressly): tried again if the task's policy
+            says so; without a retry policy it is final
+  a signal  a transient failure
+
+  A failure gives the last lines of CMD's stderr as its reason. More than 4 MiB on stdout is a
+  permanent failure. Results are application/json if they are JSON, else text/plain if they are
+  UTF-8, else application/octet-stream; nothing printed is no result.
+
+Environment of CMD:
+  WINDLASS_TASK, WINDLASS_TENANT, WINDLASS_KIND, WINDLASS_LANE, WINDLASS_LABELS (JSON),
+  WINDLASS_CONTENT_TYPE (of the payload), WINDLASS_ATTEMPT (from 1), WINDLASS_EPOCH (rises with
+  every claim: task and epoch name this run for good), WINDLASS_STORE
+
+When the task is cancelled or its lease is lost, CMD and what it started get SIGTERM, and SIGKILL
+after a sixth of the lease, a second at most. The same happens when the worker ends and its grace
+is over; the task is then released, and the attempt not counted. The first Ctrl-C or SIGTERM lets
+programs finish, the second one kills them.";
+
+pub(crate) type Verdict = Result<Option<Payload>, Failure>;
+
+pub(crate) fn verdict(ran: Ran) -> Verdict {
+    match ran {
+        Ran::Ended { status, printed, .. } if status.success() => Ok(result(printed)),
+        Ran::Ended { status, last_words, .. } => {
+            let reason = reason(status, &last_words);
+            Err(match status.code() {
+                Some(BAD_DATA) => Failure::permanent(reason),
+                Some(GIVE_UP) => Failure::give_up(reason),
+                _ => Failure::transient(reason),
+            })
+        }
+        Ran::NotStarted(error) => {
+            Err(Failure::transient(format!("the program could not be started: {error}")))
+        }
+        Ran::Broken(Broken::TooMuch) => {
+            let most = limits::PAYLOAD_BYTES.max;
+            Err(Failure::permanent(format!("the program printed more than {most} bytes")))
+        }
+        Ran::Broken(Broken::Lost(error)) => {
+            Err(Failure::transient(format!("the program could not be followed: {error}")))
+        }
+        Ran::Abandoned => Err(Failure::transient(
+            "the program ended, but something that it started held its output open",
+        )),
+        Ran::Stopped => Err(Failure::transient("the program was told to stop")),
+    }
+}
+
+fn reason(status: ExitStatus, last_words: &str) -> String {
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended in an unknown way".into(),
+    };
+    if last_words.is_empty() { how } else { format!("{how}: {last_words}") }
+}
+
+/// What is told of a run: a line for people, an object for programs.
+pub(crate) fn line(context: &Context, stopped: bool, verdict: &Verdict, took: Duration) -> String {
+    let (task, attempt) = (context.id(), context.attempt());
+    let seconds = took.as_secs_f64();
+    let what = match verdict {
+        _ if stopped => "told to stop".into(),
+        Ok(None) => "done".into(),
+        Ok(Some(result)) => format!("done, a result of {} bytes", result.bytes.len()),
+        Err(failure) => {
+            let end = if failure.retry() == Retry::GiveUp { ", given up" } else { "" };
+            let reason = failure.reason().replace('\n', " | ");
+            format!("{} failure{end}: {reason}", failure.class().as_str())
+        }
+    };
+    format!("{task} attempt {attempt}, {seconds:.3} s: {what}")
+}
+
+pub(crate) fn object(context: &Context, stopped: bool, verdict: &Verdict, took: Duration) -> Value {
+    let outcome = match verdict {
+        _ if stopped => "stopped",
+        Ok(_) => "done",
+        Err(_) => "failure",
+    };
+    let failure = verdict.as_ref().err();
+    json!({
+        "task": context.id(),
+        "tenant": context.key().tenant,
+        "kind": context.kind(),
+        "lane": context.lane(),
+        "attempt": context.attempt(),
+        "epoch": context.fence().epoch,
+        "outcome": outcome,
+        "class": failure.map(|failure| failure.class().as_str()),
+        "gives_up": failure.is_some_and(|failure| failure.retry() == Retry::GiveUp),
+        "reason": failure.map(Failure::reason),
+        "result_bytes": verdict.as_ref().ok().map(|r| r.as_ref().map_or(0, |p| p.bytes.len())),
+        "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::FailureClass;
+
+    use super::*;
+
+    #[test]
+    fn exit_codes() {
+        use FailureClass::{Permanent, Transient};
+        let exit = |code: i32| code << 8;
+        for (status, expected) in [
+            (exit(0), None),
+            (exit(1), Some((Transient, Retry::Policy, "exit code 1: why"))),
+            (exit(65), Some((Permanent, Retry::Policy, "exit code 65: why"))),
+            (exit(75), Some((Transient, Retry::Policy, "exit code 75: why"))),
+            (exit(100), Some((Permanent, Retry::GiveUp, "exit code 100: why"))),
+            (9, Some((Transient, Retry::Policy, "killed by signal 9: why"))),
+        ] {
+            let status = ExitStatus::from_raw(status);
+            let ran = Ran::Ended { status, printed: Vec::new(), last_words: "why".into() };
+            let failure = verdict(ran).err();
+            let found = failure.as_ref().map(|f| (f.class(), f.retry(), f.reason()));
+            assert_eq!(found, expected, "{status}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::stage::{Process, until};
+use crate::{json, text};
+
+/// A demonstration whose temporary files lie in a folder of the test's own.
+fn demo(folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["demo", "--tasks", "40"]).args(options).env("TMPDIR", folder);
+    command
+}
+
+fn is_empty(folder: &Path) -> bool {
+    folder.read_dir().unwrap().next().is_none()
+}
+
+/// How many processes there are that name this folder.
+fn workers(folder: &Path) -> usize {
+    let processes = Path::new("/proc").read_dir().unwrap().flatten();
+    let command_lines =
+        processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let named = folder.to_str().unwrap();
+    let ours = |line: &Vec<u8>| String::from_utf8_lossy(line).contains(named);
+    command_lines.filter(ours).count()
+}
+
+#[test]
+fn the_demonstration_is_sound_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = json(&demo(folder.path(), &["--json"]).output().unwrap());
+    for (path, expected) in [
+        ("/requests", 41),
+        ("/duplicates_refused", 1),
+        ("/tasks", 40),
+        ("/states/completed", 38),
+        ("/states/cancelled", 1),
+        ("/dead_letters", 1),
+        ("/effects/counted", 38),
+    ] {
+        assert_eq!(found.pointer(path), Some(&expected.into()), "{path}: {found}");
+    }
+    let killed = &found["killed"];
+    assert!(killed["leases_held"].as_u64().unwrap() > 0, "{found}");
+    assert_eq!(killed["leases_recovered"], killed["leases_held"]);
+    assert_eq!(found["stale_write"]["code"], "stale");
+    let checks = found["checks"].as_object().unwrap();
+    assert!(checks.len() == 8 && checks.values().all(|holds| holds == true), "{found}");
+    assert!(is_empty(folder.path()));
+    assert_eq!(workers(folder.path()), 0);
+}
+
+#[test]
+fn a_person_is_told_the_story_and_may_keep_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = demo(folder.path(), &["--keep"]).output().unwrap();
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    for part in ["kill -9", "next epoch", "stale", "dead letters", "windlass dead list --store"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("NOT"), "{told}");
+    let kept = folder.path().read_dir().unwrap().next().unwrap().unwrap().path().join("demo.db");
+    assert!(told.contains(&format!("--store sqlite://{}", kept.display())), "{told}");
+    assert!(kept.exists());
+}
+
+#[tokio::test]
+async fn a_demonstration_that_is_interrupted_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let demo = Process::start(demo(folder.path(), &[]));
+        until("a worker runs", || workers(folder.path()) > 0).await;
+        demo.signal(signal);
+        let (status, _, complaint) = demo.ended().await;
+        assert_eq!(status.code(), Some(130), "{complaint}");
+        assert_eq!(workers(folder.path()), 0);
+        assert!(is_empty(folder.path()));
+    }
+}
+
+#[tokio::test]
+async fn workers_do_not_outlive_a_demonstration_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Process::start(demo(folder.path(), &[]));
+    until("a worker runs", || workers(folder.path()) > 0).await;
+    demo.signal(Signal::KILL);
+    demo.ended().await;
+    until("no worker runs", || workers(folder.path()) == 0).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_the_demonstration() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("{} demo --tasks 40 | head -1", env!("CARGO_BIN_EXE_windlass"));
+    let output = Command::new("sh").args(["-c", &line]).env("TMPDIR", folder.path()).output();
+    let output = output.unwrap();
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(workers(folder.path()), 0);
+    assert!(is_empty(folder.path()));
+}

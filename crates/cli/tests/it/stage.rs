@@ -1,0 +1,123 @@
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use windlass::{Config, Creation, Engine, Lifecycle, Payload, Task, TaskHandle};
+
+/// Longer than anything takes here: whoever waits so long has met a fault.
+const EVER: Duration = Duration::from_secs(120);
+
+/// A folder with a database that this test has open beside the commands that it runs.
+pub(crate) struct Stage {
+    folder: TempDir,
+    pub(crate) engine: Engine,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("tasks.db").display());
+        let config = Config { background: false, ..Config::default() };
+        let engine = Engine::open_with(&url.parse().unwrap(), config).await.unwrap();
+        Self { folder, engine }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", self.path("tasks.db").display())
+    }
+
+    /// Starts a worker that runs the payload of each task of kind `script` as one.
+    pub(crate) fn run_scripts(&self, options: &[&str]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["worker", "exec", "--kind", "script", "--store", &self.url()]);
+        command.args(options).args(["--", "sh", "-c", "eval \"$(cat)\""]);
+        command.current_dir(self.folder.path());
+        Process::start(command)
+    }
+
+    pub(crate) fn script(&self, script: &str) -> Creation<'_> {
+        self.engine.create("script").raw_payload(Payload::new("text/x-sh", script.as_bytes()))
+    }
+
+    /// Waits until a file is there.
+    pub(crate) async fn until_there(&self, name: &str) {
+        let path = self.path(name);
+        until(&format!("{name} is there"), || path.exists()).await;
+    }
+}
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(EVER, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Waits until a task has ended.
+pub(crate) async fn ended(task: &TaskHandle) -> Arc<Task> {
+    let ended = tokio::time::timeout(EVER, task.ended()).await;
+    ended.unwrap_or_else(|_| panic!("{} has not ended", task.id())).unwrap()
+}
+
+/// The class and the reason of a task that has failed.
+pub(crate) async fn failure(task: &TaskHandle) -> (String, String) {
+    match &ended(task).await.lifecycle {
+        Lifecycle::Failed { class, reason, .. } => (class.as_str().to_owned(), reason.clone()),
+        other => panic!("{} has ended as {other:?}", task.id()),
+    }
+}
+
+/// A command that runs beside the test, and not beyond it.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.0.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until it has ended; says how, and what it had printed and complained of.
+    pub(crate) async fn ended(mut self) -> (ExitStatus, String, String) {
+        let mut status = None;
+        until("a process ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        let read = |stream: &mut dyn std::io::Read| std::io::read_to_string(stream).unwrap();
+        let printed = read(self.0.stdout.as_mut().unwrap());
+        let complaint = read(self.0.stderr.as_mut().unwrap());
+        (status.unwrap(), printed, complaint)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a process is running, by the number that it wrote into a file.
+pub(crate) fn is_running(path: &Path) -> bool {
+    let id = std::fs::read_to_string(path).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", id.trim()));
+    // What has ended and was not waited for yet does not run.
+    status.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
+}
