@@ -12,6 +12,7 @@ use crate::demo::plan::{INVOICES, Plan};
 use crate::demo::tally::{Killed, Stalled, Twice};
 use crate::demo::tell::{Teller, seconds};
 use crate::demo::worker::LEASE;
+use crate::output::counted;
 
 /// Who stalls.
 const STALLED: &str = "stalled-worker";
@@ -163,8 +164,8 @@ impl<'a> Play<'a> {
         let next = self.crew.hire()?;
         let Killed { worker, pid, held } = &killed;
         self.teller.tell(&format!(
-            "kill -9 {pid}: {worker} died holding {} leases. Started {} (pid {}).",
-            held.len(),
+            "kill -9 {pid}: {worker} died holding {}. Started {} (pid {}).",
+            counted(held.len() as u64, "lease"),
             next.name,
             next.pid,
         ))?;
@@ -182,10 +183,9 @@ impl<'a> Play<'a> {
 
     fn tell_recovery(&self, killed: &Killed, after: Duration) -> Result<(), DemoError> {
         self.teller.tell(&format!(
-            "{} after the kill its leases had run out and others had its {} tasks, each under the \
-             next epoch.",
+            "{} after the kill what it held had run out, and others had its {} under the next epoch.",
             seconds(after),
-            killed.held.len(),
+            counted(killed.held.len() as u64, "task"),
         ))
     }
 
