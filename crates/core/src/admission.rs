@@ -35,6 +35,7 @@ impl Record for Admission {
             present: "due_at",
         }],
         listed_by: &[],
+        contended: None,
     };
 
     fn key(&self) -> Vec<Value> {

@@ -93,10 +93,11 @@ impl Record for Lane {
     const SPEC: TableSpec = TableSpec {
         name: "lane",
         key: &["tenant", "name"],
-        columns: &["state"],
-        numbers: &[],
+        columns: &["state", "contended"],
+        numbers: &["contended"],
         indexes: &[],
         listed_by: &[],
+        contended: Some("contended"),
     };
 
     fn key(&self) -> Vec<Value> {
@@ -104,6 +105,7 @@ impl Record for Lane {
     }
 
     fn columns(&self) -> Vec<Value> {
-        vec![self.state.as_str().into()]
+        let contended = self.gate.map(|_| 1);
+        vec![self.state.as_str().into(), contended.into()]
     }
 }

@@ -25,6 +25,7 @@ impl Record for Log {
         numbers: &["floor"],
         indexes: &[],
         listed_by: &[],
+        contended: None,
     };
 
     fn key(&self) -> Vec<Value> {

@@ -50,6 +50,7 @@ impl Record for Queue {
             },
         ],
         listed_by: &[],
+        contended: None,
     };
 
     fn key(&self) -> Vec<Value> {

@@ -85,6 +85,9 @@ pub struct TableSpec {
     /// Columns that people list by: each with an index of the first column of the key, this one,
     /// and the rest of the key.
     pub listed_by: &'static [&'static str],
+    /// A column that is set in records which many writers change at once. Where transactions run
+    /// side by side, it is better to wait for such a record than to be too late with it.
+    pub contended: Option<&'static str>,
 }
 
 /// An ordered range of a table. A row is in the index while its column `present` is not null.

@@ -57,12 +57,13 @@ CREATE INDEX task_state ON task (tenant, state, id);
 
 -- Named queues, with their state and limit.
 CREATE TABLE lane (
-    tenant  text COLLATE "C" NOT NULL,
-    name    text COLLATE "C" NOT NULL,
-    state   text COLLATE "C",
-    version bigint   NOT NULL,
-    schema  smallint NOT NULL,
-    body    text     NOT NULL,
+    tenant    text COLLATE "C" NOT NULL,
+    name      text COLLATE "C" NOT NULL,
+    state     text COLLATE "C",
+    contended bigint,
+    version   bigint   NOT NULL,
+    schema    smallint NOT NULL,
+    body      text     NOT NULL,
     PRIMARY KEY (tenant, name)
 ) WITH (fillfactor = 50);
 

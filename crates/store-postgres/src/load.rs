@@ -9,18 +9,30 @@ use windlass_core::{
 use crate::flight::{Param, Request, Session};
 use crate::sql::{Sql, number};
 
-pub(crate) async fn load(session: &Session, sql: &Sql, wanted: &Wanted) -> Result<Loaded, Error> {
+pub(crate) async fn load<'w>(
+    session: &Session,
+    sql: &Sql,
+    wanted: &'w Wanted,
+) -> Result<Loaded, Error> {
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
+    let keys = |keys: &&'w [RowKey]| {
+        let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
+        sql.columns(keys[0].table, &rows)
+    };
     let mut requests = Vec::new();
-    // Scans go first: they may lock what they return, and what is read after that is as late.
+    for of_table in &tables {
+        if let Some(lock) = sql.lock(of_table[0].table) {
+            requests.push(Request::new(lock, keys(of_table)));
+        }
+    }
+    let locks = requests.len();
+    // Scans may lock what they return, and what is read after that is as late.
     for scan in &wanted.scans {
         let (text, params) = sql.scan(scan);
         requests.push(Request::new(text, params));
     }
-    for keys in &tables {
-        let table = keys[0].table;
-        let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
-        requests.push(Request::new(sql.select(table), sql.columns(table, &rows)));
+    for of_table in &tables {
+        requests.push(Request::new(sql.select(of_table[0].table), keys(of_table)));
     }
     if wanted.log_head > 0 {
         let text = format!("SELECT seq, at FROM {} ORDER BY seq LIMIT $1", sql.name("event"));
@@ -29,7 +41,7 @@ pub(crate) async fn load(session: &Session, sql: &Sql, wanted: &Wanted) -> Resul
     // Last of all: no commit that any of these show is later than this.
     let clock = format!("SELECT last_value FROM {}", sql.name("clock"));
     requests.push(Request::new(clock, Vec::new()));
-    let mut answers = session.all(&requests).await?.into_iter();
+    let mut answers = session.all(&requests).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();
     for scan in &wanted.scans {

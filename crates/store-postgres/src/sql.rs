@@ -46,6 +46,18 @@ impl Sql {
         format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
     }
 
+    /// Waits for those of the records that many writers change, one after the other.
+    pub(crate) fn lock(&self, table: Table) -> Option<String> {
+        let TableSpec { name, key, contended, .. } = table.spec();
+        let contended = (*contended)?;
+        let keys = Self::unnest(table, key, &[]);
+        let (table, on, order) = (self.name(name), same(key), list(key, "t."));
+        Some(format!(
+            r#"SELECT 1 FROM {keys} JOIN {table} AS t ON {on}
+            WHERE t."{contended}" IS NOT NULL ORDER BY {order} FOR UPDATE OF t"#
+        ))
+    }
+
     pub(crate) fn check(&self, table: Table) -> String {
         let TableSpec { name, key, .. } = table.spec();
         let keys = Self::unnest(table, key, &[("version", "bigint")]);

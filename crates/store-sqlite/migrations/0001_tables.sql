@@ -58,12 +58,13 @@ CREATE INDEX task_state ON task (tenant, state, id);
 
 -- Named queues, with their state and limit.
 CREATE TABLE lane (
-    tenant  TEXT    NOT NULL,
-    name    TEXT    NOT NULL,
-    state   TEXT,
-    version INTEGER NOT NULL,
-    schema  INTEGER NOT NULL,
-    body    TEXT    NOT NULL,
+    tenant    TEXT    NOT NULL,
+    name      TEXT    NOT NULL,
+    state     TEXT,
+    contended INTEGER,
+    version   INTEGER NOT NULL,
+    schema    INTEGER NOT NULL,
+    body      TEXT    NOT NULL,
     PRIMARY KEY (tenant, name)
 ) WITHOUT ROWID, STRICT;
 

@@ -15,7 +15,7 @@ pub(crate) fn lane_key(name: &str) -> RowKey {
 pub(crate) fn lane_row(name: &str, version: i64) -> Row {
     let lane = Lane::new(&Tenant::default(), &LaneName::new(name));
     let body = serde_json::to_string(&lane).expect("a lane is written without fail");
-    let columns = vec![lane.state.as_str().into()];
+    let columns = vec![lane.state.as_str().into(), Value::Null];
     Row { key: lane_key(name), version: Version(version), columns, schema: 1, body }
 }
 

@@ -227,6 +227,7 @@ impl Record for Task {
             },
         ],
         listed_by: &["state"],
+        contended: None,
     };
 
     fn key(&self) -> Vec<Value> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, Claim, Create, NewTask, Reap, SetLaneState};
+use windlass_core::command::{Cancel, Claim, Create, LimitLane, NewTask, Reap, SetLaneState};
 use windlass_core::{
-    ChangeSet, Command, Decided, Hints, LaneState, Outcome, PublicState, Tenant, World, decide,
+    ChangeSet, Command, Decided, Hints, LaneName, LaneState, Outcome, PublicState, Tenant, World,
+    decide,
 };
 use windlass_engine::{Config, Engine, TaskFilter};
 use windlass_store::{Store, StoreError, Tx};
@@ -107,6 +108,29 @@ async fn two_claims_side_by_side_take_different_tasks() {
     assert_eq!((id(claimed), id(other)), ("a".into(), "b".into()));
     second.commit(others).await.unwrap();
     first.commit(changes).await.unwrap();
+}
+
+/// A lane with a limit is written by every claim: the second waits for the first instead of being
+/// too late.
+#[tokio::test]
+async fn claims_of_a_limited_lane_wait_for_each_other() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("a")).await;
+    must(&one, create("b")).await;
+    let lane = LaneName::default();
+    must(&one, LimitLane { tenant: Tenant::default(), lane, limit: Some(2) }).await;
+    let (first, _, changes) = prepare(&one, &Claim::new("w").into()).await;
+    let second = tokio::spawn(async move {
+        let (second, claimed, changes) = prepare(&two, &Claim::new("w").into()).await;
+        assert!(matches!(claimed, Outcome::Claimed(tasks) if tasks[0].id.as_str() == "b"));
+        second.commit(changes).await
+    });
+    server.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").await;
+    first.commit(changes).await.unwrap();
+    second.await.unwrap().unwrap();
+    let (_, none, _) = prepare(&one, &Claim::new("w").into()).await;
+    assert_eq!(none, Outcome::Claimed(Vec::new()), "both places are taken");
 }
 
 /// A reader that asks for what is behind its cursor while others commit misses nothing.

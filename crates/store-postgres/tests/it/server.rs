@@ -27,11 +27,20 @@ impl Server {
         run(control.arg("-l").arg(self.folder.path().join("log")).arg(action));
     }
 
-    /// Runs a statement as an operator would.
-    pub(crate) fn sql(&self, text: &str) {
+    /// Runs a statement as an operator would; what it answers.
+    pub(crate) fn sql(&self, text: &str) -> String {
         let mut psql = program("psql");
-        psql.arg("-h").arg(self.socket()).args(["-U", "windlass", "-d", "postgres", "-c", text]);
-        run(&mut psql);
+        psql.args(["-At", "-U", "windlass", "-d", "postgres", "-c", text]);
+        let output = psql.arg("-h").arg(self.socket()).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Asks until the answer is yes.
+    pub(crate) async fn until(&self, question: &str) {
+        while self.sql(question) != "t" {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn data(&self) -> PathBuf {
