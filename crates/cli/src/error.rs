@@ -79,7 +79,7 @@ impl CliError {
         match self {
             CliError::Open(error) => error.code(),
             CliError::Engine(error) => error.code(),
-            CliError::Store(_) => "store",
+            CliError::Store(error) => error.code(),
             CliError::Bench(_) => "bench",
             CliError::Demo(error) => error.code(),
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),

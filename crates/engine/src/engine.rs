@@ -11,6 +11,7 @@ use windlass_store::Store;
 use crate::answer::{Answer, Answerer, Claimed, Reply};
 use crate::batcher::Batcher;
 use crate::config::Config;
+use crate::endings::Endings;
 use crate::error::Error;
 use crate::handed::Handed;
 use crate::inbox::{Inbox, Job};
@@ -39,6 +40,7 @@ struct Inner {
     commits: Arc<Commits>,
     counters: Arc<Counters>,
     offers: Offers,
+    endings: Arc<Endings>,
     turn: AtomicU32,
     batcher: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -86,6 +88,7 @@ impl Engine {
             commits,
             counters,
             offers: Offers::default(),
+            endings: Arc::default(),
             turn: AtomicU32::new(0),
             batcher: tokio::sync::Mutex::new(Some(tokio::spawn(batcher.run()))),
             background: Mutex::default(),
@@ -213,6 +216,14 @@ impl Engine {
 
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.0.store
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.commits.has_ended()
+    }
+
+    pub(crate) fn endings(&self) -> &Arc<Endings> {
+        &self.0.endings
     }
 
     pub(crate) fn offers(&self) -> &Offers {

@@ -48,7 +48,7 @@ impl Error {
             Error::ShuttingDown => "shutting_down",
             Error::OutcomeUnknown => "outcome_unknown",
             Error::CursorExpired(_) => "cursor_expired",
-            Error::Store(_) => "store",
+            Error::Store(error) => error.code(),
             Error::Payload(_) => "payload",
             Error::NotCompleted { .. } => "not_completed",
             Error::Bug { .. } => "bug",

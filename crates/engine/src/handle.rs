@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use windlass_core::command::Cancel;
-use windlass_core::{Cursor, Lifecycle, Logged, Rejection, Task, TaskId, TaskKey, Why};
+use windlass_core::{Lifecycle, Rejection, Task, TaskId, TaskKey, Why};
 
+use crate::endings::Watch;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -57,31 +58,19 @@ impl TaskHandle {
         self.engine.submit(cancel).await.map(drop)
     }
 
-    /// Waits until it has ended, however that is.
+    /// Waits until it has ended, however that is. Any number of tasks can be waited for at once.
     pub async fn ended(&self) -> Result<Arc<Task>, Error> {
         loop {
-            let log = self.engine.describe().await?;
-            let cursor = Cursor { incarnation: log.incarnation, seq: log.last_seq };
-            // What happens from here on is in the log behind the cursor.
+            let watch = Watch::of(&self.engine, &self.key).await?;
+            let mut changed = std::pin::pin!(watch.changed.notified());
+            // What happens from here on is not missed.
+            changed.as_mut().enable();
             let task = self.task().await?;
             if task.lifecycle.ended_at().is_some() {
                 return Ok(task);
             }
-            match self.next_change(cursor).await {
-                // The log was trimmed beyond what this reader had seen: look again.
-                Ok(()) | Err(Error::CursorExpired(_)) => {}
-                Err(error) => return Err(error),
-            }
+            changed.await;
         }
-    }
-
-    async fn next_change(&self, cursor: Cursor) -> Result<(), Error> {
-        let mut log = self.engine.subscribe(Some(cursor)).await?;
-        let own = |entry: &Logged| {
-            entry.tenant == self.key.tenant && entry.task.as_ref() == Some(&self.key.id)
-        };
-        while !log.next().await?.iter().any(own) {}
-        Ok(())
     }
 
     /// Waits until it has ended, and reads its result. [`Error::NotCompleted`] when it ended

@@ -26,6 +26,7 @@ mod batcher;
 mod calls;
 mod config;
 mod creation;
+mod endings;
 mod engine;
 mod error;
 mod handed;

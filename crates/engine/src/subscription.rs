@@ -27,6 +27,10 @@ impl Commits {
         self.0.send_modify(|count| *count = ENDED);
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.0.borrow() == ENDED
+    }
+
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }

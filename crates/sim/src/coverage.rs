@@ -53,7 +53,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Complete", "settled_otherwise"),
     ("Complete", "ended"),
     ("Complete", "task_not_found"),
-    ("Complete", "store"),
+    ("Complete", "store_unavailable"),
     ("Fail", "ok"),
     ("Fail", "stale"),
     ("Delay", "ok"),

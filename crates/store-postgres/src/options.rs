@@ -14,11 +14,9 @@ pub struct Options {
     pub schema: String,
     /// The most connections at once, without the one that listens.
     pub connections: usize,
-    /// Prepare statements by name. A pooler that hands out a connection for each transaction may
-    /// not know them: `prepare=off`.
+    /// Prepare statements by name, which some poolers do not know: `prepare=off`.
     pub prepare: bool,
-    /// How long a statement may take, a lock may be waited for, and a transaction may stand idle:
-    /// a node that was stopped holds nothing for longer.
+    /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
     pub patience: Duration,
     /// Whose time it is; that of the database unless another one is named.
     pub clock: Option<Arc<dyn Clock>>,

@@ -22,8 +22,7 @@ use crate::{listen, migrate, read};
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
 
-/// Everything in one schema of a Postgres database. Any number of handles, in any number of
-/// processes, may have it open.
+/// Everything in one schema of a Postgres database, for any number of handles in any processes.
 #[derive(Debug)]
 pub struct PostgresStore {
     shared: Arc<Shared>,
@@ -60,6 +59,15 @@ impl PostgresStore {
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let (config, options) = Options::parse(url)?;
         Self::open_with(config, options).await
+    }
+
+    /// Starts a new life of the log of a database that was restored from a backup.
+    pub async fn renew_incarnation(url: &str) -> Result<(), StoreError> {
+        let store = Self::open(url).await?;
+        let session = store.shared.session().await?;
+        let meta = store.shared.sql.name("meta");
+        let renew = format!("UPDATE {meta} SET incarnation = '{}'", uuid::Uuid::now_v7());
+        session.client.batch_execute(&renew).await.map_err(translate)
     }
 
     pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {

@@ -1,5 +1,5 @@
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode as Code, ffi};
 use windlass_store::{Fault, StoreError};
@@ -57,6 +57,10 @@ pub(crate) enum Oddity {
     Empty,
     #[error("the transaction has ended")]
     Ended,
+    #[error("{} cannot be written: is it a file, in a folder that is there?", .0.display())]
+    Unwritable(PathBuf),
+    #[error("another program was busy writing all the time: try again")]
+    Busy,
     #[error(
         "the file was removed or replaced while it was open: restart to go on with what is there"
     )]
@@ -78,7 +82,12 @@ fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
     let extended = error.sqlite_error().map(|found| found.extended_code);
     match error.sqlite_error_code() {
         // Whoever waits for a lock has waited long enough by then.
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Unavailable(Box::new(error)),
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
+            StoreError::Unavailable(Box::new(Oddity::Busy))
+        }
+        Some(Code::ReadOnly | Code::CannotOpen) => {
+            StoreError::Unavailable(Box::new(Oddity::Unwritable(path.into())))
+        }
         Some(Code::ConstraintViolation) if extended.is_some_and(|c| TAKEN.contains(&c)) => {
             StoreError::Conflict
         }

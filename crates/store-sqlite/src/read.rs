@@ -11,8 +11,9 @@ use windlass_core::{
 };
 use windlass_store::{Count, Query, StoreError};
 
-use crate::error::Trouble;
+use crate::error::{Oddity, Trouble};
 use crate::load::{bind, number, seq, stored, values};
+use crate::open::Identity;
 use crate::{open, sql};
 
 const MOST: u32 = 4;
@@ -21,6 +22,8 @@ const MOST: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Readers {
     path: PathBuf,
+    /// The file as it was opened.
+    file: Option<Identity>,
     busy_timeout: Duration,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
@@ -29,7 +32,8 @@ pub(crate) struct Readers {
 impl Readers {
     pub(crate) fn new(path: PathBuf, busy_timeout: Duration) -> Self {
         let permits = Arc::new(Semaphore::new(MOST as usize));
-        Self { path, busy_timeout, idle: Mutex::default(), permits }
+        let file = open::identity(&path);
+        Self { path, file, busy_timeout, idle: Mutex::default(), permits }
     }
 
     /// Runs `work` in one snapshot of the database, away from the threads that run futures.
@@ -42,6 +46,9 @@ impl Readers {
         let readers = self.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
+            if open::identity(&readers.path) != readers.file {
+                return Err(StoreError::Unavailable(Box::new(Oddity::Gone)));
+            }
             readers.run(work).map_err(|found| Trouble::from(found).into_error(&readers.path))
         });
         match reading.await {

@@ -35,3 +35,20 @@ pub enum StoreError {
     #[error("the store is closed")]
     Closed,
 }
+
+impl StoreError {
+    /// The stable name of this error, for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            StoreError::Conflict => "store_conflict",
+            StoreError::OutcomeUnknown(_) => "outcome_unknown",
+            StoreError::Refused(_) => "store_refused",
+            StoreError::Unavailable(_) => "store_unavailable",
+            StoreError::Full => "store_full",
+            StoreError::Corrupt { .. } => "store_corrupt",
+            StoreError::Incompatible { .. } => "store_incompatible",
+            StoreError::NotDurable { .. } => "store_not_durable",
+            StoreError::Closed => "store_closed",
+        }
+    }
+}

@@ -40,15 +40,16 @@ mod store_url;
 mod readme {}
 
 pub use engine::{Engine, OpenError};
-pub use store_url::{BadUrl, StoreUrl};
+pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::{
-    Backoff, Change, Command, Cursor, FailureClass, Fence, Kind, Lane, LaneName, LaneState,
-    Lifecycle, Logged, Outcome, Payload, Policy, Problem, Progress, PublicState, Rejection, Retry,
-    RetryPolicy, TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command,
-    limits,
+    Backoff, Change, Command, Cursor, CursorExpired, FailureClass, Fence, Gate, Kind, Lane,
+    LaneName, LaneState, Lease, Lifecycle, Logged, Offer, Outcome, Payload, PayloadKey, Policy,
+    Problem, Progress, PublicState, Rejection, Retry, RetryPolicy, Route, Run, Settled, TagFilter,
+    Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command, limits,
 };
 pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
 };
+pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::{Context, Failure, Running, Worker};

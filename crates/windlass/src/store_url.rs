@@ -93,6 +93,16 @@ impl StoreUrl {
         }
     }
 
+    /// Starts a new life of the log of a store that was restored from a backup, before anybody opens
+    /// it: readers whose cursor is of the life that was lost are told so.
+    pub async fn renew_incarnation(&self) -> Result<(), StoreError> {
+        match self {
+            StoreUrl::Memory => Ok(()),
+            StoreUrl::Sqlite(path) => SqliteStore::renew_incarnation(path),
+            StoreUrl::Postgres(url) => PostgresStore::renew_incarnation(&url.0).await,
+        }
+    }
+
     pub async fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),

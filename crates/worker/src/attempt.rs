@@ -69,6 +69,8 @@ impl Attempt {
         let (token, deadline) = (self.token.clone(), self.lease.watch());
         let until = self.lease.deadline();
         async move {
+            // A handler may block its thread. What that thread was about to run next goes first.
+            tokio::task::yield_now().await;
             let Claimed { task, input } = claimed;
             let handler = worker.handlers.get(&task.kind).expect("run has looked for it");
             let payload = match input {

@@ -55,7 +55,7 @@ impl Lease {
             let asked = Instant::now();
             if asked >= last_moment() {
                 tracing::warn!(%task, "a lease runs out unrenewed");
-                return true;
+                return asked < self.deadline();
             }
             match timeout_at(last_moment(), self.renew()).await {
                 Ok(Ok(())) => {

@@ -5,7 +5,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use windlass_core::command::Claim;
-use windlass_core::{Kind, LaneName, Payload, TagFilter, Tenant, WorkerId, limits};
+use windlass_core::{
+    Kind, LaneName, Payload, Problem, Rejection, TagFilter, Tenant, WorkerId, limits,
+};
 use windlass_engine::{Engine, Error};
 
 use crate::context::Context;
@@ -130,9 +132,12 @@ impl Worker {
     }
 
     /// Starts to claim, in the background of the present Tokio runtime. Refused when a name or a
-    /// number is outside its limits, before anything is claimed.
+    /// number is outside its limits, or there is no handler, before anything is claimed.
     pub fn start(self) -> Result<Running, Error> {
         self.claim.check()?;
+        if self.handlers.is_empty() {
+            return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
+        }
         Ok(Running::start(self))
     }
 

@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Complete, Fail};
+use windlass_core::command::{Claim, Complete, Fail};
 use windlass_core::{FailureClass, Payload, PublicState, Retry, RetryPolicy, TaskKey, Tenant};
-use windlass_engine::Error;
+use windlass_engine::{Config, Engine, Error};
+use windlass_store::MemoryStore;
+use windlass_store_test::{Call, FaultStore};
 
-use crate::stage::{Stage, claim_now, fence, key};
+use crate::stage::{Stage, claim, claim_now, fence, key};
 
 #[tokio::test]
 async fn a_task_is_created_as_it_was_said() {
@@ -103,4 +106,34 @@ async fn an_end_without_a_result_says_how_it_ended() {
     let nobody = stage.engine.handle(key("nobody"));
     assert_eq!(nobody.ended().await.unwrap_err().code(), "task_not_found");
     assert_eq!(nobody.why().await.unwrap_err().code(), "task_not_found");
+}
+
+/// However many wait, the log is read once for all of them.
+#[tokio::test]
+async fn many_waits_are_one_reader_of_the_log() {
+    const TASKS: usize = 200;
+    let faults = FaultStore::new(Arc::new(MemoryStore::new()));
+    let engine = Engine::start(faults.clone(), Config::default()).await.unwrap();
+    let mut waits = Vec::new();
+    for n in 0..TASKS {
+        let handle = engine.create("k").id(n.to_string()).await.unwrap();
+        waits.push(tokio::spawn(async move { handle.result::<()>().await }));
+    }
+    tokio::task::yield_now().await;
+    let before = faults.calls(Call::Events);
+    let claimed = engine.claim(Claim { limit: 1_000, ..claim() }, Duration::ZERO).await.unwrap();
+    for claimed in &claimed {
+        let complete = Complete { fence: claimed.task.fence(), result: None };
+        engine.submit(complete).await.unwrap();
+    }
+    for wait in waits {
+        wait.await.unwrap().unwrap();
+    }
+    // A page for each commit at most, and one more when there is none.
+    assert!(faults.calls(Call::Events) - before <= 2 * (TASKS as u64 + 1));
+    let handle = engine.create("k").await.unwrap();
+    let waiting = tokio::spawn(async move { handle.ended().await });
+    tokio::task::yield_now().await;
+    engine.shutdown().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap_err().code(), "shutting_down");
 }

@@ -138,7 +138,9 @@ async fn an_unknown_outcome_is_looked_up() {
             store.fail_times(Call::Outcome, lookups_failing, Failure::Unavailable);
             let answer = engine.submit(complete(&stage.engine, "t", 1).await).await;
             match point(n) {
-                CrashPoint::BeforeCommit => assert_eq!(answer.unwrap_err().code(), "store"),
+                CrashPoint::BeforeCommit => {
+                    assert_eq!(answer.unwrap_err().code(), "store_unavailable");
+                }
                 _ => assert_eq!(answer.unwrap(), Outcome::Settled(Settled::Completed)),
             }
             let again = engine.submit(complete(&stage.engine, "t", 1).await).await.unwrap();
@@ -209,7 +211,7 @@ async fn a_change_that_the_store_refuses_is_the_answer_of_one_command_alone() {
     for (n, call) in calls.into_iter().enumerate() {
         match call.await.unwrap() {
             Ok(outcome) => assert!(created(outcome) && n != 61),
-            Err(error) => assert_eq!((n, error.code()), (61, "store")),
+            Err(error) => assert_eq!((n, error.code()), (61, "store_refused")),
         }
     }
     let commits = store.commits();
@@ -226,7 +228,9 @@ async fn a_store_that_is_away_is_everybodys_answer_and_nothing_is_lost() {
             store.fail(call, 1, failure);
             let commands = vec![create("a").into(), create("b").into()];
             let answers = engine.submit_many(commands).await.unwrap();
-            assert!(answers.iter().all(|a| a.as_ref().is_err_and(|e| e.code() == "store")));
+            assert!(
+                answers.iter().all(|a| a.as_ref().is_err_and(|e| e.code().starts_with("store_")))
+            );
             assert_eq!(
                 engine
                     .tasks(&Tenant::default(), &TaskFilter::default(), None, 10)
@@ -249,7 +253,7 @@ async fn conflicts_are_decided_again_until_they_are_gone() {
     assert_eq!(engine.stats().conflicts, 5);
     store.conflict(100_000);
     let lost = engine.submit(create("u")).await.unwrap_err();
-    assert_eq!(lost.code(), "store", "an end even to that");
+    assert_eq!(lost.code(), "store_conflict", "an end even to that");
 }
 
 #[tokio::test]
@@ -307,7 +311,7 @@ async fn a_claim_that_joined_a_batch_in_vain_goes_on_waiting() {
     });
     crate::stage::until(|| engine.stats().batches == 1).await;
     store.fail(Call::Commit, 1, Failure::Full);
-    assert_eq!(engine.submit(create("t")).await.unwrap_err().code(), "store");
+    assert_eq!(engine.submit(create("t")).await.unwrap_err().code(), "store_full");
     engine.submit(create("t")).await.unwrap();
     assert_eq!(ids(&waiting.await.unwrap().unwrap()), ["t"]);
 }
@@ -346,7 +350,7 @@ async fn word_of_another_engine_that_meets_a_failing_store_is_not_lost_in_silenc
         crate::stage::until(|| engine.stats().batches == 1).await;
         store.fail(call, 1, Failure::Unavailable);
         stage.engine.submit(create("t")).await.unwrap();
-        assert_eq!(waiting.await.unwrap().unwrap_err().code(), "store", "{call:?}");
+        assert_eq!(waiting.await.unwrap().unwrap_err().code(), "store_unavailable", "{call:?}");
         assert_eq!(ids(&claim_now(&engine).await), ["t"]);
     }
 }

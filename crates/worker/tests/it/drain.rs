@@ -60,7 +60,11 @@ async fn a_handler_that_listens_keeps_what_it_has_done() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_drains_at_once() {
     let stage = Stage::new().await;
-    let running = stage.worker().start().unwrap();
+    let running = stage
+        .worker()
+        .handler("k", async |_: windlass_worker::Context, (): ()| Ok(()))
+        .start()
+        .unwrap();
     sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
     running.drain(EVER).await;

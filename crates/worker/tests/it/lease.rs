@@ -4,6 +4,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep};
 use windlass_core::PublicState;
 use windlass_core::command::{Cancel, Claim, Complete};
+use windlass_engine::{Config, Engine};
+use windlass_store::MemoryStore;
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 use windlass_worker::{Context, Running, Worker};
 
@@ -196,4 +198,83 @@ async fn a_worker_that_is_dropped_leaves_its_leases_to_run_out() {
     stage.until("t", "lease_expired").await;
     assert_eq!(stage.history("t"), "created claimed lease_expired");
     assert_eq!(stage.task("t").await.lifecycle.public(), PublicState::Waiting);
+}
+
+/// What a handler says of its lease.
+fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> Running {
+    let handler = move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            loop {
+                said.send(context.lease_deadline())?;
+                let known = context.lease_deadline();
+                while context.lease_deadline() == known {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            }
+            #[allow(unreachable_code, reason = "it says what the handler returns")]
+            Ok(())
+        }
+    };
+    worker.lease(LEASE).handler("k", handler).start().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_counted_from_before_it_was_asked_for() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let mut claiming = stage.faults.pause_commit(1);
+    let running = deadlines(stage.worker(), said);
+    claiming.reached().await;
+    let asked = Instant::now();
+    sleep(Duration::from_secs(2)).await;
+    let mut renewing = stage.faults.pause_commit(1);
+    claiming.release();
+    assert_eq!(hear.next().await.unwrap(), asked + LEASE);
+    renewing.reached().await;
+    let asked = Instant::now();
+    sleep(Duration::from_secs(3)).await;
+    renewing.release();
+    assert_eq!(hear.next().await.unwrap(), asked + LEASE);
+    drop(running);
+}
+
+/// As when its process was stopped, or its machine slept.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_slept_through_its_lease_is_told_before_it_is_dropped() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let running = patient(stage.worker(), said);
+    hear.next().await.unwrap();
+    tokio::time::advance(2 * LEASE).await;
+    assert!(hear.next().await.is_some(), "it was told");
+    running.drain(EVER).await;
+}
+
+/// One thread of the runtime is lost for a while, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_blocks_its_thread_costs_nobody_else_the_lease() {
+    let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
+    let lease = Duration::from_secs(2);
+    let block = async |_: Context, (): ()| {
+        std::thread::sleep(Duration::from_secs(4));
+        Ok(())
+    };
+    let nap = async |context: Context, (): ()| {
+        sleep(Duration::from_secs(3)).await;
+        Ok(context.attempt())
+    };
+    let worker = Worker::new(engine.clone(), "w").concurrency(8).lease(lease);
+    let running = worker.handler("block", block).handler("nap", nap).start().unwrap();
+    let mut naps = Vec::new();
+    engine.create("block").await.unwrap();
+    for _ in 0..3 {
+        naps.push(engine.create("nap").await.unwrap());
+    }
+    for nap in naps {
+        assert_eq!(nap.result::<u32>().await.unwrap(), 1, "it ran once");
+    }
+    running.drain(EVER).await;
 }

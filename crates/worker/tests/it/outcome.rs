@@ -131,7 +131,8 @@ async fn failures() {
 async fn a_kind_without_a_handler_is_left_to_a_worker_that_knows_it() {
     let stage = Stage::new().await;
     stage.create("t", "1").await;
-    let ignorant = stage.worker().start().unwrap();
+    let ignorant = stage.worker().handler("other", async |_: Context, (): ()| Ok(()));
+    let ignorant = ignorant.start().unwrap();
     stage.until("t", "delayed").await;
     assert_eq!(stage.task("t").await.attempts, 0);
     ignorant.drain(EVER).await;
@@ -184,6 +185,7 @@ async fn progress_is_seen_while_a_handler_runs() {
 #[tokio::test]
 async fn a_worker_that_nobody_could_be_does_not_start() {
     let stage = Stage::new().await;
+    assert_eq!(stage.worker().start().unwrap_err().to_string(), "handlers is empty");
     for worker in [
         stage.worker().lanes(Vec::<&str>::new()),
         stage.worker().lanes([""]),

@@ -52,7 +52,11 @@ async fn a_store_that_is_away_for_a_while_stops_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_ends_with_its_engine() {
     let stage = Stage::new().await;
-    let running = stage.worker().start().unwrap();
+    let running = stage
+        .worker()
+        .handler("k", async |_: windlass_worker::Context, (): ()| Ok(()))
+        .start()
+        .unwrap();
     stage.engine.shutdown().await.unwrap();
     running.drain(Duration::ZERO).await;
 }
