@@ -1,9 +1,10 @@
-use thiserror::Error;
+use std::error::Error;
+
 use tokio_postgres::error::SqlState;
 use windlass_store::StoreError;
 
 /// What Postgres itself has no complaint about.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Oddity {
     #[error("the URL of the database: {0}")]
     Url(String),
@@ -22,8 +23,13 @@ pub(crate) enum Oddity {
 /// A row count was not what it had to be: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
-pub(crate) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Unavailable(Box::new(error))
+/// With all that is behind the error: the driver says the least on top.
+pub(crate) fn unavailable(error: impl Error) -> StoreError {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(known) = cause {
+        (text, cause) = (format!("{text}: {known}"), known.source());
+    }
+    StoreError::Unavailable(text.into())
 }
 
 /// Whether the server said no. Otherwise it said nothing, and anything may have happened.

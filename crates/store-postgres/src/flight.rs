@@ -73,8 +73,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Sends all requests, in this order, without waiting for one before the next; an answer to
-    /// each. Those behind one that failed fail as well, as their transaction did.
+    /// Sends all requests in this order, without waiting for one before the next; their answers.
     pub(crate) async fn fly(
         &self,
         requests: &[Request<'_>],

@@ -6,15 +6,11 @@
 //! [`windlass_core::TableSpec`], and owns no rule. Start at [`PostgresStore`].
 //!
 //! ```no_run
-//! use windlass_core::Table;
-//! use windlass_store::{Query, Store};
-//! use windlass_store_postgres::PostgresStore;
-//!
-//! # #[tokio::main] async fn main() -> Result<(), windlass_store::StoreError> {
-//! let store = PostgresStore::open("postgres://app@localhost/app").await?;
-//! println!("{}", store.query(&Query::all(Table::Lane, 10)).await?.len());
-//! store.close().await
-//! # }
+//! # async fn example() -> Result<(), windlass_store::StoreError> {
+//! use windlass_store::Store;
+//! let store = windlass_store_postgres::PostgresStore::open("postgres://app@localhost/app").await?;
+//! assert_eq!(store.describe().await?.backend, "postgres");
+//! # Ok(()) }
 //! ```
 
 mod error;

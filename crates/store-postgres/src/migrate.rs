@@ -79,8 +79,7 @@ async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError
     Ok(Some(found))
 }
 
-/// Makes or completes the tables, one program at a time. The others look again and again rather
-/// than wait in line, so that none of them holds a snapshot open.
+/// Makes or completes the tables, one program at a time; the others hold no snapshot open.
 async fn make(client: &Client, schema: &str, lock: i64) -> Result<(), StoreError> {
     let give_up_at = Instant::now() + PATIENCE;
     loop {

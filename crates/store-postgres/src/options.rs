@@ -37,7 +37,7 @@ impl Default for Options {
 impl Options {
     /// Reads a URL. What is ours in it (`schema`, `connections`, `prepare`) is taken out, and the
     /// rest is for the driver.
-    pub(crate) fn parse(url: &str) -> Result<(Config, Self), StoreError> {
+    pub fn parse(url: &str) -> Result<(Config, Self), StoreError> {
         let mut options = Self::default();
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut theirs = Vec::new();

@@ -26,6 +26,8 @@ pub enum BadUrl {
         "a store is sqlite://PATH (sqlite:///absolute, sqlite://relative), postgres:// or memory:"
     )]
     UnknownScheme,
+    #[error("{0}")]
+    Postgres(String),
     #[error("sqlite:// must be followed by the path of a file")]
     NoPath,
 }
@@ -38,6 +40,11 @@ impl FromStr for StoreUrl {
             return Ok(StoreUrl::Memory);
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            let fault = |error: StoreError| match error {
+                StoreError::Refused(why) => BadUrl::Postgres(why.to_string()),
+                other => BadUrl::Postgres(other.to_string()),
+            };
+            windlass_store_postgres::Options::parse(text).map_err(fault)?;
             return Ok(StoreUrl::Postgres(Secret(text.to_owned())));
         }
         match text.strip_prefix("sqlite://") {
@@ -126,6 +133,10 @@ mod tests {
             ("postgres://a@b/c", secret("postgres://a@b/c")),
             ("postgresql://a@b/c", secret("postgresql://a@b/c")),
             ("sqlite://", Err(BadUrl::NoPath)),
+            (
+                "postgres://a@b/c?connections=none",
+                Err(BadUrl::Postgres("the URL of the database: connections=none".into())),
+            ),
             ("mysql://x", Err(BadUrl::UnknownScheme)),
             ("/tmp/a.db", Err(BadUrl::UnknownScheme)),
         ] {
@@ -139,7 +150,10 @@ mod tests {
             ("postgres://ada:s3cret@host:5432/db", "postgres://ada@host:5432/db"),
             ("postgres://ada:s3%40cr@et@host/db?schema=a", "postgres://ada@host/db?schema=a"),
             ("postgres://host/db?password=s3cret&schema=a", "postgres://host/db?schema=a"),
-            ("postgres://host/db?schema=a&password=s3cret&x=y", "postgres://host/db?schema=a&x=y"),
+            (
+                "postgres://host/db?schema=a&password=s3cret&user=bob",
+                "postgres://host/db?schema=a&user=bob",
+            ),
             ("postgres://host/db?password=s3cret", "postgres://host/db"),
             ("postgres://host/db", "postgres://host/db"),
         ] {
