@@ -12,6 +12,7 @@ mod log;
 mod output;
 mod signals;
 mod stats;
+mod store;
 mod target;
 mod task;
 mod worker;
@@ -47,6 +48,7 @@ enum Command {
     Dead(dead::DeadCommand),
     Events(events::Events),
     Stats(stats::Stats),
+    Store(store::StoreCommand),
     Completions(completions::Completions),
     /// Measure this machine: throughput, claims against a backlog, an idle engine.
     Bench(bench::Bench),
@@ -60,6 +62,7 @@ impl Command {
             Command::Dead(dead) => dead.run().await,
             Command::Events(events) => events.run().await,
             Command::Stats(stats) => stats.run().await,
+            Command::Store(store) => store.run().await,
             Command::Completions(completions) => {
                 completions.run::<Cli>();
                 Ok(())

@@ -100,8 +100,8 @@ impl StoreUrl {
         }
     }
 
-    /// Starts a new life of the log of a store that was restored from a backup, before anybody opens
-    /// it: readers whose cursor is of the life that was lost are told so.
+    /// Starts a new life of the log of a store that was restored from a backup, before anybody
+    /// opens it: readers whose cursor is of the life that was lost are told so.
     pub async fn renew_incarnation(&self) -> Result<(), StoreError> {
         match self {
             StoreUrl::Memory => Ok(()),

@@ -183,7 +183,7 @@ impl<'a> Play<'a> {
 
     fn tell_recovery(&self, killed: &Killed, after: Duration) -> Result<(), DemoError> {
         self.teller.tell(&format!(
-            "{} after the kill what it held had run out, and others had its {} under the next epoch.",
+            "{} after the kill its leases were over, and others had its {} under the next epoch.",
             seconds(after),
             counted(killed.held.len() as u64, "task"),
         ))

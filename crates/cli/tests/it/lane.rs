@@ -68,3 +68,18 @@ fn figures() {
     }
     assert!(place.ok("stats --tenant other").contains("none in any lane"));
 }
+
+#[test]
+fn a_restored_store_gets_a_new_log() {
+    let place = Place::empty();
+    assert_eq!(place.run("store renew").code, 4, "there is nothing to restore");
+    place.ok("task create k");
+    let stats = |place: &Place| place.one("stats")["log"]["incarnation"].clone();
+    let before = stats(&place);
+    let renewed = place.one("store renew");
+    assert_ne!(renewed["incarnation"], before);
+    assert_eq!(renewed["incarnation"], stats(&place));
+    let cursor = format!("{}:1", before.as_str().unwrap());
+    let refused = place.run(&format!("events --after {cursor}"));
+    assert!(refused.err.contains("cursor_expired"), "{}", refused.err);
+}
