@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use thiserror::Error as ThisError;
-use windlass_core::WorkerId;
+use windlass_core::{TaskId, WorkerId};
 use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 use windlass_worker::Worker;
@@ -49,6 +49,11 @@ impl Engine {
     pub async fn open_with(url: &StoreUrl, config: Config) -> Result<Self, OpenError> {
         let store = url.open().await?;
         Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
+    }
+
+    /// A fresh id. Those of one process are ordered by time.
+    pub fn new_id() -> TaskId {
+        windlass_engine::Engine::new_id()
     }
 
     /// A worker that takes tasks from this engine; see [`Worker`] for what it can be told.

@@ -39,16 +39,43 @@ mod store_url;
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+/// The examples of the guide, so that they run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/learn/tasks.md")]
+    mod tasks {}
+    #[doc = include_str!("../../../docs/learn/leases.md")]
+    mod leases {}
+    #[doc = include_str!("../../../docs/learn/attempts.md")]
+    mod attempts {}
+    #[doc = include_str!("../../../docs/learn/lanes.md")]
+    mod lanes {}
+    #[doc = include_str!("../../../docs/learn/creating.md")]
+    mod creating {}
+    #[doc = include_str!("../../../docs/learn/workers.md")]
+    mod workers {}
+    #[doc = include_str!("../../../docs/learn/log.md")]
+    mod log {}
+    #[doc = include_str!("../../../docs/learn/time.md")]
+    mod time {}
+}
+
+/// The examples of the guarantees, so that they run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guarantees/README.md")]
+mod guarantees {}
+
 pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, StoreUrl};
 
 pub use windlass_core::{
     Backoff, Change, Command, Cursor, FailureClass, Fence, Kind, Lane, LaneName, LaneState,
     Lifecycle, Logged, Outcome, Payload, Policy, Problem, Progress, PublicState, Rejection, Retry,
-    RetryPolicy, TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command,
-    limits,
+    RetryPolicy, Settled, TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId,
+    command, limits,
 };
 pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
 };
+pub use windlass_store_sqlite::SqliteStore;
 pub use windlass_worker::{Context, Failure, Running, Worker};
