@@ -51,7 +51,7 @@ impl Engine {
         Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
     }
 
-    /// A fresh id. Those of one process are ordered by time.
+    /// A fresh task id: time-ordered, so that rows that are made together lie together.
     pub fn new_id() -> TaskId {
         windlass_engine::Engine::new_id()
     }
