@@ -39,11 +39,6 @@ mod subscription;
 mod timer;
 mod waiters;
 
-/// The examples of the guarantees, so that they run.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guarantees/README.md")]
-mod guarantees {}
-
 pub use answer::{Claimed, Input};
 pub use config::Config;
 pub use creation::Creation;

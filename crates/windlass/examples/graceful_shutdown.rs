@@ -1,7 +1,7 @@
 //! A worker that is told to stop: short work is finished, long work is given back unbilled.
 //!
-//! Run it with `cargo run --example graceful_shutdown`, and stop it with Ctrl-C when you like; it
-//! stops by itself after two seconds.
+//! Run it with `cargo run --example graceful_shutdown`, and stop it when you like with Ctrl-C or with
+//! SIGTERM, as systemd and Kubernetes do; it stops by itself after two seconds.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
@@ -22,6 +22,23 @@ async fn work(context: Context, ms: u64) -> Result<(), windlass::Failure> {
     }
 }
 
+/// Waits for Ctrl-C or SIGTERM.
+#[cfg(unix)]
+async fn told_to_stop() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        stopped = tokio::signal::ctrl_c() => stopped,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+async fn told_to_stop() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::open("memory:").await?;
@@ -31,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     tokio::select! {
-        stopped = tokio::signal::ctrl_c() => stopped?,
+        stopped = told_to_stop() => stopped?,
         () = tokio::time::sleep(Duration::from_secs(2)) => {}
     }
     println!("stopping: nothing more is claimed, and handlers have a second to finish");

@@ -39,6 +39,32 @@ mod store_url;
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+/// The examples of the guide, so that they run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/learn/tasks.md")]
+    mod tasks {}
+    #[doc = include_str!("../../../docs/learn/leases.md")]
+    mod leases {}
+    #[doc = include_str!("../../../docs/learn/attempts.md")]
+    mod attempts {}
+    #[doc = include_str!("../../../docs/learn/lanes.md")]
+    mod lanes {}
+    #[doc = include_str!("../../../docs/learn/creating.md")]
+    mod creating {}
+    #[doc = include_str!("../../../docs/learn/workers.md")]
+    mod workers {}
+    #[doc = include_str!("../../../docs/learn/log.md")]
+    mod log {}
+    #[doc = include_str!("../../../docs/learn/time.md")]
+    mod time {}
+}
+
+/// The examples of the guarantees, so that they run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guarantees/README.md")]
+mod guarantees {}
+
 pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 

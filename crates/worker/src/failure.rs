@@ -6,8 +6,26 @@ use windlass_core::{FailureClass, Fence, Retry, limits};
 
 /// Why an attempt failed, and what its handler says about the next one.
 ///
-/// Every error becomes a transient failure through `?`. To let it, this type is not an error
-/// itself.
+/// What implements [`std::error::Error`] becomes a transient failure through `?`. To let it, this
+/// type is not an error itself. `Box<dyn Error + Send + Sync>`, `anyhow::Error` and plain texts do
+/// not implement it: they say how they count, as in `.map_err(Failure::transient)?`.
+///
+/// ```
+/// use windlass_worker::Failure;
+///
+/// fn read(text: &str) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+///     Ok(text.parse()?)
+/// }
+///
+/// fn double(text: &str) -> Result<u64, Failure> {
+///     let boxed: u64 = read(text).map_err(Failure::transient)?;
+///     let plain: u64 = text.parse()?;
+///     Ok(boxed + plain)
+/// }
+///
+/// assert_eq!(double("21"), Ok(42));
+/// assert_eq!(double("x").unwrap_err().reason(), "invalid digit found in string");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     class: FailureClass,

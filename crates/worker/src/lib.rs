@@ -50,27 +50,6 @@ mod running;
 mod token;
 mod worker;
 
-/// The examples of the guide, so that they run.
-#[cfg(doctest)]
-mod guide {
-    #[doc = include_str!("../../../docs/learn/tasks.md")]
-    mod tasks {}
-    #[doc = include_str!("../../../docs/learn/leases.md")]
-    mod leases {}
-    #[doc = include_str!("../../../docs/learn/attempts.md")]
-    mod attempts {}
-    #[doc = include_str!("../../../docs/learn/lanes.md")]
-    mod lanes {}
-    #[doc = include_str!("../../../docs/learn/creating.md")]
-    mod creating {}
-    #[doc = include_str!("../../../docs/learn/workers.md")]
-    mod workers {}
-    #[doc = include_str!("../../../docs/learn/log.md")]
-    mod log {}
-    #[doc = include_str!("../../../docs/learn/time.md")]
-    mod time {}
-}
-
 pub use context::Context;
 pub use failure::Failure;
 pub use running::Running;
