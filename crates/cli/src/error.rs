@@ -2,11 +2,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use thiserror::Error;
-use windlass::{Cursor, Error, OpenError, Rejection};
+use windlass::{Cursor, Error, OpenError, Problem, Rejection};
 use windlass_store::StoreError;
 
 use crate::bench::BenchError;
 use crate::demo::DemoError;
+use crate::duration::brief;
 use crate::output::counted;
 
 /// Why a command did not do what it was asked. Said in one line.
@@ -15,7 +16,12 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
-    Engine(#[from] Error),
+    Engine(Error),
+    /// A value outside its limit, by the name under which it was given.
+    #[error("{name} {}", told(field, *problem))]
+    Invalid { name: &'static str, field: &'static str, problem: Problem },
+    #[error("the label {0} is given twice")]
+    LabelTwice(String),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -47,8 +53,54 @@ pub(crate) enum CliError {
     System { what: &'static str, error: std::io::Error },
 }
 
+/// The options that give fields of another name.
+const OPTIONS: &[(&str, &str)] = &[
+    ("tenant", "--tenant"),
+    ("reason", "--reason"),
+    ("max_attempts", "--attempts"),
+    ("backoff_ms", "--backoff"),
+    ("attempt_timeout_ms", "--attempt-timeout"),
+    ("deadline_ms", "--deadline"),
+    ("delay_ms", "--after"),
+    ("lease_ms", "--lease"),
+    ("content_type", "--content-type"),
+    ("idempotency_key", "--idempotency-key"),
+    ("label name", "the name of a --label"),
+    ("label value", "the value of a --label"),
+    ("labels", "the number of --label"),
+    ("tag", "--tag"),
+    ("worker", "--name"),
+];
+
+/// A problem, with lengths of time as people write them.
+fn told(field: &str, problem: Problem) -> String {
+    match problem {
+        Problem::OutOfRange { min, max } if field.ends_with("_ms") => {
+            let time = |ms: i64| brief(ms.unsigned_abs());
+            format!("is outside {} to {}", time(min), time(max))
+        }
+        other => other.to_string(),
+    }
+}
+
 fn were(count: u64) -> String {
     format!("{} {}", counted(count, "task"), if count == 1 { "was" } else { "were" })
+}
+
+fn option(options: &[(&str, &'static str)], field: &str) -> Option<&'static str> {
+    options.iter().find(|(of, _)| *of == field).map(|(_, name)| *name)
+}
+
+impl From<Error> for CliError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Rejected(Rejection::Invalid { field, problem }) => {
+                let name = option(OPTIONS, field).unwrap_or(field);
+                CliError::Invalid { name, field, problem }
+            }
+            other => CliError::Engine(other),
+        }
+    }
 }
 
 impl CliError {
@@ -58,7 +110,18 @@ impl CliError {
             Error::Rejected(Rejection::TaskNotFound | Rejection::LaneNotFound) => {
                 CliError::NotFound { what, name: name.to_string() }
             }
-            other => CliError::Engine(other),
+            other => CliError::from(other),
+        }
+    }
+
+    /// The same, where this command has options of its own for some fields.
+    pub(crate) fn named(self, options: &[(&str, &'static str)]) -> Self {
+        match self {
+            CliError::Invalid { name, field, problem } => {
+                let name = option(options, field).unwrap_or(name);
+                CliError::Invalid { name, field, problem }
+            }
+            other => other,
         }
     }
 
@@ -70,7 +133,7 @@ impl CliError {
                 let (asked, oldest) = (written(asked), written(&expired.oldest));
                 CliError::CursorExpired { asked, oldest }
             }
-            (_, other) => CliError::Engine(other),
+            (_, other) => CliError::from(other),
         }
     }
 
@@ -80,6 +143,8 @@ impl CliError {
             CliError::Open(error) => error.code(),
             CliError::Engine(error) => error.code(),
             CliError::Store(error) => error.code(),
+            CliError::Invalid { .. } => "invalid",
+            CliError::LabelTwice(_) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Demo(error) => error.code(),
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),
@@ -97,9 +162,10 @@ impl CliError {
     }
 
     /// 1 when something went wrong, 3 when the rules say no, 4 when it is not there, 130 when a
-    /// signal ended it. Wrong arguments are 2.
+    /// signal ended it. Wrong arguments are 2, also when only the rules know that they are.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            CliError::Invalid { .. } | CliError::LabelTwice(_) => 2,
             CliError::NotFound { .. }
             | CliError::NoDatabase(_)
             | CliError::NoProgram(_)

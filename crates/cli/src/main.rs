@@ -15,11 +15,12 @@ mod stats;
 mod store;
 mod target;
 mod task;
+mod usage;
 mod worker;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::error::CliError;
 
@@ -80,11 +81,13 @@ async fn main() -> ExitCode {
     let json = output::json_is_asked_for();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(wrong) if json && wrong.use_stderr() => {
-            output::complain("usage", &output::gist(&wrong.to_string()), json);
+        Err(wrong) if usage::is_help(&wrong) && !(json && wrong.use_stderr()) => wrong.exit(),
+        Err(wrong) => {
+            let args = std::env::args_os().skip(1);
+            let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+            output::complain("usage", &usage::gist(&wrong, Cli::command(), &args), json);
             return ExitCode::from(2);
         }
-        Err(wrong) => wrong.exit(),
     };
     match cli.command.run().await {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,10 @@
 //! What commands print: tables for people, JSON for programs, nothing for a reader that has left.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
@@ -99,12 +101,19 @@ pub(crate) fn json_is_asked_for() -> bool {
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
-/// A complaint about arguments on one line, without what is said after every one of them.
-pub(crate) fn gist(complaint: &str) -> String {
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
-    let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
-    let told: Vec<&str> = lines.take_while(told).collect();
-    told.join(" ").trim_start_matches("error: ").to_owned()
+/// Ends when nobody reads what is printed any more, as far as the system can say.
+pub(crate) async fn reader_left() {
+    const PAUSE: Duration = Duration::from_millis(500);
+    let is_there = || {
+        let stdout = std::io::stdout();
+        // Errors are told without being asked for.
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        let asked = poll(&mut watched, Some(&Timespec::default()));
+        asked.is_err() || !watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    };
+    while is_there() {
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Complains on standard error.

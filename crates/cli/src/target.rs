@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use windlass::{Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
+use windlass::{BadUrl, Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
 
 use crate::error::CliError;
 
@@ -14,6 +14,7 @@ pub(crate) struct Target {
         value_name = "URL",
         env = "WINDLASS_STORE",
         default_value = "sqlite://windlass.db",
+        value_parser = lasting,
         help_heading = "Where and how"
     )]
     pub(crate) store: StoreUrl,
@@ -23,6 +24,20 @@ pub(crate) struct Target {
     /// JSON on standard output, one object a line; complaints on standard error are JSON too.
     #[arg(long, help_heading = "Where and how")]
     pub(crate) json: bool,
+}
+
+/// A store that is still there when this command has ended.
+fn lasting(text: &str) -> Result<StoreUrl, String> {
+    match text.parse() {
+        Ok(StoreUrl::Memory) => {
+            Err("what is in memory is gone with this command; name a file or a server".to_owned())
+        }
+        Ok(store) => Ok(store),
+        Err(BadUrl::UnknownScheme) => Err("a store is sqlite://PATH (sqlite:///absolute, \
+            sqlite://relative) or postgres://"
+            .to_owned()),
+        Err(bad) => Err(bad.to_string()),
+    }
 }
 
 impl Target {

@@ -91,12 +91,14 @@ impl fmt::Debug for Secret {
 }
 
 impl StoreUrl {
-    /// Whether there is something to open. What is in memory is made by opening it, and what a
-    /// database server holds only it knows.
+    /// Whether there is something to open; an empty file is nothing. What is in memory is made by
+    /// opening it, and what a database server holds only it knows.
     pub fn exists(&self) -> bool {
         match self {
             StoreUrl::Memory | StoreUrl::Postgres(_) => true,
-            StoreUrl::Sqlite(path) => path.exists(),
+            StoreUrl::Sqlite(path) => {
+                path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0)
+            }
         }
     }
 

@@ -53,7 +53,13 @@ impl Claimer {
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
             let claim = Claim { limit, ..self.worker.claim.clone() };
             let asked = Instant::now();
-            match self.worker.engine.claim(claim, self.longest_wait()).await {
+            // A claim that waits may end before it was decided; the last look does not.
+            let last_look = self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
+            let wait = if last_look { Duration::ZERO } else { self.longest_wait() };
+            match self.worker.engine.claim(claim, wait).await {
+                Ok(claimed) if last_look && claimed.is_empty() && self.attempts.is_empty() => {
+                    return;
+                }
                 Ok(claimed) => {
                     pause = Pause::default();
                     self.start(claimed, slots, asked);
@@ -68,9 +74,6 @@ impl Claimer {
             }
             if !self.attempts.is_empty() {
                 busy_at = Instant::now();
-            }
-            if self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle) {
-                return;
             }
             while let Some(ended) = self.attempts.try_join_next() {
                 report(ended);

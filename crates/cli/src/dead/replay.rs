@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use windlass::{
@@ -25,9 +25,10 @@ Asking twice replays once. Exit code 3 when a task was refused.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group(ArgGroup::new("chosen").required(true).args(["ids", "all"])))]
 pub(super) struct Replay {
     /// The ids of the tasks, as `dead list` shows them.
-    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "lane", "kind"])]
+    #[arg(conflicts_with_all = ["all", "lane", "kind"])]
     ids: Vec<TaskId>,
     /// All that have failed, or those of a lane or a kind.
     #[arg(long, help_heading = "Which")]

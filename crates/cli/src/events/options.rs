@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::events::cursor::{parse, written};
 use crate::events::entry::{entry_json, line};
 use crate::log::LogView;
-use crate::output::{say, say_json};
+use crate::output::{reader_left, say, say_json};
 use crate::target::Target;
 
 const FAMILIES: [&str; 4] = [
@@ -154,13 +154,15 @@ async fn forward(
     }
 }
 
-/// What is added to the log, until Ctrl-C.
+/// What is added to the log, until Ctrl-C or until nobody reads it.
 async fn follow(mut log: Subscription, filter: &Filter, json: bool) -> Result<Cursor, CliError> {
     // One listener for the whole time: a Ctrl-C while something is printed is not lost.
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut left = std::pin::pin!(reader_left());
     loop {
         let before = log.cursor().clone();
         tokio::select! {
+            () = &mut left => return Ok(before),
             pressed = &mut stop => {
                 pressed.map_err(CliError::Signal)?;
                 return Ok(before);

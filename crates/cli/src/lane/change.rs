@@ -45,7 +45,7 @@ pub(super) struct Limit {
     /// The name of the lane, as `lane list` shows it.
     lane: LaneName,
     /// How many at once, or none.
-    #[arg(value_name = "N|none", value_parser = limit)]
+    #[arg(value_name = "N|none", value_parser = limit, allow_negative_numbers = true)]
     limit: Most,
     #[command(flatten)]
     target: Target,

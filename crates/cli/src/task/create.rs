@@ -1,15 +1,30 @@
-use std::io::Read as _;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use windlass::{Backoff, Creation, Kind, LaneName, Payload, RetryPolicy, TaskId};
+use windlass::{
+    Backoff, Config, Creation, Engine, Kind, LaneName, Payload, Problem, RetryPolicy, StoreUrl,
+    TaskId, limits,
+};
 
 use crate::duration::{self, BadDuration};
 use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
+
+/// The options that give fields which other commands take as arguments.
+const OPTIONS: &[(&str, &str)] = &[
+    ("id", "--id"),
+    ("lane", "--lane"),
+    ("priority", "--priority"),
+    ("capability", "--requires"),
+    ("capabilities", "the number of --requires"),
+    ("capabilities in bytes", "the length of all --requires in bytes"),
+];
 
 const EXAMPLES: &str = "Examples:
   windlass task create email --payload '{\"to\":\"ada@example.com\"}'
@@ -74,7 +89,7 @@ pub(crate) struct Create {
     tag: Option<String>,
 
     /// How often it is tried in all [default: a failure that is reported is final]
-    #[arg(long, value_name = "N", help_heading = "Retries")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Retries")]
     attempts: Option<u32>,
     /// The pause before a retry: 10s, or 1s..1h to double from the one up to the other
     /// [default: 1s..1h]
@@ -104,14 +119,18 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) async fn run(self) -> Result<(), CliError> {
+        self.check_labels()?;
         let payload = self.read_payload()?;
         let is_there = self.target.store.exists();
-        let engine = self.target.open_or_make().await?;
         if !is_there {
+            self.rehearse(payload.clone()).await?;
+        }
+        let engine = self.target.open_or_make().await?;
+        if !is_there && !self.target.json {
             eprintln!("windlass: {} was not there and has been made", self.target.store);
         }
         let creation = self.describe(engine.create(self.kind.clone()), payload);
-        let created = creation.await?;
+        let created = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
         if self.target.json {
             say_json(&json!({ "id": created.id(), "duplicate": created.is_duplicate() }));
         } else if created.is_duplicate() {
@@ -120,6 +139,23 @@ impl Create {
             say(created.id().as_str());
         }
         Ok(engine.shutdown().await?)
+    }
+
+    /// Asks the rules in memory first: a task that they refuse leaves no database behind.
+    async fn rehearse(&self, payload: Option<Payload>) -> Result<(), CliError> {
+        let config = Config { background: false, ..Config::default() };
+        let engine = Engine::open_with(&StoreUrl::Memory, config).await?;
+        let creation = self.describe(engine.create(self.kind.clone()), payload);
+        creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
+        Ok(engine.shutdown().await?)
+    }
+
+    fn check_labels(&self) -> Result<(), CliError> {
+        let mut names = BTreeSet::new();
+        match self.label.iter().find(|(name, _)| !names.insert(name)) {
+            Some((name, _)) => Err(CliError::LabelTwice(name.clone())),
+            None => Ok(()),
+        }
     }
 
     fn describe<'e>(&self, creation: Creation<'e>, payload: Option<Payload>) -> Creation<'e> {
@@ -165,19 +201,27 @@ impl Create {
         let Some(path) = &self.payload_file else { return Ok(None) };
         let bytes =
             read(path).map_err(|error| CliError::PayloadFile { path: path.clone(), error })?;
+        let max_bytes = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap_or(usize::MAX);
+        if bytes.len() > max_bytes {
+            let (field, problem) = (limits::PAYLOAD_BYTES.field, Problem::TooLong { max_bytes });
+            return Err(CliError::Invalid { name: "--payload-file", field, problem });
+        }
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let unsaid = if is_json { "application/json" } else { "application/octet-stream" };
         Ok(Some(Payload::new(content_type(unsaid), bytes)))
     }
 }
 
+/// Enough of it to see whether it is too long.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let most = limits::PAYLOAD_BYTES.max.unsigned_abs() + 1;
+    let mut bytes = Vec::new();
     if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes)?;
-        return Ok(bytes);
+        stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
     }
-    std::fs::read(path)
+    Ok(bytes)
 }
 
 fn json_text(text: &str) -> Result<String, String> {
@@ -194,15 +238,19 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn backoff(text: &str) -> Result<Backoff, BadDuration> {
+fn backoff(text: &str) -> Result<Backoff, String> {
     let ms = |text| {
-        let pause: Duration = duration::parse(text)?;
-        u64::try_from(pause.as_millis()).map_err(|_| BadDuration)
+        let pause = duration::parse(text).map_err(|bad| bad.to_string())?;
+        u64::try_from(pause.as_millis()).map_err(|_| BadDuration.to_string())
     };
     let Some((base, cap)) = text.split_once("..") else {
         return Ok(Backoff::Fixed { ms: ms(text)? });
     };
-    Ok(Backoff::Exponential { base_ms: ms(base)?, cap_ms: ms(cap)?, jitter_percent: 20 })
+    let (base_ms, cap_ms) = (ms(base)?, ms(cap)?);
+    if base_ms > cap_ms {
+        return Err(format!("the pause grows from the first to the second: {cap}..{base}"));
+    }
+    Ok(Backoff::Exponential { base_ms, cap_ms, jitter_percent: 20 })
 }
 
 #[cfg(test)]
@@ -216,6 +264,8 @@ mod tests {
         for (text, expected) in [
             ("10s", Some(Backoff::Fixed { ms: 10_000 })),
             ("1s..1h", doubling(1_000, 3_600_000)),
+            ("1s..1s", doubling(1_000, 1_000)),
+            ("1h..1s", None),
             ("1s..", None),
             ("..1h", None),
             ("1s...1h", None),

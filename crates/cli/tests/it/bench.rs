@@ -18,7 +18,7 @@ fn a_wrong_argument_is_one_clear_complaint() {
         (&["bench", "tasks", "--store", "mysql://x"][..], "a store is sqlite://PATH"),
         (&["bench", "tasks", "--callers", "0"], "0 is not in 1..="),
         (&["bench", "task"], "unrecognized subcommand"),
-        (&["bench", "drain", "--tasks", "-5"], "unexpected argument"),
+        (&["bench", "drain", "--tasks", "-5"], "invalid value '-5' for '--tasks'"),
         (&["bench", "drain", "--claim", "5"], "--raw"),
         (&["bench", "drain", "--raw", "--handlers", "5"], "cannot be used with"),
         (&["bench", "pickup", "--rate", "0"], "0 is not in 1..="),
@@ -27,6 +27,7 @@ fn a_wrong_argument_is_one_clear_complaint() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let complaint = text(&output.stderr);
         assert!(complaint.contains(expected), "{args:?}: {complaint}");
+        assert_eq!(complaint.lines().count(), 1, "{args:?}: {complaint}");
         assert!(output.stdout.is_empty());
     }
 }

@@ -142,17 +142,93 @@ fn a_payload_comes_from_standard_input() {
 #[test]
 fn the_rules_are_told_by_their_code() {
     let place = Place::empty();
-    for (line, code) in [
-        ("task create email --attempts 0", "invalid"),
-        ("task create email --priority 9999999", "invalid"),
-        ("task create email --requires a,b", "invalid"),
-    ] {
-        let said = place.run(line);
-        assert_eq!(said.code, 3, "{line}: {said:?}");
-        assert!(said.err.contains(&format!("[{code}]")), "{line}: {said:?}");
-    }
     place.ok("task create email --lane mail");
     place.ok("lane drain mail");
     let closed = place.run("task create email --lane mail");
     assert!(closed.err.ends_with("[lane_closed]\n"), "{closed:?}");
+}
+
+#[test]
+fn what_is_outside_its_limit_is_a_wrong_argument_and_makes_nothing() {
+    let place = Place::empty();
+    let long = "x".repeat(300);
+    let id = format!("--id {long}");
+    let lane = format!("--lane {long}");
+    for (options, expected) in [
+        ("--attempts 0", "--attempts is outside 1 to 10000"),
+        ("--priority 9999999", "--priority is outside -1000000 to 1000000"),
+        ("--requires a,b", "--requires has a character"),
+        ("--deadline 0s", "--deadline is outside 1ms to "),
+        ("--after 9999d", "--after is outside 0ms to "),
+        ("--attempt-timeout 0s", "--attempt-timeout is outside 1ms to "),
+        ("--attempts 2 --backoff 999d", "--backoff is outside 0ms to "),
+        (&id, "--id is longer than 255 bytes"),
+        (&lane, "--lane is longer than 255 bytes"),
+    ] {
+        let line = format!("task create email {options}");
+        for made in [false, true] {
+            assert_eq!(place.file("app.db").exists(), made, "{line}");
+            let said = place.run(&line);
+            assert_eq!((said.code, said.out.as_str()), (2, ""), "{line}: {said:?}");
+            assert!(said.err.starts_with(&format!("windlass: {expected}")), "{line}: {said:?}");
+            assert!(said.err.ends_with("[invalid]\n"), "{line}: {said:?}");
+            if !made {
+                assert!(!place.file("app.db").exists(), "{line}");
+                place.ok("task create email");
+            }
+        }
+        std::fs::remove_file(place.file("app.db")).unwrap();
+    }
+}
+
+#[test]
+fn a_payload_that_is_too_long_is_refused_before_anything_is_made() {
+    let place = Place::empty();
+    let most = usize::try_from(windlass::limits::PAYLOAD_BYTES.max).unwrap();
+    std::fs::write(place.file("long"), vec![b'x'; most + 1]).unwrap();
+    let said = place.run("task create import --payload-file long");
+    assert_eq!(said.code, 2, "{said:?}");
+    let expected = format!("windlass: --payload-file is longer than {most} bytes [invalid]\n");
+    assert_eq!(said.err, expected);
+
+    // What has no end is refused too.
+    let mut command = place.command(["task", "create", "import", "--payload-file", "-"]);
+    let endless = std::fs::File::open("/dev/zero").unwrap();
+    let output = command.stdin(endless).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(crate::text(&output.stderr), expected);
+    assert!(!place.file("app.db").exists());
+
+    std::fs::write(place.file("long"), vec![b'x'; most]).unwrap();
+    place.ok("task create import --payload-file long");
+}
+
+#[test]
+fn a_label_given_twice_is_refused() {
+    let place = Place::empty();
+    let said = place.run("task create email --label a=1 --label b=1 --label a=2");
+    assert_eq!(said.code, 2, "{said:?}");
+    assert_eq!(said.err, "windlass: the label a is given twice [usage]\n");
+    assert!(!place.file("app.db").exists());
+}
+
+#[test]
+fn programs_are_not_told_that_a_database_was_made() {
+    let place = Place::empty();
+    let said = place.run("task create email --json");
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+}
+
+#[test]
+fn an_empty_file_is_no_database() {
+    let place = Place::empty();
+    std::fs::write(place.file("app.db"), b"").unwrap();
+    for line in ["task list", "stats", "events --follow"] {
+        let said = place.run(line);
+        assert_eq!(said.code, 4, "{line}: {said:?}");
+        assert!(said.err.ends_with("[no_database]\n"), "{line}: {said:?}");
+    }
+    assert_eq!(std::fs::metadata(place.file("app.db")).unwrap().len(), 0);
+    place.ok("task create email");
+    place.ok("task list");
 }

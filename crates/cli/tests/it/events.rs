@@ -113,3 +113,23 @@ async fn following_shows_what_another_process_does() {
     assert_eq!(rows[0]["change"], "cancelled");
     engine.shutdown().await.unwrap();
 }
+
+#[test]
+fn following_ends_when_nobody_reads() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+
+    let place = Place::empty();
+    place.ok("task create k --id t");
+    let mut command = place.command(["events", "--follow"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    printed.read_line(&mut line).unwrap();
+    assert!(line.contains("created"), "{line}");
+    drop(printed);
+    // Nothing is printed that could fail: without a look at the pipe this waits for ever.
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(crate::text(&output.stderr), "");
+}

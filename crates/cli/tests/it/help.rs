@@ -76,23 +76,49 @@ fn wrong_arguments_are_named() {
         ("task create email --payload 1 --payload-file x", "cannot be used with"),
         ("task create email --label customer", "a label is NAME=VALUE"),
         ("task list --state dead", "waiting, delayed, active, completed, failed"),
+        ("task create email --attempts 3 --backoff 1h..1s", "1s..1h"),
+        ("task create email --after -5m", "invalid value '-5m' for '--after'"),
+        ("task create email --attempts -1", "invalid value '-1' for '--attempts <N>'"),
+        ("lane limit mail -1", "invalid value '-1' for '<N|none>'"),
+        ("task list --limit -1", "invalid value '-1' for '--limit"),
         ("task list --limit 0", "0 is not in 1.."),
         ("task list --all --limit 5", "cannot be used with"),
         ("task priority t high", "invalid digit"),
         ("task wait t --timeout 5", "a duration is"),
         ("task explode t", "unrecognized subcommand"),
+        ("task list --stat x", "'--stat' found; a similar argument exists: '--state'"),
         ("lane limit mail 0", "a limit is a number from 1 on, or none"),
-        ("dead replay", "<IDS>"),
+        ("dead replay", "--all"),
         ("dead replay t --all", "cannot be used with"),
         ("events --after 17", "a cursor is INCARNATION:NUMBER"),
         ("events --family tasks", "task, lease, completion, lane"),
         ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
+        ("stats --store memory:", "gone with this command"),
+        ("task create email --store memory:", "gone with this command"),
+        ("worker exec --kind k --store memory: -- true", "gone with this command"),
     ] {
         let said = place.run(line);
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{line}: {said:?}");
         assert!(said.err.contains(expected), "{line}: {}", said.err);
+        assert!(said.err.starts_with("windlass: "), "{line}: {}", said.err);
+        let words = line.split_once(" --").map_or(line, |(words, _)| words);
+        let path = COMMANDS.iter().find(|path| words.starts_with(**path));
+        let path = path
+            .map_or_else(|| words.split(' ').next().unwrap().to_owned(), |path| (*path).to_owned());
+        let path = if path == "worker" { "worker exec".to_owned() } else { path };
+        assert!(
+            said.err.ends_with(&format!(" (see windlass {path} --help) [usage]\n")),
+            "{line}: {}",
+            said.err
+        );
+        assert_eq!(said.err.lines().count(), 1, "{line}: {}", said.err);
+        assert!(!said.err.contains("tip: to pass"), "{line}: {}", said.err);
 
-        let said = place.run(&format!("{line} --json"));
+        let line = match line.split_once(" -- ") {
+            Some((ours, theirs)) => format!("{ours} --json -- {theirs}"),
+            None => format!("{line} --json"),
+        };
+        let said = place.run(&line);
         let error: Value = serde_json::from_str(&said.err).unwrap();
         assert_eq!(error["error"]["code"], "usage", "{line}");
         assert!(error["error"]["message"].as_str().unwrap().contains(expected), "{error}");

@@ -45,7 +45,7 @@ async fn lanes_are_listed_and_changed() {
     assert!(table.contains("1 of 5"), "{table}");
     assert_eq!(place.one("lane limit mail none"), json!({ "lane": "mail", "limit": null }));
     assert_eq!(place.ok("lane limit mail none"), "Lane mail has no limit.\n");
-    assert_eq!(place.run("lane limit mail 99999999").code, 3);
+    assert_eq!(place.run("lane limit mail 99999999").code, 2);
     engine.shutdown().await.unwrap();
 }
 
