@@ -234,7 +234,7 @@ fn tables_have_the_columns_that_migrations_name() {
             "TaskReady(tenant lane route rank ready_at id / ready_at) \
              TaskDue(due_at tenant id / due_at)",
         ),
-        ("lane: tenant name | state", ""),
+        ("lane: tenant name | state contended", ""),
         (
             "queue: tenant lane route | closing due_at",
             "QueueByLane(tenant lane route / route) QueueDue(due_at tenant lane route / due_at)",
