@@ -11,4 +11,5 @@ mod invariants;
 mod random;
 mod rounds;
 mod steps;
+mod wakes;
 mod world;
