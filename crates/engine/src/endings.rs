@@ -44,7 +44,7 @@ impl Watch {
             let log = engine.describe().await?;
             let end = Cursor { incarnation: log.incarnation, seq: log.last_seq };
             let subscription = engine.subscribe(Some(end)).await?;
-            tokio::spawn(endings.clone().read(subscription));
+            engine.runtime().spawn(endings.clone().read(subscription));
             *has_reader = true;
         }
         drop(has_reader);

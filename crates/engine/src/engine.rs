@@ -2,13 +2,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_core::command::{Claim, Sweep, TrimLog};
 use windlass_core::{Command, Cursor, Hints, Outcome, TaskId, Timestamp};
-use windlass_store::Store;
+use windlass_store::{Store, StoreError};
 
 use crate::answer::{Answer, Answerer, Claimed, Reply};
+use crate::apart::Apart;
 use crate::batcher::Batcher;
 use crate::config::Config;
 use crate::endings::Endings;
@@ -44,6 +46,8 @@ struct Inner {
     turn: AtomicU32,
     batcher: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
+    runtime: Handle,
+    _apart: Option<Apart>,
 }
 
 impl Drop for Inner {
@@ -61,6 +65,26 @@ impl Engine {
     }
 
     pub async fn start_shared(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        Ok(Self::assemble(store, config, None))
+    }
+
+    /// Opens a store and starts an engine on threads of its own: code that blocks the threads of
+    /// the calling runtime holds it up no more than a slow caller does.
+    pub async fn start_apart<S>(open: S, config: Config) -> Result<Self, Error>
+    where
+        S: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
+    {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            Error::from(StoreError::Unavailable(error))
+        };
+        let apart = Apart::new().map_err(|error| failed(error.into()))?;
+        let start = |apart| async move { Ok(Self::assemble(open.await?, config, Some(apart))) };
+        let started = apart.handle().spawn(start(apart)).await;
+        started.map_err(|error| failed(error.into()))?
+    }
+
+    /// Must be called on a thread of the runtime that the engine is to run on.
+    fn assemble(store: Arc<dyn Store>, config: Config, apart: Option<Apart>) -> Self {
         let inbox = Arc::new(Inbox::new(&config));
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::new());
@@ -92,13 +116,15 @@ impl Engine {
             turn: AtomicU32::new(0),
             batcher: tokio::sync::Mutex::new(Some(tokio::spawn(batcher.run()))),
             background: Mutex::default(),
+            runtime: Handle::current(),
+            _apart: apart,
         }));
         engine.listen();
         if engine.0.config.background {
             engine.sweep_when_due();
             engine.trim_by_and_by();
         }
-        Ok(engine)
+        engine
     }
 
     /// A fresh task id: time-ordered, so that rows that are made together lie together.
@@ -188,6 +214,11 @@ impl Engine {
             }
         };
         Ok(Subscription::new(self.0.store.clone(), listener, start, 500))
+    }
+
+    /// What it runs on.
+    pub fn runtime(&self) -> &Handle {
+        &self.0.runtime
     }
 
     pub fn stats(&self) -> Stats {

@@ -21,6 +21,7 @@
 //! ```
 
 mod answer;
+mod apart;
 mod batch;
 mod batcher;
 mod calls;

@@ -3,7 +3,6 @@ use std::ops::Deref;
 use thiserror::Error as ThisError;
 use windlass_core::{TaskId, WorkerId};
 use windlass_engine::{Config, Error};
-use windlass_store::StoreError;
 use windlass_worker::Worker;
 
 use crate::store_url::{BadUrl, StoreUrl};
@@ -20,8 +19,6 @@ pub enum OpenError {
     #[error(transparent)]
     Url(#[from] BadUrl),
     #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
     Engine(#[from] Error),
 }
 
@@ -30,7 +27,6 @@ impl OpenError {
     pub fn code(&self) -> &'static str {
         match self {
             OpenError::Url(_) => "bad_url",
-            OpenError::Store(error) => error.code(),
             OpenError::Engine(error) => error.code(),
         }
     }
@@ -41,14 +37,16 @@ impl Engine {
     /// `sqlite:///var/lib/app.db`, `postgres://app@db/app`, or `memory:`, which is gone with the
     /// process.
     ///
-    /// Several programs may have one store open at once.
+    /// Several programs may have one store open at once. The engine has threads of its own, so that
+    /// a handler that blocks its thread holds up nobody else.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(&url.parse()?, Config::default()).await
     }
 
     pub async fn open_with(url: &StoreUrl, config: Config) -> Result<Self, OpenError> {
-        let store = url.open().await?;
-        Ok(Self(windlass_engine::Engine::start_shared(store, config).await?))
+        let url = url.clone();
+        let open = async move { url.open().await };
+        Ok(Self(windlass_engine::Engine::start_apart(open, config).await?))
     }
 
     /// A fresh task id: time-ordered, so that rows that are made together lie together.

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
@@ -35,7 +36,7 @@ impl Attempt {
     }
 
     /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
-    pub(crate) async fn run(self, interrupting: Token) {
+    pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
             return tracing::warn!(task = %task.id, "a claim took as long as its lease");
@@ -49,7 +50,7 @@ impl Attempt {
         let span = tracing::info_span!(
             "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
         );
-        handler.spawn(self.handle().instrument(span));
+        handler.spawn_on(self.handle().instrument(span), home);
         tokio::select! {
             biased;
             Some(ended) = handler.join_next() => self.settle(ended).await,
@@ -69,7 +70,8 @@ impl Attempt {
         let (token, deadline) = (self.token.clone(), self.lease.watch());
         let until = self.lease.deadline();
         async move {
-            // A handler may block its thread. What that thread was about to run next goes first.
+            // A handler may block its thread. What that thread was about to run next goes first:
+            // where the engine has no threads of its own, that may be a heartbeat.
             tokio::task::yield_now().await;
             let Claimed { task, input } = claimed;
             let handler = worker.handlers.get(&task.kind).expect("run has looked for it");

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -18,6 +19,8 @@ use crate::worker::Worker;
 pub(crate) struct Claimer {
     worker: Arc<Worker>,
     stop: Stop,
+    /// Where handlers run.
+    home: Handle,
     slots: Arc<Semaphore>,
     attempts: JoinSet<()>,
     /// How many tasks were given to a handler.
@@ -25,9 +28,10 @@ pub(crate) struct Claimer {
 }
 
 impl Claimer {
-    pub(crate) fn new(worker: Worker, stop: Stop) -> Self {
+    pub(crate) fn new(worker: Worker, stop: Stop, home: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        Self { worker: Arc::new(worker), stop, slots, attempts: JoinSet::new(), started: 0 }
+        let (worker, attempts) = (Arc::new(worker), JoinSet::new());
+        Self { worker, stop, home, slots, attempts, started: 0 }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
@@ -113,8 +117,9 @@ impl Claimer {
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
             let attempt = Attempt::new(self.worker.clone(), claimed, asked);
             let interrupting = self.stop.interrupting.clone();
+            let home = self.home.clone();
             self.attempts.spawn(async move {
-                attempt.run(interrupting).await;
+                attempt.run(&home, interrupting).await;
                 drop(slot);
             });
         }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::claimer::Claimer;
@@ -25,10 +26,12 @@ pub(crate) struct Stop {
 }
 
 impl Running {
+    /// Handlers run where this is called; claims and heartbeats run with the engine.
     pub(crate) fn start(worker: Worker) -> Self {
         let stop = Stop::default();
-        let claimer = Some(tokio::spawn(Claimer::new(worker, stop.clone()).run()));
-        Self { stop, claimer }
+        let engine = worker.engine.runtime().clone();
+        let claimer = Claimer::new(worker, stop.clone(), Handle::current());
+        Self { stop, claimer: Some(engine.spawn(claimer.run())) }
     }
 
     /// Waits until the worker has ended by itself, with everything settled: as

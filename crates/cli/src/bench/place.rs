@@ -50,7 +50,8 @@ impl Place {
         config: Config,
     ) -> Result<(Engine, Arc<dyn Store>), BenchError> {
         let store = self.url.open().await?;
-        Ok((Engine::start_shared(store.clone(), config).await?, store))
+        let opened = store.clone();
+        Ok((Engine::start_apart(async { Ok(opened) }, config).await?, store))
     }
 }
 

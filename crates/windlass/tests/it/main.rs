@@ -6,25 +6,29 @@ use std::time::Duration;
 
 use windlass::{Context, Engine};
 
-/// One thread of the runtime is lost for a while, and nobody else's lease with it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_handler_that_blocks_its_thread_costs_nobody_else_the_lease() {
+/// Every thread of the program is blocked for longer than a lease, and no lease is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_block_their_threads_cost_nobody_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("tasks.db").display());
     let engine = Engine::open(&url).await.unwrap();
-    let block = async |_: Context, (): ()| {
-        std::thread::sleep(Duration::from_secs(5));
-        Ok(())
+    let block = async |context: Context, (): ()| {
+        std::thread::sleep(Duration::from_secs(4));
+        Ok(context.attempt())
     };
     let nap = async |context: Context, (): ()| {
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(context.attempt())
     };
     let worker = engine.worker("w").concurrency(8).lease(Duration::from_secs(2));
     let running = worker.handler("block", block).handler("nap", nap).start().unwrap();
-    engine.create("block").await.unwrap();
-    let nap = engine.create("nap").await.unwrap();
-    assert_eq!(nap.result::<u32>().await.unwrap(), 1, "it ran once");
+    let mut tasks = vec![engine.create("nap").await.unwrap()];
+    for _ in 0..2 {
+        tasks.push(engine.create("block").await.unwrap());
+    }
+    for task in tasks {
+        assert_eq!(task.result::<u32>().await.unwrap(), 1, "it ran once");
+    }
     running.drain(Duration::from_secs(60)).await;
     engine.shutdown().await.unwrap();
 }
