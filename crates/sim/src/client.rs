@@ -45,8 +45,12 @@ pub(crate) fn question(
     leases: &[Fence],
     call: usize,
 ) -> Option<Question> {
-    let client = Client { script, leases, call };
-    let commands: Vec<Command> = wishes.iter().filter_map(|wish| client.command(wish)).collect();
+    let each = wishes.iter().enumerate();
+    let commands = each.filter_map(|(number, wish)| {
+        let name = format!("client-{call}-{number}");
+        Client { script, leases, name }.command(wish)
+    });
+    let commands: Vec<Command> = commands.collect();
     let wait = match wishes {
         [Wish::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
         _ => None,
@@ -57,7 +61,8 @@ pub(crate) fn question(
 struct Client<'s> {
     script: &'s Script,
     leases: &'s [Fence],
-    call: usize,
+    /// Another one for every claim, so that the log shows which claim it tells of.
+    name: String,
 }
 
 impl Client<'_> {
@@ -134,7 +139,7 @@ impl Client<'_> {
             lease_ms,
             limit,
             begin,
-            ..Claim::new(format!("client-{}", self.call))
+            ..Claim::new(self.name.as_str())
         }
     }
 
@@ -216,7 +221,6 @@ pub(crate) async fn ask(
             Err(error) => commands.iter().map(|_| Err(error.clone())).collect(),
         },
     };
-    answered.store(true, Ordering::Relaxed);
     let mut seen = watch.see();
     for (command, answer) in commands.iter().zip(&answers) {
         seen.answered(place.call, command, seq, answer);
@@ -226,6 +230,8 @@ pub(crate) async fn ask(
             seen.judge(breach(Kind::Engine, what));
         }
     }
+    // Last, so that an answer that could not be judged is one that is missed.
+    answered.store(true, Ordering::Relaxed);
 }
 
 /// A command in few words.

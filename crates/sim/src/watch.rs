@@ -51,7 +51,12 @@ impl Watch {
     }
 
     pub(crate) fn see(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(|broken| broken.into_inner())
+        self.0.lock().unwrap_or_else(|broken| {
+            let mut seen = broken.into_inner();
+            let what = "the model panicked".to_owned();
+            seen.judge(Err(Breach { kind: Kind::Engine, what }));
+            seen
+        })
     }
 }
 

@@ -207,7 +207,9 @@ impl Model {
         created: &[Created],
     ) -> Result<(), Breach> {
         for (new, told) in create.tasks.iter().zip(created) {
-            let track = &self.tasks[&told.id];
+            let Some(track) = self.tasks.get(&told.id) else {
+                return breach(Kind::OtherAnswer, format!("nobody asked for {told:?}"));
+            };
             let there = if told.duplicate {
                 match new.idempotency.as_ref().and_then(|wish| self.keys.get(&wish.key)) {
                     Some((first, kind, _)) => *first == told.id && *kind == new.kind,

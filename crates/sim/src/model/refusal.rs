@@ -75,9 +75,13 @@ impl Model {
     ) -> bool {
         let spec = self.spec(id);
         let under = |epoch: Option<u64>| fence.is_some_and(|fence| Some(fence.epoch) == epoch);
+        // A task that came and went in one commit showed its epoch to nobody.
+        let unknown = facts.exists() && facts.epoch.is_none();
         match rejection {
             Rejection::TaskNotFound => !facts.exists(),
-            Rejection::Stale { current } => !under(Some(*current)) && facts.epoch == Some(*current),
+            Rejection::Stale { current } => {
+                !under(Some(*current)) && (unknown || facts.epoch == Some(*current))
+            }
             Rejection::LeaseExpired => match &facts.state {
                 State::Active(hold) => {
                     under(Some(hold.epoch))
@@ -87,7 +91,7 @@ impl Model {
                 _ => false,
             },
             Rejection::NotLeased => {
-                under(facts.epoch)
+                (unknown || under(facts.epoch))
                     && matches!(facts.state, State::Waiting { .. } | State::Delayed { .. })
             }
             Rejection::SettledOtherwise => under(facts.settled),
