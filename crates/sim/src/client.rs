@@ -181,6 +181,7 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.policy.retry = spec.max_attempts.map(|max| RetryPolicy::fixed(max, spec.backoff_ms));
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
+    new.policy.max_replays = spec.max_replays;
     new.policy.accept_late = spec.accept_late;
     new.policy.retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
     let window_ms = limits::DEFAULT_WINDOW_MS;

@@ -60,6 +60,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         backoff_ms: *random.pick(&[0, 0, 200, 1_500]),
         timeout_ms: random.percent(15).then(|| 200 + random.below(2_000)),
         max_reclaims: *random.pick(&[0, 1, 3, 100]),
+        max_replays: *random.pick(&[0, 1, 100]),
         retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
         accept_late: random.percent(15),
         special: random.percent(35),

@@ -36,7 +36,10 @@ async fn attempt(context: Context, watch: Watch, worker: String) -> Result<Strin
             seen.model.give(fenced, Some(format!("\"{result}\"").into_bytes()));
             Ok(result)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            seen.model.fails(fenced, failure.reason(), failure.retry());
+            Err(failure)
+        }
     }
 }
 

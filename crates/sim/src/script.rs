@@ -49,6 +49,7 @@ pub struct TaskSpec {
     pub backoff_ms: u64,
     pub timeout_ms: Option<u64>,
     pub max_reclaims: u32,
+    pub max_replays: u32,
     pub retention_ms: Option<u64>,
     pub accept_late: bool,
     /// Demands a capability that ordinary workers do not have.

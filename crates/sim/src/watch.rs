@@ -83,7 +83,7 @@ impl Seen {
         self.breach.as_ref()
     }
 
-    pub(crate) fn committed(&mut self, memory: &MemoryStore, changes: &ChangeSet) {
+    pub(crate) fn committed(&mut self, memory: &MemoryStore, changes: &ChangeSet, view: u64) {
         if self.breach.is_some() {
             return;
         }
@@ -96,7 +96,7 @@ impl Seen {
             coverage.logged(entry);
             log.push(entry.clone());
         };
-        let judged = model.observe(memory, changes, &mut tell);
+        let judged = model.observe(memory, changes, view, &mut tell);
         self.judge(judged);
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);

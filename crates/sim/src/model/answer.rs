@@ -1,7 +1,7 @@
 //! What callers are told, compared with what the log says by then.
 
 use windlass_core::command::{Create, Created, NewTask};
-use windlass_core::{Command, Outcome, Settled, TaskId, WorkerId};
+use windlass_core::{Command, Fence, Outcome, Settled, TaskId, WorkerId};
 use windlass_engine::Error;
 
 use crate::client::{brief, told};
@@ -23,9 +23,20 @@ pub(crate) struct Asked<'c> {
 impl Model {
     /// A client asks: from here on its settle may take effect.
     pub(crate) fn asked(&mut self, command: &Command) {
-        if let Command::Complete(complete) = command {
-            let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
-            self.give((complete.fence.task.id.clone(), complete.fence.epoch), bytes);
+        let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
+        match command {
+            Command::Claim(claim) => self.offered(claim),
+            Command::Renew(renew) => {
+                let lengths = self.renewing.entry(fenced(&renew.fence)).or_default();
+                lengths.insert(renew.lease_ms);
+            }
+            Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
+            Command::Reap(reap) => drop(self.reaping.insert(reap.task.id.clone())),
+            Command::Complete(complete) => {
+                let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
+                self.give(fenced(&complete.fence), bytes);
+            }
+            _ => {}
         }
     }
 
@@ -67,6 +78,9 @@ impl Model {
             (Command::Claim(claim), Outcome::Claimed(tasks)) => {
                 let fences = tasks.iter().map(|task| (task.id.clone(), task.epoch));
                 let fences: Vec<Fenced> = fences.collect();
+                if fences.len() > claim.limit as usize {
+                    return breach(Kind::StrangeClaim, "more than it asked for");
+                }
                 fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
             }
             (Command::Renew(renew), Outcome::Renewed { expires_at }) => {

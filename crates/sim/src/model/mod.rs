@@ -6,9 +6,11 @@
 
 mod answer;
 mod facts;
+mod lease;
 mod log;
 mod record;
 mod refusal;
+mod retry;
 mod state;
 
 pub(crate) use answer::Asked;

@@ -10,6 +10,7 @@ use windlass_core::{
 use windlass_store::{MemoryStore, Query, Store};
 
 use crate::model::facts::{Content, Facts, State};
+use crate::model::lease::timeout_at;
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -80,7 +81,7 @@ impl Model {
         };
         track.amend(|facts| learn(facts, &task));
         let facts = track.last();
-        if !agrees(facts, &task) {
+        if !agrees(facts, &task, &self.specs[self.of_id[id]]) {
             let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
             return breach(Kind::RecordDiffers, what);
         }
@@ -168,22 +169,23 @@ fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
     rows.first().map(|row| read(row).expect("this version wrote it"))
 }
 
-/// What the log leaves to the records: the first epoch, and until when a lease lasts.
+/// What the log leaves to the records: the first epoch.
 fn learn(facts: &mut Facts, task: &Task) {
     if facts.exists() && facts.epoch.is_none() {
         facts.epoch = Some(task.epoch);
     }
-    if let (State::Active(hold), Lifecycle::Active(lease)) = (&mut facts.state, &task.lifecycle) {
-        hold.expires_at.get_or_insert(lease.expires_at);
-    }
 }
 
-fn agrees(facts: &Facts, task: &Task) -> bool {
+fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
     let state = match (&facts.state, &task.lifecycle) {
         (State::Active(hold), Lifecycle::Active(lease)) => {
-            hold.began == lease.run.is_some()
+            let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
+            hold.began_at.map(|began_at| (began_at, timeout_at(hold, spec))) == run
                 && hold.counted == lease.gated
-                && hold.expires_at == Some(lease.expires_at)
+                && hold.expires_at == lease.expires_at
+        }
+        (State::Waiting { since, lost }, Lifecycle::Waiting { ready_at, lost: kept }) => {
+            since == ready_at && lost == kept
         }
         (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
         _ => facts.public() == Some(task.lifecycle.public()),

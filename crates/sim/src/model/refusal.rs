@@ -84,9 +84,7 @@ impl Model {
             }
             Rejection::LeaseExpired => match &facts.state {
                 State::Active(hold) => {
-                    under(Some(hold.epoch))
-                        && !spec.accept_late
-                        && hold.expires_at.is_some_and(|expires_at| expires_at <= self.latest)
+                    under(Some(hold.epoch)) && !spec.accept_late && hold.expires_at <= self.latest
                 }
                 _ => false,
             },
@@ -99,9 +97,11 @@ impl Model {
             Rejection::NotEnded => facts.exists() && !facts.ended(),
             Rejection::OtherGeneration { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
-                facts.attempts >= *max && *max == super::log::max_attempts(spec)
+                facts.attempts >= *max && *max == super::retry::max_attempts(spec)
             }
-            Rejection::ReplaysExhausted { max } => facts.generation >= *max,
+            Rejection::ReplaysExhausted { max } => {
+                facts.generation >= *max && *max == spec.max_replays
+            }
             _ => false,
         }
     }

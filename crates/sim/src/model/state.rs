@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::{ChangeSet, Kind as TaskKind, LaneName, TaskId, Timestamp};
+use windlass_core::command::Claim;
+use windlass_core::{ChangeSet, Kind as TaskKind, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
@@ -33,7 +34,17 @@ pub(crate) struct Model {
     pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
     /// Completions of the commit under observation, whose results are still to be read.
     pub(super) unread: Vec<(Fenced, u32)>,
+    /// By worker, the claim that it asks.
+    pub(super) offers: BTreeMap<String, Claim>,
+    /// How long renewals that were asked are to last.
+    pub(super) renewing: BTreeMap<Fenced, BTreeSet<u64>>,
+    /// Failures that holders told of, and what they wish to follow.
+    pub(super) failing: BTreeMap<Fenced, Vec<(String, Retry)>>,
+    /// Tasks that somebody asked to reap.
+    pub(super) reaping: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
+    /// How far the log had come when the commit under observation began.
+    pub(super) view: u64,
     /// The latest time of any batch.
     pub(super) latest: Timestamp,
     /// What ended tasks looked like when they ended.
@@ -71,7 +82,12 @@ impl Model {
             started: BTreeSet::new(),
             given: BTreeMap::new(),
             unread: Vec::new(),
+            offers: BTreeMap::new(),
+            renewing: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            reaping: BTreeSet::new(),
             last_seq: 0,
+            view: 0,
             latest: Timestamp::default(),
             frozen: BTreeMap::new(),
         }
@@ -115,8 +131,10 @@ impl Model {
         &mut self,
         memory: &MemoryStore,
         changes: &ChangeSet,
+        view: u64,
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
+        self.view = view;
         let entries = ready(memory.events(self.last_seq, usize::MAX));
         for entry in entries.expect("memory does not fail") {
             tell(&entry);
