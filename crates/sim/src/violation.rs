@@ -47,6 +47,8 @@ pub enum Kind {
     Key,
     /// One lease was handed to two callers, or ran two handlers.
     HandedTwice,
+    /// A task with another input than it was created with.
+    StrangeInput,
     /// A result that nobody gave.
     StrangeResult,
     /// A waiting task that no claim would find.

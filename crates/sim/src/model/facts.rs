@@ -5,6 +5,8 @@ use windlass_core::{Kind, LaneState, PublicState, Settled, Timestamp};
 pub(crate) struct Facts {
     pub(crate) state: State,
     pub(crate) kind: Option<Kind>,
+    /// Which request made it; none before a record has shown it.
+    pub(crate) variant: Option<u8>,
     pub(crate) generation: u32,
     /// The epoch of its last claim; none before the first.
     pub(crate) epoch: Option<u64>,
@@ -54,6 +56,7 @@ impl Facts {
         Self {
             state: State::Absent,
             kind: None,
+            variant: None,
             generation: 0,
             epoch: None,
             attempts: 0,

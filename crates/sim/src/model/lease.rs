@@ -1,5 +1,7 @@
 //! Leases: who asked for them, for how long, and until when a holder may write.
 
+use std::time::Duration;
+
 use windlass_core::command::Claim;
 use windlass_core::{TaskId, Timestamp};
 
@@ -58,6 +60,15 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// A handler never counts on a lease for longer than it was asked for.
+    pub(crate) fn lease_left(&self, worker: &str, left: Duration) -> Result<(), Breach> {
+        let asked = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
+        if asked.is_some_and(|asked| left <= asked) {
+            return Ok(());
+        }
+        breach(Kind::LeaseLength, format!("{worker} counts on {left:?} of {asked:?}"))
     }
 
     /// Until when a lease is renewed: as one who asked for it said.

@@ -24,6 +24,7 @@ impl Model {
             return breach(Kind::LogGap, format!("{} follows {}", entry.seq, self.last_seq));
         }
         self.last_seq = entry.seq;
+        self.logged_at = self.logged_at.max(entry.at);
         let Some(change) = entry.change() else {
             return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
         };
@@ -39,7 +40,7 @@ impl Model {
         })?;
         if change == Change::Created {
             facts.kind = entry.kind.clone();
-            self.note_key(&id, entry)?;
+            self.keyed.push(id.clone());
         }
         if facts.ended() && !before.ended() {
             facts.ended_at = Some(entry.at);
@@ -67,16 +68,6 @@ impl Model {
         }
         track.push(entry.seq, facts);
         Ok(())
-    }
-
-    /// Under one key there is ever only one task, also when it is gone again.
-    fn note_key(&mut self, id: &TaskId, entry: &Logged) -> Result<(), Breach> {
-        let Some(key) = self.spec(id).key.clone() else { return Ok(()) };
-        let kind = entry.kind.clone().expect("an entry of a task names its kind");
-        match self.keys.insert(key.clone(), (id.clone(), kind, entry.seq)) {
-            None => Ok(()),
-            Some((first, ..)) => breach(Kind::Key, format!("{key} made {first} and {id}")),
-        }
     }
 
     /// Keeps count of the leases of a lane that has, or had, a limit.

@@ -36,6 +36,7 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
+        let mut taken = Vec::new();
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -44,9 +45,13 @@ impl Model {
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
+                (Table::Admission, _) => taken.push(key),
                 _ => {}
             }
         }
+        // After the tasks, which show what the keys stand for.
+        taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
+        self.check_keyed()?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
 
@@ -71,6 +76,9 @@ impl Model {
     fn compare_task(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
         let key = TaskKey::new(&Tenant::default(), id).row_key();
         let task = one::<Task>(memory, key);
+        if task.is_some() {
+            self.learn_variant(memory, id)?;
+        }
         let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
         let Some(task) = task else {
             if track.last().exists() {
@@ -163,7 +171,7 @@ fn last_text(key: &RowKey) -> Option<&str> {
     }
 }
 
-fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
+pub(super) fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
     let rows = ready(memory.query(&Query::one(key))).expect("memory does not fail");
     let read = |row: &windlass_core::StoredRow| read_row::<R>(row.schema, &row.body);
     rows.first().map(|row| read(row).expect("this version wrote it"))

@@ -1,6 +1,5 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
-use windlass_core::command::Create;
 use windlass_core::{Command, Fence, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
@@ -43,26 +42,6 @@ impl Model {
             return breach(Kind::RepeatRefused, format!("it came to {:?} before", seen.answer));
         }
         Ok(())
-    }
-
-    fn may_refuse_create(&self, asked: &Asked<'_>, create: &Create, rejection: &Rejection) -> bool {
-        let may = |new: &windlass_core::command::NewTask| match rejection {
-            Rejection::Conflict => match &new.idempotency {
-                Some(wish) => {
-                    self.keys.get(&wish.key).is_some_and(|(_, kind, _)| *kind != new.kind)
-                }
-                None => self.tasks[&new.id].was(asked.seq, |facts| {
-                    facts.kind.as_ref().is_some_and(|kind| *kind != new.kind)
-                }),
-            },
-            Rejection::LaneClosed { lane } => {
-                *lane == new.lane
-                    && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
-                    && !self.is_repeat(asked, new)
-            }
-            _ => false,
-        };
-        create.tasks.iter().any(may)
     }
 
     /// Whether a task in this state may have been the reason.
