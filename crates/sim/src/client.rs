@@ -11,9 +11,9 @@ use windlass_core::{
     Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey, Tenant,
     limits,
 };
-use windlass_engine::{Engine, Error};
+use windlass_engine::{Claimed, Engine, Error, Input};
 
-use crate::script::{CAPABILITY, KINDS, LANES, Script, TaskSpec, Wish};
+use crate::script::{CAPABILITY, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish};
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
@@ -45,8 +45,12 @@ pub(crate) fn question(
     leases: &[Fence],
     call: usize,
 ) -> Option<Question> {
-    let client = Client { script, leases, call };
-    let commands: Vec<Command> = wishes.iter().filter_map(|wish| client.command(wish)).collect();
+    let each = wishes.iter().enumerate();
+    let commands = each.filter_map(|(number, wish)| {
+        let name = format!("client-{call}-{number}");
+        Client { script, leases, name }.command(wish)
+    });
+    let commands: Vec<Command> = commands.collect();
     let wait = match wishes {
         [Wish::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
         _ => None,
@@ -57,7 +61,8 @@ pub(crate) fn question(
 struct Client<'s> {
     script: &'s Script,
     leases: &'s [Fence],
-    call: usize,
+    /// Another one for every claim, so that the log shows which claim it tells of.
+    name: String,
 }
 
 impl Client<'_> {
@@ -134,7 +139,7 @@ impl Client<'_> {
             lease_ms,
             limit,
             begin,
-            ..Claim::new(format!("client-{}", self.call))
+            ..Claim::new(self.name.as_str())
         }
     }
 
@@ -164,10 +169,11 @@ fn lane_name(lane: u8) -> &'static str {
 
 fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     let id = spec.ids[usize::from(id) % spec.ids.len()].as_str();
+    let variant = variant % VARIANTS;
     let mut new = NewTask::new(id, KINDS[usize::from(variant) % KINDS.len()]);
     new.lane = LANES[spec.lane].into();
     new.priority = spec.priority;
-    new.payload = Some(Payload::json("\"input\""));
+    new.payload = Some(Payload::json(spec.payload(variant)));
     if spec.start_ms > 0 {
         new.start = Start::After { ms: spec.start_ms };
     }
@@ -176,9 +182,10 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.policy.retry = spec.max_attempts.map(|max| RetryPolicy::fixed(max, spec.backoff_ms));
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
+    new.policy.max_replays = spec.max_replays;
     new.policy.accept_late = spec.accept_late;
     new.policy.retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
-    let window_ms = limits::DEFAULT_WINDOW_MS;
+    let window_ms = spec.window_ms;
     new.idempotency = spec.key.clone().map(|key| Idempotency { key, window_ms });
     new
 }
@@ -200,14 +207,17 @@ pub(crate) async fn ask(
     answered: Arc<AtomicBool>,
 ) {
     let Question { commands, wait } = question;
-    let seq = {
+    let since = {
         let mut seen = watch.see();
         commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
-        seen.model.last_seq()
+        (seen.model.last_seq(), seen.model.logged_at())
     };
     let answers = match (&commands[..], wait) {
         ([Command::Claim(claim)], Some(wait)) => {
             let claimed = engine.claim(claim.clone(), wait).await;
+            for each in claimed.iter().flatten() {
+                show_input(&watch, each);
+            }
             let tasks = claimed.map(|claimed| claimed.into_iter().map(|each| each.task).collect());
             vec![tasks.map(Outcome::Claimed)]
         }
@@ -216,16 +226,31 @@ pub(crate) async fn ask(
             Err(error) => commands.iter().map(|_| Err(error.clone())).collect(),
         },
     };
-    answered.store(true, Ordering::Relaxed);
     let mut seen = watch.see();
     for (command, answer) in commands.iter().zip(&answers) {
-        seen.answered(place.call, command, seq, answer);
+        seen.answered(place.call, command, since, answer);
         let ended = matches!(answer, Err(Error::ShuttingDown));
         if ended && !seen.retiring.contains(&(place.node, place.boot)) {
             let what = format!("node {} ended by itself", place.node);
             seen.judge(breach(Kind::Engine, what));
         }
     }
+    // Last, so that an answer that could not be judged is one that is missed.
+    answered.store(true, Ordering::Relaxed);
+}
+
+/// Shows the model what came along with a claimed task.
+fn show_input(watch: &Watch, claimed: &Claimed) {
+    let fenced = (claimed.task.id.clone(), claimed.task.epoch);
+    let text: Option<String> = match &claimed.input {
+        Input::Here(payload) => serde_json::from_slice(&payload.bytes).ok(),
+        Input::None => None,
+        // The store could not be read.
+        Input::Elsewhere(_) => return,
+    };
+    let mut seen = watch.see();
+    let judged = seen.model.input_shown(&fenced, text.as_deref());
+    seen.judge(judged);
 }
 
 /// A command in few words.

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use windlass_core::LaneState;
+use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
 use crate::script::{
@@ -52,6 +52,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
     TaskSpec {
         ids,
         key,
+        window_ms: *random.pick(&[1_000, 2_000, limits::DEFAULT_WINDOW_MS]),
         lane: usize::try_from(random.below(LANES.len() as u64)).unwrap_or(0),
         priority: i32::try_from(random.below(3)).unwrap_or(0),
         start_ms: *random.pick(&[0, 0, 0, 300, 2_000]),
@@ -60,6 +61,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         backoff_ms: *random.pick(&[0, 0, 200, 1_500]),
         timeout_ms: random.percent(15).then(|| 200 + random.below(2_000)),
         max_reclaims: *random.pick(&[0, 1, 3, 100]),
+        max_replays: *random.pick(&[0, 1, 100]),
         retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
         accept_late: random.percent(15),
         special: random.percent(35),
@@ -335,7 +337,7 @@ impl Writer {
     }
 
     fn create(&mut self) -> Wish {
-        let variant = u8::from(self.random.percent(20));
+        let variant = u8::try_from(*self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2])).unwrap_or(0);
         Wish::Create { task: self.small(), id: self.small(), variant }
     }
 

@@ -1,10 +1,12 @@
 use std::time::Duration;
 
+use tokio::time::Instant;
 use windlass_core::FailureClass;
 use windlass_engine::Engine;
 use windlass_worker::{Context, Failure, Worker};
 
 use crate::coverage::Happening;
+use crate::model::Fenced;
 use crate::script::{Deed, KINDS};
 use crate::watch::Watch;
 
@@ -16,18 +18,24 @@ pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
     let mut worker = Worker::new(engine, name);
     for kind in KINDS {
         let (watch, name) = (watch.clone(), name.to_owned());
-        worker = worker.handler(kind, move |context: Context, _: Option<String>| {
+        worker = worker.handler(kind, move |context: Context, input: Option<String>| {
             let (watch, name) = (watch.clone(), name.clone());
-            async move { attempt(context, watch, name).await }
+            async move { attempt(context, input, watch, name).await }
         });
     }
     worker
 }
 
-async fn attempt(context: Context, watch: Watch, worker: String) -> Result<String, Failure> {
+async fn attempt(
+    context: Context,
+    input: Option<String>,
+    watch: Watch,
+    worker: String,
+) -> Result<String, Failure> {
     let fenced = (context.id().clone(), context.fence().epoch);
-    let deed = start(&context, &watch, &worker);
-    let handled = act(deed, &watch).await;
+    let _running = Running { watch: watch.clone(), fenced: fenced.clone() };
+    let deed = start(&context, input.as_deref(), &watch, &worker);
+    let handled = act(deed, &context, &watch).await;
     let mut seen = watch.see();
     seen.note(format_args!("handler of {fenced:?} ends: {handled:?}"));
     match handled {
@@ -36,17 +44,38 @@ async fn attempt(context: Context, watch: Watch, worker: String) -> Result<Strin
             seen.model.give(fenced, Some(format!("\"{result}\"").into_bytes()));
             Ok(result)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            seen.model.fails(fenced, failure.reason(), failure.retry());
+            Err(failure)
+        }
     }
 }
 
-fn start(context: &Context, watch: &Watch, worker: &str) -> Deed {
+/// A handler that runs, however it ends.
+struct Running {
+    watch: Watch,
+    fenced: Fenced,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.watch.see().running.remove(&self.fenced);
+    }
+}
+
+fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) -> Deed {
     let fenced = (context.id().clone(), context.fence().epoch);
     let attempt = context.attempt();
     let mut seen = watch.see();
     seen.note(format_args!("handler of {fenced:?} starts in {worker}: attempt {attempt}"));
     seen.count(Happening::HandlerStarted);
     let judged = seen.model.started(&fenced, worker, attempt);
+    seen.judge(judged);
+    let left = context.lease_deadline().saturating_duration_since(Instant::now());
+    let judged = seen.model.lease_left(worker, left);
+    seen.judge(judged);
+    seen.running.insert(fenced.clone());
+    let judged = seen.model.input_shown(&fenced, input);
     seen.judge(judged);
     seen.leases.push(context.fence());
     if seen.healed {
@@ -56,7 +85,7 @@ fn start(context: &Context, watch: &Watch, worker: &str) -> Deed {
     deeds[(attempt.saturating_sub(1) as usize) % deeds.len()]
 }
 
-async fn act(deed: Deed, watch: &Watch) -> Result<(), Failure> {
+async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure> {
     match deed {
         Deed::Succeed => Ok(()),
         Deed::SucceedLater { ms } => {
@@ -70,8 +99,11 @@ async fn act(deed: Deed, watch: &Watch) -> Result<(), Failure> {
         // Without the message that a panic prints: this one is meant.
         Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),
         Deed::Hang { ms } => {
-            let end = tokio::time::Instant::now() + Duration::from_millis(ms);
-            while tokio::time::Instant::now() < end && !watch.see().healed {
+            let end = Instant::now() + Duration::from_millis(ms);
+            // One that has to stop goes on until it is dropped.
+            let has_to_stop =
+                || context.is_cancelled() || Instant::now() >= context.lease_deadline();
+            while has_to_stop() || Instant::now() < end && !watch.see().healed {
                 tokio::time::sleep(LOOK).await;
             }
             let failure = Failure::transient("it took long");

@@ -34,7 +34,9 @@ impl Driver<'_> {
         }
         let engine = self.nodes[0].engine().expect("it is up").clone();
         self.nodes[0].spawn(open_lanes(engine));
-        self.settle(|driver| driver.all_ended().and(driver.all_answered()));
+        self.settle(|driver| {
+            driver.all_ended().and(driver.all_answered()).and(driver.all_stopped())
+        });
         if !self.is_broken() {
             let mut seen = self.ground.watch.see();
             let judged = seen.model.compare_all(&self.ground.memory);
@@ -70,6 +72,14 @@ impl Driver<'_> {
             return breach(Kind::Reader, format!("{read} of {logged} entries were shown"));
         }
         Ok(())
+    }
+
+    /// No handler goes on after its task has ended.
+    fn all_stopped(&self) -> Result<(), Breach> {
+        match self.ground.watch.see().running.first() {
+            Some(fenced) => breach(Kind::Stuck, format!("the handler of {fenced:?} goes on")),
+            None => Ok(()),
+        }
     }
 
     fn all_answered(&self) -> Result<(), Breach> {

@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::coverage::Coverage;
-use crate::simulation::Simulation;
+use crate::generate;
+use crate::simulation::{Report, Simulation};
 use crate::violation::{Kind, Violation};
 
 /// Whether to go on after a violation.
@@ -52,6 +54,16 @@ impl fmt::Display for Tally {
     }
 }
 
+/// Runs one seed. A panic is a violation like any other.
+fn run_one(seed: u64) -> Result<Report, Box<Violation>> {
+    let run = catch_unwind(|| Simulation::from_seed(seed).run());
+    run.unwrap_or_else(|_| {
+        let script = generate::script(seed);
+        let (kind, what, steps) = (Kind::Engine, "the run panicked".into(), script.steps.len());
+        Err(Box::new(Violation { seed, kind, what, script, steps }))
+    })
+}
+
 /// Runs many seeds, on as many threads as the machine has cores. Each seed is still played by one
 /// thread alone.
 pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
@@ -64,7 +76,7 @@ pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
             if seed >= seeds.end {
                 return;
             }
-            let run = Simulation::from_seed(seed).run();
+            let run = run_one(seed);
             let mut tally = tally.lock().unwrap_or_else(|broken| broken.into_inner());
             tally.seeds += 1;
             match run {

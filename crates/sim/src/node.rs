@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, yield_now};
 use windlass_core::Cursor;
+use windlass_core::command::Claim;
 use windlass_engine::{Config, Engine, Error};
 use windlass_store::MemoryStore;
 use windlass_worker::Running;
@@ -250,11 +251,16 @@ impl Process {
         let mut worker = worker(self.engine.clone(), &name, watch)
             .lease(lease)
             .concurrency(node.spec.slots.max(1));
-        worker = if for_all {
-            worker.lanes(LANES).capabilities([CAPABILITY])
-        } else {
-            worker.lanes([LANES[0], LANES[1]])
-        };
+        let lanes = if for_all { &LANES[..] } else { &LANES[..2] };
+        worker = worker.lanes(lanes.iter().copied());
+        let mut claim = Claim { lanes: Vec::new(), ..Claim::new(name) };
+        claim.lanes.extend(lanes.iter().copied().map(Into::into));
+        claim.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        if for_all {
+            worker = worker.capabilities([CAPABILITY]);
+            claim.offer.capabilities.insert(CAPABILITY.to_owned());
+        }
+        watch.see().model.offered(&claim);
         let _inside = self.runtime.enter();
         self.workers.push(worker.start().expect("its names are within their limits"));
     }

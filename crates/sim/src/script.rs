@@ -35,12 +35,14 @@ pub struct NodeSpec {
     pub batch_commands: usize,
 }
 
-/// A task that scripts create, under one of its ids and in one of two variants. Two variants are
+/// A task that scripts create, under one of its ids and in one of its variants. Two variants are
 /// different requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSpec {
     pub ids: Vec<String>,
     pub key: Option<String>,
+    /// For how long its key stands for one request.
+    pub window_ms: u64,
     pub lane: usize,
     pub priority: i32,
     pub start_ms: u64,
@@ -49,6 +51,7 @@ pub struct TaskSpec {
     pub backoff_ms: u64,
     pub timeout_ms: Option<u64>,
     pub max_reclaims: u32,
+    pub max_replays: u32,
     pub retention_ms: Option<u64>,
     pub accept_late: bool,
     /// Demands a capability that ordinary workers do not have.
@@ -57,8 +60,23 @@ pub struct TaskSpec {
     pub deeds: Vec<Deed>,
 }
 
-/// The kinds of the two variants of a task.
+/// The kinds of tasks.
 pub const KINDS: [&str; 2] = ["first", "second"];
+
+/// How many variants of a task there are: some differ in their kinds, all in their inputs.
+pub(crate) const VARIANTS: u8 = 3;
+
+impl TaskSpec {
+    /// What a variant is created with.
+    pub(crate) fn input(&self, variant: u8) -> String {
+        format!("input {variant} of {}", self.ids[0])
+    }
+
+    /// The same as JSON.
+    pub(crate) fn payload(&self, variant: u8) -> String {
+        format!("\"{}\"", self.input(variant))
+    }
+}
 
 /// What only special workers offer.
 pub const CAPABILITY: &str = "special";

@@ -111,9 +111,13 @@ impl Store for SimStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
         self.wait().await;
         let inner = self.faults.begin().await?;
-        self.watch.see().model.note_time(inner.now());
+        let view = {
+            let mut seen = self.watch.see();
+            seen.model.note_time(inner.now());
+            seen.model.last_seq()
+        };
         self.wait().await;
-        Ok(Box::new(SimTx { inner, store: self.clone() }))
+        Ok(Box::new(SimTx { inner, store: self.clone(), view }))
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
@@ -167,6 +171,8 @@ impl Store for SimStore {
 struct SimTx {
     inner: Box<dyn Tx>,
     store: SimStore,
+    /// How far the log had come when it began.
+    view: u64,
 }
 
 #[async_trait]
@@ -184,15 +190,16 @@ impl Tx for SimTx {
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
-        let Self { inner, store } = *self;
+        let Self { inner, store, view } = *self;
         let writes = !changes.is_empty();
         store.wait().await;
         if writes {
             store.pass(Point::Decided).await;
         }
+        let view = (view, inner.now());
         let committed = inner.commit(changes.clone()).await;
         // Nobody runs between a commit and this: the model sees every state there ever is.
-        store.watch.see().committed(&store.memory, &changes);
+        store.watch.see().committed(&store.memory, &changes, view);
         store.untold.store(writes && committed.is_ok(), Ordering::Relaxed);
         store.wait().await;
         if writes {

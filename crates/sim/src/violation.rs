@@ -11,6 +11,20 @@ pub enum Kind {
     LaneIgnored,
     /// More attempts than a task may have, or one counted wrong.
     Attempts,
+    /// A failure that led to another try than it should, or to none.
+    Retry,
+    /// An attempt that ended too early or too late for its time limit.
+    Timeout,
+    /// A lease that is shorter or longer than it was asked for.
+    LeaseLength,
+    /// A write under a lease that had run out.
+    LateAccepted,
+    /// A task was handed to a claim that did not ask for such a one.
+    StrangeClaim,
+    /// A task was handed out before another one that stood before it.
+    Order,
+    /// A task was gone before its time.
+    Reaped,
     /// A number of the log that does not follow the one before it.
     LogGap,
     /// A record is not what the log leads to.
@@ -33,6 +47,8 @@ pub enum Kind {
     Key,
     /// One lease was handed to two callers, or ran two handlers.
     HandedTwice,
+    /// A task with another input than it was created with.
+    StrangeInput,
     /// A result that nobody gave.
     StrangeResult,
     /// A waiting task that no claim would find.

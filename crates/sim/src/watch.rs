@@ -2,13 +2,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome};
+use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, Timestamp};
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
 use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
-use crate::model::{Asked, Model};
+use crate::model::{Asked, Fenced, Model};
 use crate::script::TaskSpec;
 use crate::trace::Trace;
 use crate::violation::{Breach, Kind};
@@ -30,6 +30,8 @@ pub(crate) struct Seen {
     pub(crate) log: Vec<Logged>,
     /// Nodes that were told to end, by number and boot.
     pub(crate) retiring: BTreeSet<(usize, u64)>,
+    /// Handlers that run, by the leases that they run under.
+    pub(crate) running: BTreeSet<Fenced>,
     /// Nothing more goes wrong from here on: handlers succeed.
     pub(crate) healed: bool,
     breach: Option<Breach>,
@@ -45,13 +47,19 @@ impl Watch {
             shown: Vec::new(),
             log: Vec::new(),
             retiring: BTreeSet::new(),
+            running: BTreeSet::new(),
             healed: false,
             breach: None,
         })))
     }
 
     pub(crate) fn see(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(|broken| broken.into_inner())
+        self.0.lock().unwrap_or_else(|broken| {
+            let mut seen = broken.into_inner();
+            let what = "the model panicked".to_owned();
+            seen.judge(Err(Breach { kind: Kind::Engine, what }));
+            seen
+        })
     }
 }
 
@@ -78,7 +86,12 @@ impl Seen {
         self.breach.as_ref()
     }
 
-    pub(crate) fn committed(&mut self, memory: &MemoryStore, changes: &ChangeSet) {
+    pub(crate) fn committed(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        view: (u64, Timestamp),
+    ) {
         if self.breach.is_some() {
             return;
         }
@@ -91,7 +104,7 @@ impl Seen {
             coverage.logged(entry);
             log.push(entry.clone());
         };
-        let judged = model.observe(memory, changes, &mut tell);
+        let judged = model.observe(memory, changes, view, &mut tell);
         self.judge(judged);
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);
@@ -107,7 +120,7 @@ impl Seen {
         &mut self,
         call: usize,
         command: &Command,
-        seq: u64,
+        since: (u64, Timestamp),
         answer: &Result<Outcome, Error>,
     ) {
         self.note(format_args!("answer {call}, {}: {}", command.name(), told(answer)));
@@ -115,7 +128,7 @@ impl Seen {
             return;
         }
         self.coverage.answered(command, answer);
-        let asked = Asked { command, seq };
+        let asked = Asked { command, seq: since.0, at: since.1 };
         if self.model.was_settled(&asked) && answer.is_ok() {
             self.coverage.count(Happening::SettleRepeated);
         }

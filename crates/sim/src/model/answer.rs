@@ -1,7 +1,6 @@
 //! What callers are told, compared with what the log says by then.
 
-use windlass_core::command::{Create, Created, NewTask};
-use windlass_core::{Command, Outcome, Settled, TaskId, WorkerId};
+use windlass_core::{Command, Fence, Outcome, Settled, TaskId, Timestamp, WorkerId};
 use windlass_engine::Error;
 
 use crate::client::{brief, told};
@@ -18,14 +17,27 @@ pub(crate) type Fenced = (TaskId, u64);
 pub(crate) struct Asked<'c> {
     pub(crate) command: &'c Command,
     pub(crate) seq: u64,
+    /// The time of the last entry of the log when it was asked.
+    pub(crate) at: Timestamp,
 }
 
 impl Model {
     /// A client asks: from here on its settle may take effect.
     pub(crate) fn asked(&mut self, command: &Command) {
-        if let Command::Complete(complete) = command {
-            let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
-            self.give((complete.fence.task.id.clone(), complete.fence.epoch), bytes);
+        let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
+        match command {
+            Command::Claim(claim) => self.offered(claim),
+            Command::Renew(renew) => {
+                let lengths = self.renewing.entry(fenced(&renew.fence)).or_default();
+                lengths.insert(renew.lease_ms);
+            }
+            Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
+            Command::Reap(reap) => drop(self.reaping.insert(reap.task.id.clone())),
+            Command::Complete(complete) => {
+                let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
+                self.give(fenced(&complete.fence), bytes);
+            }
+            _ => {}
         }
     }
 
@@ -67,6 +79,9 @@ impl Model {
             (Command::Claim(claim), Outcome::Claimed(tasks)) => {
                 let fences = tasks.iter().map(|task| (task.id.clone(), task.epoch));
                 let fences: Vec<Fenced> = fences.collect();
+                if fences.len() > claim.limit as usize {
+                    return breach(Kind::StrangeClaim, "more than it asked for");
+                }
                 fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
             }
             (Command::Renew(renew), Outcome::Renewed { expires_at }) => {
@@ -198,46 +213,6 @@ impl Model {
             _ => return breach(Kind::OtherAnswer, "an answer to something else"),
         };
         if there { Ok(()) } else { breach(Kind::EffectMissing, "the log has no such thing") }
-    }
-
-    fn created_as_told(
-        &self,
-        asked: &Asked<'_>,
-        create: &Create,
-        created: &[Created],
-    ) -> Result<(), Breach> {
-        for (new, told) in create.tasks.iter().zip(created) {
-            let track = &self.tasks[&told.id];
-            let there = if told.duplicate {
-                match new.idempotency.as_ref().and_then(|wish| self.keys.get(&wish.key)) {
-                    Some((first, kind, _)) => *first == told.id && *kind == new.kind,
-                    None => {
-                        told.id == new.id
-                            && track.was(asked.seq, |facts| facts.kind.as_ref() == Some(&new.kind))
-                    }
-                }
-            } else {
-                let happened = self.happened.get(&(told.id.clone(), "created"));
-                told.id == new.id
-                    && happened.is_some_and(|seq| *seq > asked.seq)
-                    && track.was(asked.seq, |facts| facts.kind.as_ref() == Some(&new.kind))
-            };
-            if !there {
-                let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
-                return breach(kind, format!("{told:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the same was created before this was asked, so that it must be answered so.
-    pub(super) fn is_repeat(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
-        if let Some(wish) = &new.idempotency {
-            let known = self.keys.get(&wish.key);
-            return known.is_some_and(|(_, kind, seq)| *seq <= asked.seq && *kind == new.kind);
-        }
-        let same = |facts: &super::Facts| facts.kind.as_ref() == Some(&new.kind);
-        self.tasks[&new.id].was_always(asked.seq, same)
     }
 }
 

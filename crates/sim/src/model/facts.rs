@@ -5,6 +5,8 @@ use windlass_core::{Kind, LaneState, PublicState, Settled, Timestamp};
 pub(crate) struct Facts {
     pub(crate) state: State,
     pub(crate) kind: Option<Kind>,
+    /// Which request made it; none before a record has shown it.
+    pub(crate) variant: Option<u8>,
     pub(crate) generation: u32,
     /// The epoch of its last claim; none before the first.
     pub(crate) epoch: Option<u64>,
@@ -14,6 +16,7 @@ pub(crate) struct Facts {
     /// The epoch of the last lease that its holder ended.
     pub(crate) settled: Option<u64>,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,7 @@ pub(crate) enum State {
     /// With the lease that ran out, if that is how it came here.
     Waiting {
         lost: Option<u64>,
+        since: Timestamp,
     },
     Delayed {
         until: Timestamp,
@@ -34,11 +38,17 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) epoch: u64,
-    pub(crate) began: bool,
+    /// When its attempt began; none before that.
+    pub(crate) began_at: Option<Timestamp>,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
-    /// Known from the first record or renewal that shows it.
-    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) expires_at: Timestamp,
+}
+
+impl State {
+    pub(crate) fn waiting(since: Timestamp) -> Self {
+        State::Waiting { lost: None, since }
+    }
 }
 
 impl Facts {
@@ -46,6 +56,7 @@ impl Facts {
         Self {
             state: State::Absent,
             kind: None,
+            variant: None,
             generation: 0,
             epoch: None,
             attempts: 0,
@@ -53,6 +64,7 @@ impl Facts {
             priority: 0,
             settled: None,
             deadline: None,
+            ended_at: None,
         }
     }
 
@@ -83,8 +95,7 @@ impl Facts {
 
     /// It rests until `at`, or not at all when that has come.
     pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp) {
-        self.state =
-            if at <= now { State::Waiting { lost: None } } else { State::Delayed { until: at } };
+        self.state = if at <= now { State::waiting(now) } else { State::Delayed { until: at } };
     }
 }
 

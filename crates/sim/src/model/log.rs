@@ -1,13 +1,15 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, FailureClass, LaneName, Logged, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
-    Timestamp,
+    Change, LaneName, Logged, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant, Timestamp,
+    limits,
 };
 use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, Hold, LaneFacts, SettleSeen, State};
+use crate::model::lease::{ends, gives_back, held, ran_out};
+use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
 use crate::ready::ready;
 use crate::script::TaskSpec;
@@ -22,6 +24,7 @@ impl Model {
             return breach(Kind::LogGap, format!("{} follows {}", entry.seq, self.last_seq));
         }
         self.last_seq = entry.seq;
+        self.logged_at = self.logged_at.max(entry.at);
         let Some(change) = entry.change() else {
             return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
         };
@@ -37,7 +40,10 @@ impl Model {
         })?;
         if change == Change::Created {
             facts.kind = entry.kind.clone();
-            self.note_key(&id, entry)?;
+            self.keyed.push(id.clone());
+        }
+        if facts.ended() && !before.ended() {
+            facts.ended_at = Some(entry.at);
         }
         self.count_leases(&step, &before, &facts)?;
         self.track(&id).push(entry.seq, facts);
@@ -62,16 +68,6 @@ impl Model {
         }
         track.push(entry.seq, facts);
         Ok(())
-    }
-
-    /// Under one key there is ever only one task, also when it is gone again.
-    fn note_key(&mut self, id: &TaskId, entry: &Logged) -> Result<(), Breach> {
-        let Some(key) = self.spec(id).key.clone() else { return Ok(()) };
-        let kind = entry.kind.clone().expect("an entry of a task names its kind");
-        match self.keys.insert(key.clone(), (id.clone(), kind, entry.seq)) {
-            None => Ok(()),
-            Some((first, ..)) => breach(Kind::Key, format!("{key} made {first} and {id}")),
-        }
     }
 
     /// Keeps count of the leases of a lane that has, or had, a limit.
@@ -112,25 +108,19 @@ impl Model {
                 self.claimed(at, facts, *epoch, seen)
             }
             Change::Begun { epoch, attempt } => {
-                held(facts, *epoch)?.began = true;
+                held(facts, *epoch, at, &spec)?.began_at = Some(at.at);
                 self.count(at, facts, *epoch, *attempt, &spec)
             }
             Change::Renewed { epoch, expires_at } => {
-                let hold = held(facts, *epoch)?;
-                if hold.expires_at.is_some_and(|known| known > *expires_at) {
-                    return breach(Kind::IllegalMove, "a renewal made the lease shorter");
-                }
-                hold.expires_at = Some(*expires_at);
-                self.renewals.insert(((at.id.clone(), *epoch), *expires_at), at.seq);
-                Ok(())
+                self.renewed(at, facts, (at.id.clone(), *epoch), *expires_at)
             }
             Change::Progressed { epoch, percent, .. } => {
-                held(facts, *epoch)?;
+                held(facts, *epoch, at, &spec)?;
                 self.progress.insert(((at.id.clone(), *epoch), *percent), at.seq);
                 Ok(())
             }
             Change::Completed { epoch } => {
-                let lease = ends(facts, &spec)?;
+                let lease = ends(facts, at, &spec)?;
                 if lease != *epoch {
                     return breach(Kind::IllegalMove, format!("the lease is {lease}"));
                 }
@@ -140,15 +130,12 @@ impl Model {
                 Ok(())
             }
             Change::RetryScheduled { class, reason, at: next } => {
-                self.failed(at, facts, &spec, *class, reason, Settled::RetryAt(*next))?;
+                self.failed(at, facts, &spec, (*class, reason), Settled::RetryAt(*next))?;
                 facts.rest(*next, at.at);
-                if facts.attempts >= max_attempts(&spec) {
-                    return breach(Kind::Attempts, "a retry with no attempt left");
-                }
                 Ok(())
             }
             Change::Failed { class, reason } => {
-                self.failed(at, facts, &spec, *class, reason, Settled::Failed)?;
+                self.failed(at, facts, &spec, (*class, reason), Settled::Failed)?;
                 facts.state = State::Ended(PublicState::Failed);
                 Ok(())
             }
@@ -166,20 +153,20 @@ impl Model {
     ) -> Result<(), Breach> {
         match change {
             Change::Delayed { until } => {
-                let lease = gives_back(facts)?;
+                let lease = gives_back(facts, at, spec)?;
                 let content = Content::Delay { ms: at.at.ms_until(*until) };
                 self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
                 facts.rest(*until, at.at);
             }
             Change::Released { epoch } => {
-                held(facts, *epoch)?;
-                let lease = gives_back(facts)?;
+                held(facts, *epoch, at, spec)?;
+                let lease = gives_back(facts, at, spec)?;
                 self.settled(at, facts, lease, Some(Content::Release), Settled::Released);
-                facts.state = State::Waiting { lost: None };
+                facts.state = State::waiting(at.at);
             }
             Change::Cancelled { reason } => {
                 if reason != OPERATOR {
-                    let lease = ends(facts, spec)?;
+                    let lease = ends(facts, at, spec)?;
                     let content = Some(Content::Cancel(reason.clone()));
                     self.settled(at, facts, lease, content, Settled::Cancelled);
                 }
@@ -187,17 +174,19 @@ impl Model {
             }
             Change::Promoted => match facts.state {
                 State::Delayed { until } if until <= at.at => {
-                    facts.state = State::Waiting { lost: None };
+                    facts.state = State::waiting(at.at);
                 }
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
             Change::LeaseExpired { epoch, reclaims } => {
-                self.lease_ran_out(at, facts, *epoch)?;
+                ran_out(facts, *epoch, at, spec)?;
                 facts.reclaims += 1;
-                if facts.reclaims != *reclaims || facts.attempts >= max_attempts(spec) {
+                let spent =
+                    facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
+                if facts.reclaims != *reclaims || spent {
                     return breach(Kind::Attempts, format!("{reclaims} leases ran out"));
                 }
-                facts.state = State::Waiting { lost: Some(*epoch) };
+                facts.state = State::Waiting { lost: Some(*epoch), since: at.at };
             }
             Change::Expired => {
                 if facts.deadline.is_none_or(|deadline| at.at < deadline) {
@@ -208,14 +197,24 @@ impl Model {
             Change::PriorityChanged { priority } => facts.priority = *priority,
             Change::Replayed { generation } => replayed(at, facts, *generation, spec)?,
             Change::Reaped => {
-                if !facts.ended() {
-                    return breach(Kind::IllegalMove, "it has not ended");
-                }
+                self.check_reaped(at, facts, spec)?;
                 // Another task of the same id may come and end before the record is looked at.
                 self.frozen.remove(at.id);
                 *facts = Facts::absent();
             }
             other => return breach(Kind::IllegalMove, format!("{} of a task", other.name())),
+        }
+        Ok(())
+    }
+
+    /// An ended task stays for as long as it was promised, unless somebody asks to reap it.
+    fn check_reaped(&self, at: &Step<'_>, facts: &Facts, spec: &TaskSpec) -> Result<(), Breach> {
+        let Some(ended_at) = facts.ended_at.filter(|_| facts.ended()) else {
+            return breach(Kind::IllegalMove, "it has not ended");
+        };
+        let retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
+        if at.at < ended_at.plus_ms(retention_ms) && !self.reaping.contains(at.id) {
+            return breach(Kind::Reaped, format!("it ended at {ended_at}"));
         }
         Ok(())
     }
@@ -242,12 +241,16 @@ impl Model {
         seen: ClaimSeen,
     ) -> Result<(), Breach> {
         let spec = self.spec(at.id).clone();
+        let began_at = seen.attempt.map(|_| at.at);
+        let claim = self.claim_of(at, &spec, &seen.worker, began_at.is_some())?;
+        let expires_at = at.at.plus_ms(claim.lease_ms);
         if !matches!(facts.state, State::Waiting { .. }) {
             return breach(Kind::IllegalMove, "only what waits is handed out");
         }
         if facts.deadline.is_some_and(|deadline| deadline <= at.at) {
             return breach(Kind::IllegalMove, "its deadline has passed");
         }
+        self.check_order(at, facts, claim)?;
         let lane = self.lanes[at.lane].last();
         if !lane.hands_out() {
             return breach(Kind::LaneIgnored, format!("handed out by {lane:?}"));
@@ -260,8 +263,7 @@ impl Model {
         if facts.epoch.is_some_and(|known| epoch != known + 1) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
-        let began = seen.attempt.is_some();
-        let hold = Hold { epoch, began, counted: lane.counts, expires_at: None };
+        let hold = Hold { epoch, began_at, counted: lane.counts, expires_at };
         // What the epoch was before shows by the first claim, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
@@ -294,53 +296,7 @@ impl Model {
         }
     }
 
-    /// An attempt failed: its holder said so, or its time was over.
-    fn failed(
-        &mut self,
-        at: &Step<'_>,
-        facts: &mut Facts,
-        spec: &TaskSpec,
-        class: FailureClass,
-        reason: &str,
-        answer: Settled,
-    ) -> Result<(), Breach> {
-        match class {
-            FailureClass::Timeout => {
-                let began = facts.hold().is_some_and(|hold| hold.began);
-                if !began || spec.timeout_ms.is_none() {
-                    return breach(Kind::IllegalMove, "no attempt could take too long");
-                }
-            }
-            FailureClass::Crash => {
-                let epoch = facts.hold().map_or(0, |hold| hold.epoch);
-                self.lease_ran_out(at, facts, epoch)?;
-                facts.reclaims += 1;
-                if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
-                    return breach(Kind::Attempts, "given up with tries left");
-                }
-            }
-            FailureClass::Transient | FailureClass::Permanent | FailureClass::Cancelled => {
-                let unbegun = facts.hold().is_some_and(|hold| !hold.began);
-                facts.attempts += u32::from(unbegun);
-                let lease = ends(facts, spec)?;
-                let content = Content::Fail(reason.to_owned());
-                self.settled(at, facts, lease, Some(content), answer);
-            }
-        }
-        Ok(())
-    }
-
-    fn lease_ran_out(&self, at: &Step<'_>, facts: &mut Facts, epoch: u64) -> Result<(), Breach> {
-        let hold = held(facts, epoch)?;
-        match hold.expires_at {
-            Some(expires_at) if at.at < expires_at => {
-                breach(Kind::IllegalMove, format!("the lease lasts until {expires_at}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn settled(
+    pub(super) fn settled(
         &mut self,
         at: &Step<'_>,
         facts: &mut Facts,
@@ -380,41 +336,12 @@ pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) 
     found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec())
 }
 
-struct Step<'e> {
-    id: &'e TaskId,
-    at: Timestamp,
-    lane: &'e LaneName,
-    seq: u64,
-}
-
-pub(super) fn max_attempts(spec: &TaskSpec) -> u32 {
-    spec.max_attempts.unwrap_or(spec.max_reclaims + 1)
-}
-
-/// The lease, for whoever holds it under this epoch.
-fn held(facts: &mut Facts, epoch: u64) -> Result<&mut Hold, Breach> {
-    match &mut facts.state {
-        State::Active(hold) if hold.epoch == epoch => Ok(hold),
-        _ => breach(Kind::IllegalMove, format!("nobody holds it under {epoch}")),
-    }
-}
-
-/// The lease that a holder ends; it may be one that ran out, where that is allowed.
-fn ends(facts: &Facts, spec: &TaskSpec) -> Result<u64, Breach> {
-    match facts.state {
-        State::Active(hold) => Ok(hold.epoch),
-        State::Waiting { lost: Some(epoch) } if spec.accept_late => Ok(epoch),
-        _ => breach(Kind::IllegalMove, "nobody holds it"),
-    }
-}
-
-/// Gives a lease back, and its attempt.
-fn gives_back(facts: &mut Facts) -> Result<u64, Breach> {
-    let Some(hold) = facts.hold().copied() else {
-        return breach(Kind::IllegalMove, "nobody holds it");
-    };
-    facts.attempts -= u32::from(hold.began);
-    Ok(hold.epoch)
+/// An entry of a task.
+pub(super) struct Step<'e> {
+    pub(super) id: &'e TaskId,
+    pub(super) at: Timestamp,
+    pub(super) lane: &'e LaneName,
+    pub(super) seq: u64,
 }
 
 fn replayed(
@@ -423,12 +350,13 @@ fn replayed(
     generation: u32,
     spec: &TaskSpec,
 ) -> Result<(), Breach> {
-    if !facts.ended() || generation != facts.generation + 1 {
+    let spent = generation > spec.max_replays;
+    if !facts.ended() || generation != facts.generation + 1 || spent {
         return breach(Kind::IllegalMove, format!("replayed as {generation}"));
     }
     facts.generation = generation;
     (facts.attempts, facts.reclaims) = (0, 0);
     facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
-    facts.state = State::Waiting { lost: None };
+    facts.state = State::waiting(at.at);
     Ok(())
 }

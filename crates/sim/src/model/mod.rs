@@ -6,12 +6,14 @@
 
 mod answer;
 mod facts;
+mod lease;
 mod log;
 mod record;
 mod refusal;
+mod request;
+mod retry;
 mod state;
 
-pub(crate) use answer::Asked;
-pub(crate) use facts::Facts;
+pub(crate) use answer::{Asked, Fenced};
 pub(crate) use log::OPERATOR;
 pub(crate) use state::Model;

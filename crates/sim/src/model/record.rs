@@ -10,6 +10,7 @@ use windlass_core::{
 use windlass_store::{MemoryStore, Query, Store};
 
 use crate::model::facts::{Content, Facts, State};
+use crate::model::lease::timeout_at;
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -35,6 +36,7 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
+        let mut taken = Vec::new();
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -43,9 +45,13 @@ impl Model {
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
+                (Table::Admission, _) => taken.push(key),
                 _ => {}
             }
         }
+        // After the tasks, which show what the keys stand for.
+        taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
+        self.check_keyed()?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
 
@@ -70,6 +76,9 @@ impl Model {
     fn compare_task(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
         let key = TaskKey::new(&Tenant::default(), id).row_key();
         let task = one::<Task>(memory, key);
+        if task.is_some() {
+            self.learn_variant(memory, id)?;
+        }
         let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
         let Some(task) = task else {
             if track.last().exists() {
@@ -80,7 +89,7 @@ impl Model {
         };
         track.amend(|facts| learn(facts, &task));
         let facts = track.last();
-        if !agrees(facts, &task) {
+        if !agrees(facts, &task, &self.specs[self.of_id[id]]) {
             let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
             return breach(Kind::RecordDiffers, what);
         }
@@ -162,28 +171,29 @@ fn last_text(key: &RowKey) -> Option<&str> {
     }
 }
 
-fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
+pub(super) fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
     let rows = ready(memory.query(&Query::one(key))).expect("memory does not fail");
     let read = |row: &windlass_core::StoredRow| read_row::<R>(row.schema, &row.body);
     rows.first().map(|row| read(row).expect("this version wrote it"))
 }
 
-/// What the log leaves to the records: the first epoch, and until when a lease lasts.
+/// What the log leaves to the records: the first epoch.
 fn learn(facts: &mut Facts, task: &Task) {
     if facts.exists() && facts.epoch.is_none() {
         facts.epoch = Some(task.epoch);
     }
-    if let (State::Active(hold), Lifecycle::Active(lease)) = (&mut facts.state, &task.lifecycle) {
-        hold.expires_at.get_or_insert(lease.expires_at);
-    }
 }
 
-fn agrees(facts: &Facts, task: &Task) -> bool {
+fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
     let state = match (&facts.state, &task.lifecycle) {
         (State::Active(hold), Lifecycle::Active(lease)) => {
-            hold.began == lease.run.is_some()
+            let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
+            hold.began_at.map(|began_at| (began_at, timeout_at(hold, spec))) == run
                 && hold.counted == lease.gated
-                && hold.expires_at == Some(lease.expires_at)
+                && hold.expires_at == lease.expires_at
+        }
+        (State::Waiting { since, lost }, Lifecycle::Waiting { ready_at, lost: kept }) => {
+            since == ready_at && lost == kept
         }
         (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
         _ => facts.public() == Some(task.lifecycle.public()),

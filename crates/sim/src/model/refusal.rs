@@ -1,6 +1,5 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
-use windlass_core::command::Create;
 use windlass_core::{Command, Fence, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
@@ -45,26 +44,6 @@ impl Model {
         Ok(())
     }
 
-    fn may_refuse_create(&self, asked: &Asked<'_>, create: &Create, rejection: &Rejection) -> bool {
-        let may = |new: &windlass_core::command::NewTask| match rejection {
-            Rejection::Conflict => match &new.idempotency {
-                Some(wish) => {
-                    self.keys.get(&wish.key).is_some_and(|(_, kind, _)| *kind != new.kind)
-                }
-                None => self.tasks[&new.id].was(asked.seq, |facts| {
-                    facts.kind.as_ref().is_some_and(|kind| *kind != new.kind)
-                }),
-            },
-            Rejection::LaneClosed { lane } => {
-                *lane == new.lane
-                    && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
-                    && !self.is_repeat(asked, new)
-            }
-            _ => false,
-        };
-        create.tasks.iter().any(may)
-    }
-
     /// Whether a task in this state may have been the reason.
     fn may_refuse(
         &self,
@@ -75,19 +54,21 @@ impl Model {
     ) -> bool {
         let spec = self.spec(id);
         let under = |epoch: Option<u64>| fence.is_some_and(|fence| Some(fence.epoch) == epoch);
+        // A task that came and went in one commit showed its epoch to nobody.
+        let unknown = facts.exists() && facts.epoch.is_none();
         match rejection {
             Rejection::TaskNotFound => !facts.exists(),
-            Rejection::Stale { current } => !under(Some(*current)) && facts.epoch == Some(*current),
+            Rejection::Stale { current } => {
+                !under(Some(*current)) && (unknown || facts.epoch == Some(*current))
+            }
             Rejection::LeaseExpired => match &facts.state {
                 State::Active(hold) => {
-                    under(Some(hold.epoch))
-                        && !spec.accept_late
-                        && hold.expires_at.is_some_and(|expires_at| expires_at <= self.latest)
+                    under(Some(hold.epoch)) && !spec.accept_late && hold.expires_at <= self.latest
                 }
                 _ => false,
             },
             Rejection::NotLeased => {
-                under(facts.epoch)
+                (unknown || under(facts.epoch))
                     && matches!(facts.state, State::Waiting { .. } | State::Delayed { .. })
             }
             Rejection::SettledOtherwise => under(facts.settled),
@@ -95,9 +76,11 @@ impl Model {
             Rejection::NotEnded => facts.exists() && !facts.ended(),
             Rejection::OtherGeneration { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
-                facts.attempts >= *max && *max == super::log::max_attempts(spec)
+                facts.attempts >= *max && *max == super::retry::max_attempts(spec)
             }
-            Rejection::ReplaysExhausted { max } => facts.generation >= *max,
+            Rejection::ReplaysExhausted { max } => {
+                facts.generation >= *max && *max == spec.max_replays
+            }
             _ => false,
         }
     }

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::{ChangeSet, Kind as TaskKind, LaneName, TaskId, Timestamp};
+use windlass_core::command::Claim;
+use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
@@ -17,8 +18,10 @@ pub(crate) struct Model {
     pub(crate) of_id: BTreeMap<TaskId, usize>,
     pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
     pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
-    /// The task that each key came to.
-    pub(super) keys: BTreeMap<String, (TaskId, TaskKind, u64)>,
+    /// What each key stood for, one after the other.
+    pub(super) keys: BTreeMap<String, Vec<super::request::KeySeen>>,
+    /// Tasks that the commit under observation made, some of them under keys.
+    pub(super) keyed: Vec<TaskId>,
     pub(super) claims: BTreeMap<Fenced, ClaimSeen>,
     pub(super) begun: BTreeMap<Fenced, u32>,
     pub(super) renewals: BTreeMap<(Fenced, Timestamp), u64>,
@@ -33,9 +36,23 @@ pub(crate) struct Model {
     pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
     /// Completions of the commit under observation, whose results are still to be read.
     pub(super) unread: Vec<(Fenced, u32)>,
+    /// By worker, the claim that it asks.
+    pub(super) offers: BTreeMap<String, Claim>,
+    /// How long renewals that were asked are to last.
+    pub(super) renewing: BTreeMap<Fenced, BTreeSet<u64>>,
+    /// Failures that holders told of, and what they wish to follow.
+    pub(super) failing: BTreeMap<Fenced, Vec<(String, Retry)>>,
+    /// Tasks that somebody asked to reap.
+    pub(super) reaping: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
+    /// How far the log had come when the commit under observation began.
+    pub(super) view: u64,
+    /// The time of that commit.
+    pub(super) now: Timestamp,
     /// The latest time of any batch.
     pub(super) latest: Timestamp,
+    /// The time of the last entry: no batch that begins later has an earlier one.
+    pub(super) logged_at: Timestamp,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
 }
@@ -61,6 +78,7 @@ impl Model {
             tasks,
             lanes: LANES.iter().map(lane).collect(),
             keys: BTreeMap::new(),
+            keyed: Vec::new(),
             claims: BTreeMap::new(),
             begun: BTreeMap::new(),
             renewals: BTreeMap::new(),
@@ -71,8 +89,15 @@ impl Model {
             started: BTreeSet::new(),
             given: BTreeMap::new(),
             unread: Vec::new(),
+            offers: BTreeMap::new(),
+            renewing: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            reaping: BTreeSet::new(),
             last_seq: 0,
+            view: 0,
+            now: Timestamp::default(),
             latest: Timestamp::default(),
+            logged_at: Timestamp::default(),
             frozen: BTreeMap::new(),
         }
     }
@@ -83,6 +108,10 @@ impl Model {
 
     pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq
+    }
+
+    pub(crate) fn logged_at(&self) -> Timestamp {
+        self.logged_at
     }
 
     pub(crate) fn facts(&self, id: &TaskId) -> &Facts {
@@ -115,8 +144,10 @@ impl Model {
         &mut self,
         memory: &MemoryStore,
         changes: &ChangeSet,
+        (view, now): (u64, Timestamp),
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
+        (self.view, self.now) = (view, now);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
         for entry in entries.expect("memory does not fail") {
             tell(&entry);

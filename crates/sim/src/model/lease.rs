@@ -1,0 +1,181 @@
+//! Leases: who asked for them, for how long, and until when a holder may write.
+
+use std::time::Duration;
+
+use windlass_core::command::Claim;
+use windlass_core::{TaskId, Timestamp};
+
+use crate::model::answer::Fenced;
+use crate::model::facts::{Facts, Hold, State};
+use crate::model::log::Step;
+use crate::model::state::Model;
+use crate::script::{CAPABILITY, TaskSpec};
+use crate::violation::{Breach, Kind, breach};
+
+impl Model {
+    /// From here on tasks may be handed out to whoever claims like this.
+    pub(crate) fn offered(&mut self, claim: &Claim) {
+        self.offers.insert(claim.worker.to_string(), claim.clone());
+    }
+
+    /// The claim by which a task is handed out. It bounds what that may be.
+    pub(super) fn claim_of(
+        &self,
+        at: &Step<'_>,
+        spec: &TaskSpec,
+        worker: &str,
+        begins: bool,
+    ) -> Result<&Claim, Breach> {
+        let Some(claim) = self.offers.get(worker) else {
+            return breach(Kind::StrangeClaim, format!("{worker} did not ask"));
+        };
+        if !claim.lanes.contains(at.lane) || !serves(claim, spec) || claim.begin != begins {
+            let what = format!("{worker} asked for {:?} {:?}", claim.lanes, claim.offer);
+            return breach(Kind::StrangeClaim, what);
+        }
+        Ok(claim)
+    }
+
+    /// No task that this claim could have had stands before the one it is handed. What was not
+    /// so all the time since the commit began, the claim may not have seen.
+    pub(super) fn check_order(
+        &self,
+        at: &Step<'_>,
+        facts: &Facts,
+        claim: &Claim,
+    ) -> Result<(), Breach> {
+        let Some(own) = rank(facts, at.id) else { return Ok(()) };
+        for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
+            let spec = self.spec(id);
+            if crate::script::LANES[spec.lane] != at.lane.as_str() || !serves(claim, spec) {
+                continue;
+            }
+            let stands_before = |other: &Facts| {
+                other.deadline.is_none_or(|deadline| at.at < deadline)
+                    && other.attempts < super::retry::max_attempts(spec)
+                    && rank(other, id).is_some_and(|rank| rank < own)
+            };
+            if track.was_always(self.view, stands_before) {
+                return breach(Kind::Order, format!("{id} stands before it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A handler never counts on a lease for longer than it was asked for.
+    pub(crate) fn lease_left(&self, worker: &str, left: Duration) -> Result<(), Breach> {
+        let asked = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
+        if asked.is_some_and(|asked| left <= asked) {
+            return Ok(());
+        }
+        breach(Kind::LeaseLength, format!("{worker} counts on {left:?} of {asked:?}"))
+    }
+
+    /// Until when a lease is renewed: as one who asked for it said.
+    pub(super) fn renewed(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        fenced: Fenced,
+        expires_at: Timestamp,
+    ) -> Result<(), Breach> {
+        let spec = self.spec(at.id);
+        let hold = held(facts, fenced.1, at, spec)?;
+        let holder = self.claims.get(&fenced).and_then(|seen| self.offers.get(&seen.worker));
+        let asked = self.renewing.get(&fenced).into_iter().flatten().copied();
+        let mut lengths = asked.chain(holder.map(|claim| claim.lease_ms));
+        if !lengths.any(|ms| hold.expires_at.max(at.at.plus_ms(ms)) == expires_at) {
+            let what = format!("until {expires_at}, where it lasted until {}", hold.expires_at);
+            return breach(Kind::LeaseLength, what);
+        }
+        hold.expires_at = expires_at;
+        self.renewals.insert((fenced, expires_at), at.seq);
+        Ok(())
+    }
+}
+
+/// Whether a claim may be handed such a task.
+fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
+    !spec.special || claim.offer.capabilities.contains(CAPABILITY)
+}
+
+/// Where a waiting task stands among others.
+fn rank<'t>(facts: &Facts, id: &'t TaskId) -> Option<(i64, Timestamp, &'t TaskId)> {
+    match facts.state {
+        State::Waiting { since, .. } => Some((-i64::from(facts.priority), since, id)),
+        _ => None,
+    }
+}
+
+/// The lease, whether or not it ran out.
+pub(super) fn lease(facts: &mut Facts, epoch: u64) -> Result<&mut Hold, Breach> {
+    match &mut facts.state {
+        State::Active(hold) if hold.epoch == epoch => Ok(hold),
+        _ => breach(Kind::IllegalMove, format!("nobody holds it under {epoch}")),
+    }
+}
+
+/// The lease, for whoever holds it under this epoch and may still write.
+pub(super) fn held<'f>(
+    facts: &'f mut Facts,
+    epoch: u64,
+    at: &Step<'_>,
+    spec: &TaskSpec,
+) -> Result<&'f mut Hold, Breach> {
+    let hold = lease(facts, epoch)?;
+    in_time(hold, at, spec)?;
+    Ok(hold)
+}
+
+/// The lease that a holder ends; it may be one that ran out, where that is allowed.
+pub(super) fn ends(facts: &Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64, Breach> {
+    match &facts.state {
+        State::Active(hold) => {
+            in_time(hold, at, spec)?;
+            Ok(hold.epoch)
+        }
+        State::Waiting { lost: Some(epoch), .. } if spec.accept_late => Ok(*epoch),
+        _ => breach(Kind::IllegalMove, "nobody holds it"),
+    }
+}
+
+/// Gives a lease back, and its attempt.
+pub(super) fn gives_back(facts: &mut Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64, Breach> {
+    let Some(hold) = facts.hold().copied() else {
+        return breach(Kind::IllegalMove, "nobody holds it");
+    };
+    in_time(&hold, at, spec)?;
+    facts.attempts -= u32::from(hold.began_at.is_some());
+    Ok(hold.epoch)
+}
+
+fn in_time(hold: &Hold, at: &Step<'_>, spec: &TaskSpec) -> Result<(), Breach> {
+    if at.at < hold.expires_at || spec.accept_late {
+        return Ok(());
+    }
+    breach(Kind::LateAccepted, format!("the lease lasted until {}", hold.expires_at))
+}
+
+/// A lease ends by itself when its time is over, and an attempt with a limit before that.
+pub(super) fn ran_out(
+    facts: &mut Facts,
+    epoch: u64,
+    at: &Step<'_>,
+    spec: &TaskSpec,
+) -> Result<(), Breach> {
+    let hold = lease(facts, epoch)?;
+    if at.at < hold.expires_at {
+        return breach(Kind::LeaseLength, format!("the lease lasts until {}", hold.expires_at));
+    }
+    match timeout_at(hold, spec) {
+        Some(over) if over <= at.at => {
+            breach(Kind::Timeout, format!("the attempt was over at {over}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// When the attempt under way has taken as long as it may.
+pub(super) fn timeout_at(hold: &Hold, spec: &TaskSpec) -> Option<Timestamp> {
+    Some(hold.began_at?.plus_ms(spec.timeout_ms?))
+}

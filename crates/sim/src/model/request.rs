@@ -1,0 +1,208 @@
+//! What was asked to be created: the same request again, another one, and the keys they share.
+
+use windlass_core::command::{Create, Created, NewTask};
+use windlass_core::{Admission, Kind as TaskKind, PayloadKey, Rejection, Slot, TaskId, Tenant};
+use windlass_core::{RowKey, Timestamp, Value};
+use windlass_store::{MemoryStore, Store};
+
+use crate::model::answer::{Asked, Fenced};
+use crate::model::facts::Facts;
+use crate::model::record::one;
+use crate::model::state::Model;
+use crate::ready::ready;
+use crate::script::VARIANTS;
+use crate::violation::{Breach, Kind, breach};
+
+/// A key as it was taken, and for what.
+#[derive(Clone, Debug)]
+pub(super) struct KeySeen {
+    task: TaskId,
+    /// None when the task was gone before it could be read.
+    content: Option<(TaskKind, Option<u8>)>,
+    seq: u64,
+    taken_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+impl Model {
+    /// Which variant of its task a request is.
+    fn variant_of(&self, new: &NewTask) -> Option<u8> {
+        let bytes = new.payload.as_ref().map(|payload| &payload.bytes[..]);
+        let spec = self.spec(&new.id);
+        (0..VARIANTS).find(|variant| bytes == Some(spec.payload(*variant).as_bytes()))
+    }
+
+    /// Whether a task may have been made by this request.
+    fn may_be(&self, kind: &TaskKind, variant: Option<u8>, new: &NewTask) -> bool {
+        *kind == new.kind && (variant.is_none() || variant == self.variant_of(new))
+    }
+
+    fn is_made_by(&self, facts: &Facts, new: &NewTask) -> bool {
+        facts.kind.as_ref().is_some_and(|kind| self.may_be(kind, facts.variant, new))
+    }
+
+    /// Whether a task may have been made by another request than this.
+    fn may_differ(&self, kind: &TaskKind, variant: Option<u8>, new: &NewTask) -> bool {
+        *kind != new.kind || variant.is_none() || variant != self.variant_of(new)
+    }
+
+    /// Learns from the stored input which variant of a task was created.
+    pub(super) fn learn_variant(
+        &mut self,
+        memory: &MemoryStore,
+        id: &TaskId,
+    ) -> Result<(), Breach> {
+        if !self.facts(id).exists() || self.facts(id).variant.is_some() {
+            return Ok(());
+        }
+        let (tenant, slot) = (Tenant::default(), Slot::Input);
+        let key = PayloadKey { tenant, task: id.clone(), generation: 0, slot };
+        let found = ready(memory.payloads(&[key])).expect("memory does not fail");
+        let found = found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec());
+        let spec = self.spec(id);
+        let made = |variant: &u8| found.as_deref() == Some(spec.payload(*variant).as_bytes());
+        let Some(variant) = (0..VARIANTS).find(made) else {
+            return breach(Kind::StrangeInput, format!("{id} was created with {found:?}"));
+        };
+        self.track(id).amend(|facts| facts.variant = Some(variant));
+        Ok(())
+    }
+
+    /// Whoever was handed a task was handed what it was created with.
+    pub(crate) fn input_shown(&self, fenced: &Fenced, text: Option<&str>) -> Result<(), Breach> {
+        let spec = self.spec(&fenced.0);
+        let given = |facts: &Facts| {
+            let input = facts.variant.map(|variant| spec.input(variant));
+            facts.epoch == Some(fenced.1) && input.is_none_or(|input| text == Some(&input[..]))
+        };
+        if self.tasks[&fenced.0].was(0, given) {
+            return Ok(());
+        }
+        breach(Kind::StrangeInput, format!("{fenced:?} was handed out with {text:?}"))
+    }
+
+    /// A commit wrote or removed the record of a key.
+    pub(super) fn compare_key(&mut self, memory: &MemoryStore, row: &RowKey) -> Result<(), Breach> {
+        let Some(Value::Text(key)) = row.values.last() else { return Ok(()) };
+        let last = self.keys.get(&**key).and_then(|seen| seen.last());
+        let Some(admission) = one::<Admission>(memory, row.clone()) else {
+            // Whoever removed it may have been seen before.
+            let early = last.is_some_and(|last| self.latest < last.expires_at);
+            return if early { breach(Kind::Key, format!("{key} is gone")) } else { Ok(()) };
+        };
+        let (task, expires_at) = (admission.task.clone(), admission.expires_at);
+        if last.is_some_and(|last| last.task == task && last.expires_at == expires_at) {
+            return Ok(());
+        }
+        let early = last.is_some_and(|last| self.now < last.expires_at);
+        if early || expires_at != self.now.plus_ms(self.spec(&task).window_ms) {
+            let what = format!("{key} is for {task} until {expires_at}: {last:?}");
+            return breach(Kind::Key, what);
+        }
+        let facts = self.facts(&task);
+        let content = facts.kind.clone().map(|kind| (kind, facts.variant));
+        let (seq, taken_at) = (self.last_seq, self.now);
+        let seen = KeySeen { task, content, seq, taken_at, expires_at };
+        self.keys.entry(key.to_string()).or_default().push(seen);
+        Ok(())
+    }
+
+    /// Under one key a task is made only by whoever takes it.
+    pub(super) fn check_keyed(&mut self) -> Result<(), Breach> {
+        for id in std::mem::take(&mut self.keyed) {
+            let Some(key) = &self.spec(&id).key else { continue };
+            let last = self.keys.get(key).and_then(|seen| seen.last());
+            if !last.is_some_and(|last| last.task == id && last.taken_at == self.now) {
+                return breach(Kind::Key, format!("{key} made {id}, where it is {last:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a key may have stood for since this was asked.
+    fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
+        let at = asked.at;
+        let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(&wish.key));
+        key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
+    }
+
+    pub(super) fn created_as_told(
+        &self,
+        asked: &Asked<'_>,
+        create: &Create,
+        created: &[Created],
+    ) -> Result<(), Breach> {
+        if create.tasks.len() != created.len() {
+            return breach(Kind::OtherAnswer, "another number of tasks");
+        }
+        for (new, told) in create.tasks.iter().zip(created) {
+            let Some(track) = self.tasks.get(&told.id) else {
+                return breach(Kind::OtherAnswer, format!("nobody asked for {told:?}"));
+            };
+            let made = track.was(asked.seq, |facts| self.is_made_by(facts, new));
+            let there = if !told.duplicate {
+                let happened = self.happened.get(&(told.id.clone(), "created"));
+                told.id == new.id && happened.is_some_and(|seq| *seq > asked.seq) && made
+            } else if new.idempotency.is_some() {
+                self.taken(asked, new).any(|seen| {
+                    let content = seen.content.as_ref();
+                    let same = |(kind, variant): &(_, _)| self.may_be(kind, *variant, new);
+                    seen.task == told.id && content.is_none_or(same)
+                })
+            } else {
+                told.id == new.id && made
+            };
+            if !there {
+                let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
+                return breach(kind, format!("{told:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn may_refuse_create(
+        &self,
+        asked: &Asked<'_>,
+        create: &Create,
+        rejection: &Rejection,
+    ) -> bool {
+        let may = |new: &NewTask| match rejection {
+            Rejection::Conflict => {
+                let differs = |kind: &TaskKind, variant| self.may_differ(kind, variant, new);
+                let under_key = self.taken(asked, new).any(|seen| {
+                    let content = seen.content.as_ref();
+                    content.is_none_or(|(kind, variant)| differs(kind, *variant))
+                });
+                under_key
+                    || self.tasks[&new.id].was(asked.seq, |facts| {
+                        facts.kind.as_ref().is_some_and(|kind| differs(kind, facts.variant))
+                    })
+            }
+            Rejection::LaneClosed { lane } => {
+                *lane == new.lane
+                    && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
+                    && !self.is_repeat(asked, new)
+            }
+            _ => false,
+        };
+        create.tasks.iter().any(may)
+    }
+
+    /// Whether the same was created before this was asked, so that it must be answered so.
+    fn is_repeat(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
+        let surely = |kind: &TaskKind, variant: Option<u8>| {
+            variant.is_some() && self.may_be(kind, variant, new)
+        };
+        if new.idempotency.is_some() {
+            return self.taken(asked, new).any(|seen| {
+                let content = seen.content.as_ref();
+                seen.seq <= asked.seq
+                    && self.latest < seen.expires_at
+                    && content.is_some_and(|(kind, variant)| surely(kind, *variant))
+            });
+        }
+        self.tasks[&new.id].was_always(asked.seq, |facts| {
+            facts.kind.as_ref().is_some_and(|kind| surely(kind, facts.variant))
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Failures: whether another attempt follows, and when.
+
+use windlass_core::{FailureClass, Retry, Settled};
+
+use crate::model::answer::Fenced;
+use crate::model::facts::{Content, Facts};
+use crate::model::lease::{ends, ran_out, timeout_at};
+use crate::model::log::Step;
+use crate::model::state::Model;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+impl Model {
+    /// A holder says that its attempt failed, and what it wishes to follow.
+    pub(crate) fn fails(&mut self, fenced: Fenced, reason: &str, retry: Retry) {
+        self.failing.entry(fenced).or_default().push((reason.to_owned(), retry));
+    }
+
+    /// An attempt failed: its holder said so, or its time was over.
+    pub(super) fn failed(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        spec: &TaskSpec,
+        (class, reason): (FailureClass, &str),
+        answer: Settled,
+    ) -> Result<(), Breach> {
+        match class {
+            FailureClass::Timeout => {
+                let over = facts.hold().and_then(|hold| timeout_at(hold, spec));
+                if over.is_none_or(|over| at.at < over) {
+                    return breach(Kind::Timeout, format!("it may take until {over:?}"));
+                }
+                follows(at, facts, spec, class, &[Retry::Policy], &answer)
+            }
+            FailureClass::Crash => {
+                let epoch = facts.hold().map_or(0, |hold| hold.epoch);
+                ran_out(facts, epoch, at, spec)?;
+                facts.reclaims += 1;
+                if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
+                    return breach(Kind::Attempts, "given up with tries left");
+                }
+                follows(at, facts, spec, class, &[Retry::GiveUp], &answer)
+            }
+            FailureClass::Transient | FailureClass::Permanent | FailureClass::Cancelled => {
+                let unbegun = facts.hold().is_some_and(|hold| hold.began_at.is_none());
+                facts.attempts += u32::from(unbegun);
+                let lease = ends(facts, at, spec)?;
+                let said = self.failing.get(&(at.id.clone(), lease)).into_iter().flatten();
+                let said = said.filter(|(known, _)| known == reason).map(|(_, retry)| *retry);
+                let mut wishes: Vec<Retry> = said.collect();
+                if wishes.is_empty() {
+                    // The worker said so itself: its handler panicked.
+                    wishes.push(Retry::Policy);
+                }
+                follows(at, facts, spec, class, &wishes, &answer)?;
+                let content = Content::Fail(reason.to_owned());
+                self.settled(at, facts, lease, Some(content), answer);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether a failure led to what one of these wishes leads to.
+fn follows(
+    at: &Step<'_>,
+    facts: &Facts,
+    spec: &TaskSpec,
+    class: FailureClass,
+    wishes: &[Retry],
+    answer: &Settled,
+) -> Result<(), Breach> {
+    let pause = |retry: &Retry| pause_ms(facts, spec, class, *retry);
+    let next =
+        |ms: Option<u64>| ms.map_or(Settled::Failed, |ms| Settled::RetryAt(at.at.plus_ms(ms)));
+    if wishes.iter().any(|retry| next(pause(retry)) == *answer) {
+        return Ok(());
+    }
+    let what = format!("{class:?} with {wishes:?} after {} attempts", facts.attempts);
+    breach(Kind::Retry, format!("{what} came to {answer:?}"))
+}
+
+/// How long after a failure the next attempt may start; none when it was the last.
+fn pause_ms(facts: &Facts, spec: &TaskSpec, class: FailureClass, retry: Retry) -> Option<u64> {
+    if facts.attempts >= max_attempts(spec) {
+        return None;
+    }
+    let passes = matches!(class, FailureClass::Transient | FailureClass::Timeout);
+    match retry {
+        Retry::GiveUp => None,
+        Retry::After { ms } => Some(ms),
+        Retry::Policy => (passes && spec.max_attempts.is_some()).then_some(spec.backoff_ms),
+    }
+}
+
+pub(super) fn max_attempts(spec: &TaskSpec) -> u32 {
+    spec.max_attempts.unwrap_or(spec.max_reclaims + 1)
+}
