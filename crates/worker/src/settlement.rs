@@ -104,9 +104,11 @@ impl Asked {
     }
 }
 
+type Listen = dyn Fn(&Settlement) + Send + Sync;
+
 /// Who is told of every settlement.
 #[derive(Default)]
-pub(crate) struct Listener(Option<Box<dyn Fn(&Settlement) + Send + Sync>>);
+pub(crate) struct Listener(Option<Box<Listen>>);
 
 impl Listener {
     pub(crate) fn new(listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
