@@ -22,7 +22,7 @@ pub(crate) struct Lease {
     deadline: watch::Sender<Instant>,
 }
 
-/// Why a lease is kept no longer.
+/// Why a lease is not renewed again.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// It is held, and so close to its end that the handler must stop.

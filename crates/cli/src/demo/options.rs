@@ -22,8 +22,8 @@ counted from its answers, and effects, which are lines of a file that the handle
 /// See it work, in a few seconds: worker processes on one SQLite file, one of them killed.
 ///
 /// Queues tasks in a temporary file, lets two worker processes run them, kills one at its work,
-/// lets another one stall, and prints what came of it. Some tasks fail at first, a few are broken for
-/// good, one is tried until its attempts are used up, one is cancelled, one is asked for twice.
+/// lets another one stall, and prints what came of it. Some tasks fail at first, a few are broken
+/// for good, one is tried until its attempts are used up, one is cancelled, one is asked for twice.
 /// Exits with 1 if anything was lost or happened twice.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {

@@ -71,7 +71,7 @@ impl<'a> Play<'a> {
         }
         let names = self.crew.members().map(|m| format!("{} (pid {})", m.name, m.pid));
         self.teller.tell(&format!("Started {}.", names.collect::<Vec<_>>().join(" and ")))?;
-        let killed = self.watch(&mut log, plan.count()).await?;
+        let killed = self.watch(&mut log, plan).await?;
         let stalled = self.write_late(stalled).await?;
         self.crew.dismiss().await?;
         loop {
@@ -132,7 +132,8 @@ impl<'a> Play<'a> {
     }
 
     /// Follows the log until every task has ended. On the way, a worker is killed.
-    async fn watch(&mut self, log: &mut Subscription, tasks: usize) -> Result<Killed, DemoError> {
+    async fn watch(&mut self, log: &mut Subscription, plan: &Plan) -> Result<Killed, DemoError> {
+        let tasks = plan.count();
         let mut patience = Patience { ended: 0, since: Instant::now() };
         let mut killed: Option<(Killed, Instant)> = None;
         let mut recovered = false;
@@ -140,7 +141,7 @@ impl<'a> Play<'a> {
             let ended = self.history.ended();
             self.teller.progress(ended);
             if killed.is_none() && ended >= tasks / 3 {
-                killed = self.kill().await?.map(|killed| (killed, Instant::now()));
+                killed = self.kill(&plan.hopeless).await?.map(|killed| (killed, Instant::now()));
             }
             if let Some((killed, at)) = &killed
                 && !recovered
@@ -164,13 +165,14 @@ impl<'a> Play<'a> {
     }
 
     /// Kills a worker that holds leases, if there is one: it is stopped first, so that what it
-    /// holds is what it dies with.
-    async fn kill(&mut self) -> Result<Option<Killed>, DemoError> {
+    /// holds is what it dies with. One at work on what nobody is given again after its last attempt
+    /// is spared.
+    async fn kill(&mut self, hopeless: &TaskId) -> Result<Option<Killed>, DemoError> {
         let mut found = None;
         for member in self.crew.members() {
             member.freeze()?;
             let held = self.held_by(&member.name).await?;
-            if !held.is_empty() {
+            if !held.is_empty() && held.iter().all(|fence| fence.task.id != *hopeless) {
                 found = Some(Killed { worker: member.name.clone(), pid: member.pid, held });
                 break;
             }

@@ -15,8 +15,9 @@ use crate::worker::verdict::{HELP, line, object, verdict};
 /// Run a program for every task of a kind: payload on stdin, result on stdout, and the exit code
 /// decides.
 ///
-/// A line is told on stderr for every task when it is settled, or a JSON object on stdout with --json. A task of
-/// another kind in these lanes is put off for ten seconds: give it a lane of its own.
+/// A line is told on stderr for every task when it is settled, or a JSON object on stdout with
+/// --json. A task of another kind in these lanes is put off for ten seconds: give it a lane of its
+/// own.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, after_help = "More about exit codes and environment: --help")]
 pub(crate) struct Exec {
