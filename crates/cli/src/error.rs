@@ -47,6 +47,8 @@ pub(crate) enum CliError {
     Signal(std::io::Error),
     #[error("there is no program {0} that could be run")]
     NoProgram(String),
+    #[error("{program} could not be started: {why}; its tasks are put off")]
+    NotStarted { program: String, why: String },
     #[error("stopped at once; what was under way waits again when its lease has run out")]
     Interrupted,
     #[error("{what}: {error}")]
@@ -156,6 +158,7 @@ impl CliError {
             CliError::CursorExpired { .. } => "cursor_expired",
             CliError::Signal(_) => "signal",
             CliError::NoProgram(_) => "no_program",
+            CliError::NotStarted { .. } => "not_started",
             CliError::Interrupted => "interrupted",
             CliError::System { .. } => "system",
         }

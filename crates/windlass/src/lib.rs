@@ -78,4 +78,4 @@ pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
-pub use windlass_worker::{Context, Failure, Running, Worker};
+pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};

@@ -1,23 +1,27 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::command::{Complete, Delay, Release};
 use windlass_core::{Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handled;
-use crate::lease::Lease;
+use crate::lease::{Ending, Lease};
 use crate::pause::Pause;
+use crate::settlement::{Answer, Asked, Settlement};
 use crate::token::Token;
 use crate::worker::Worker;
 
 /// How long a task of an unknown kind is put off.
-const UNKNOWN_KIND_MS: u64 = 10_000;
+const UNKNOWN_KIND: Duration = Duration::from_secs(10);
+
+/// What was asked at the end of an attempt, if anything, and what came of that.
+type Came = (Option<Asked>, Answer);
 
 /// One run of a handler under one lease.
 #[derive(Debug)]
@@ -35,11 +39,28 @@ impl Attempt {
         Self { worker, claimed, lease, token: Token::default() }
     }
 
-    /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
+    /// Makes the attempt and tells what came of it.
     pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
+        let begun = Instant::now();
+        let (asked, answer) = self.attend(home, interrupting).await;
+        let task = &self.claimed.task;
+        self.worker.listener.tell(&Settlement {
+            fence: self.lease.fence(),
+            kind: task.kind.clone(),
+            lane: task.lane.clone(),
+            attempt: task.attempts,
+            asked,
+            answer,
+            took: begun.elapsed(),
+        });
+    }
+
+    /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
+    async fn attend(&self, home: &Handle, interrupting: Token) -> Came {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
-            return tracing::warn!(task = %task.id, "a claim took as long as its lease");
+            tracing::warn!(task = %task.id, "a claim took as long as its lease");
+            return (None, Answer::LeaseOver);
         }
         if !self.worker.handlers.contains_key(&task.kind) {
             return self.put_off().await;
@@ -53,14 +74,18 @@ impl Attempt {
         handler.spawn_on(self.handle().instrument(span), home);
         tokio::select! {
             biased;
-            Some(ended) = handler.join_next() => self.settle(ended).await,
-            still_held = self.lease.keep() => {
-                if still_held {
-                    self.give_back(&mut handler).await;
-                } else {
+            Some(ended) = handler.join_next() => self.conclude(ended).await,
+            ending = self.lease.keep() => match ending {
+                Ending::Near => self.give_back(&mut handler).await,
+                Ending::Over => {
                     self.stop(&mut handler).await;
+                    (None, Answer::LeaseOver)
                 }
-            }
+                Ending::Lost(rejection) => {
+                    self.stop(&mut handler).await;
+                    (None, Answer::Lost(rejection))
+                }
+            },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
         }
     }
@@ -85,41 +110,41 @@ impl Attempt {
         }
     }
 
-    async fn settle(self, ended: Result<Handled, JoinError>) {
+    async fn conclude(&self, ended: Result<Handled, JoinError>) -> Came {
         let handled = match ended {
             Ok(handled) => handled,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
                 // The runtime is at its end: nobody is left to settle anything.
-                Err(_) => return,
+                Err(_) => return (None, Answer::LeaseOver),
             },
         };
-        let fence = self.lease.fence();
-        let command = match handled {
-            Ok(result) => Complete { fence, result }.into(),
-            Err(failure) => failure.into_command(fence).into(),
-        };
-        self.lease.settle(command).await;
+        self.settle(Asked::by(handled)).await
+    }
+
+    async fn settle(&self, asked: Asked) -> Came {
+        let answer = self.lease.settle(asked.command(self.lease.fence())).await;
+        (Some(asked), answer)
     }
 
     /// Leaves a task to a worker that knows its kind.
-    async fn put_off(self) {
+    async fn put_off(&self) -> Came {
         let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
         tracing::warn!(%task, %kind, "a task of a kind without a handler is put off");
-        let fence = self.lease.fence();
-        self.lease.settle(Delay { fence, delay_ms: UNKNOWN_KIND_MS }.into()).await;
+        let reason = format!("this worker has no handler for {kind}");
+        self.settle(Asked::Delay { pause: UNKNOWN_KIND, reason }).await
     }
 
     /// Stops the handler and releases its task. Work that is done by then is kept.
-    async fn give_back(self, handler: &mut JoinSet<Handled>) {
+    async fn give_back(&self, handler: &mut JoinSet<Handled>) -> Came {
         match timeout_at(self.lease.deadline(), self.stop(handler)).await {
-            Ok(Some(Ok(Ok(result)))) => self.settle(Ok(Ok(result))).await,
-            Ok(_) => {
-                let fence = self.lease.fence();
-                self.lease.settle(Release { fence }.into()).await;
-            }
+            Ok(Some(Ok(Ok(result)))) => self.settle(Asked::Complete(result)).await,
+            Ok(_) => self.settle(Asked::Release).await,
             // A handler that blocks its thread may still act: only its lease's end is safe.
-            Err(_) => tracing::warn!(task = %self.claimed.task.id, "a handler does not stop"),
+            Err(_) => {
+                tracing::warn!(task = %self.claimed.task.id, "a handler does not stop");
+                (None, Answer::LeaseOver)
+            }
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Failure {
     class: FailureClass,
     reason: String,
     retry: Retry,
+    /// For how long the task is put off instead.
+    pause: Option<Duration>,
 }
 
 impl Failure {
@@ -56,6 +58,14 @@ impl Failure {
         Self::new(FailureClass::Permanent, &reason, Retry::GiveUp)
     }
 
+    /// It says nothing about the task, as when what the handler needs is away: the task is put off
+    /// for so long, and the attempt is not counted.
+    pub fn put_off(reason: impl fmt::Display, pause: Duration) -> Self {
+        let most_ms = u64::try_from(limits::DELAY_MS.max).unwrap_or(u64::MAX);
+        let pause = pause.min(Duration::from_millis(most_ms));
+        Self { pause: Some(pause), ..Self::transient(reason) }
+    }
+
     pub fn class(&self) -> FailureClass {
         self.class
     }
@@ -68,12 +78,17 @@ impl Failure {
         self.retry
     }
 
+    /// For how long the task is put off, if that is what this says.
+    pub fn pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
     pub(crate) fn into_command(self, fence: Fence) -> Fail {
         Fail { fence, class: self.class, reason: self.reason, retry: self.retry }
     }
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
-        Self { class, reason: fitting(reason.to_string()), retry }
+        Self { class, reason: fitting(reason.to_string()), retry, pause: None }
     }
 }
 
@@ -121,5 +136,7 @@ mod tests {
         let failure = Failure::retry_after("no", Duration::MAX);
         let Retry::After { ms } = failure.retry() else { panic!("{failure:?}") };
         assert!(limits::BACKOFF_MS.check(ms).is_ok());
+        let pause = Failure::put_off("no", Duration::MAX).pause().unwrap();
+        assert!(limits::DELAY_MS.check(pause.as_millis()).is_ok());
     }
 }

@@ -7,6 +7,7 @@ use windlass_core::{Command, Fence, Rejection};
 use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
+use crate::settlement::Answer;
 
 /// The most time a handler has to end by itself once it is told to stop.
 const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
@@ -19,6 +20,15 @@ pub(crate) struct Lease {
     fence: Fence,
     length: Duration,
     deadline: watch::Sender<Instant>,
+}
+
+/// Why a lease is not renewed again.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// It is held, and so close to its end that the handler must stop.
+    Near,
+    Over,
+    Lost(Rejection),
 }
 
 impl Lease {
@@ -43,9 +53,8 @@ impl Lease {
         LONGEST_LAST_WORDS.min(self.length / 6)
     }
 
-    /// Renews the lease again and again. Returns when it is lost, or so close to its end that the
-    /// handler must stop; says whether it is still held.
-    pub(crate) async fn keep(&self) -> bool {
+    /// Renews the lease again and again, until the handler must stop.
+    pub(crate) async fn keep(&self) -> Ending {
         let task = &self.fence.task.id;
         let last_moment = || self.deadline() - self.last_words();
         let mut next = self.deadline() - self.length + self.length / 3;
@@ -55,7 +64,7 @@ impl Lease {
             let asked = Instant::now();
             if asked >= last_moment() {
                 tracing::warn!(%task, "a lease runs out unrenewed");
-                return asked < self.deadline();
+                return if asked < self.deadline() { Ending::Near } else { Ending::Over };
             }
             match timeout_at(last_moment(), self.renew()).await {
                 Ok(Ok(())) => {
@@ -65,7 +74,7 @@ impl Lease {
                 }
                 Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
                     tracing::warn!(%task, %rejection, "a lease is lost");
-                    return false;
+                    return Ending::Lost(rejection);
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%task, %error, "a renewal failed");
@@ -84,7 +93,7 @@ impl Lease {
 
     /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
     /// lease is over.
-    pub(crate) async fn settle(self, command: Command) {
+    pub(crate) async fn settle(&self, command: Command) -> Answer {
         let task = &self.fence.task.id;
         let mut pause = Pause::default();
         while Instant::now() < self.deadline() {
@@ -92,19 +101,22 @@ impl Lease {
             match timeout_at(self.deadline(), answer).await {
                 Ok(Ok(_)) => {
                     let (epoch, command) = (self.fence.epoch, command.name());
-                    return tracing::debug!(%task, epoch, command, "an attempt is settled");
+                    tracing::debug!(%task, epoch, command, "an attempt is settled");
+                    return Answer::Settled;
                 }
                 Ok(Err(error)) if may_pass(&error) => {
                     tracing::warn!(%task, %error, "a settle failed and is tried again");
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
-                    return tracing::warn!(%task, %error, "a settle was refused");
+                    tracing::warn!(%task, %error, "a settle was refused");
+                    return Answer::Refused(error);
                 }
                 Err(_) => break,
             }
         }
         tracing::warn!(%task, "a lease was over before it could be settled");
+        Answer::LeaseOver
     }
 }
 

@@ -47,10 +47,12 @@ mod handler;
 mod lease;
 mod pause;
 mod running;
+mod settlement;
 mod token;
 mod worker;
 
 pub use context::Context;
 pub use failure::Failure;
 pub use running::Running;
+pub use settlement::{Answer, Asked, Settlement};
 pub use worker::Worker;

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::running::Running;
+use crate::settlement::{Listener, Settlement};
 
 /// A worker to be: what it takes, how much at once, and the code for each kind of task.
 ///
@@ -26,6 +27,7 @@ pub struct Worker {
     pub(crate) concurrency: usize,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
     pub(crate) end: End,
+    pub(crate) listener: Listener,
 }
 
 /// When a worker ends by itself. Unless told otherwise, never.
@@ -40,7 +42,14 @@ pub(crate) struct End {
 impl Worker {
     pub fn new(engine: Engine, name: impl Into<WorkerId>) -> Self {
         let claim = Claim::new(name);
-        Self { engine, claim, concurrency: 1, handlers: BTreeMap::new(), end: End::default() }
+        Self {
+            engine,
+            claim,
+            concurrency: 1,
+            handlers: BTreeMap::new(),
+            end: End::default(),
+            listener: Listener::default(),
+        }
     }
 
     #[must_use]
@@ -103,6 +112,15 @@ impl Worker {
         self
     }
 
+    /// Is told of every attempt what came of it, when nothing more comes of it: once for every
+    /// task that was claimed, also for those that are put off, given back or lost. What is under
+    /// way when a worker is dropped is not told. It must not block.
+    #[must_use]
+    pub fn on_settled(mut self, listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
+        self.listener = Listener::new(listen);
+        self
+    }
+
     /// The code for a kind of task. The payload is read as JSON, none as `null`; the result is
     /// stored as JSON, `null` as none. An attempt ends with what this returns, or with a panic.
     ///
@@ -135,6 +153,9 @@ impl Worker {
     /// number is outside its limits, or there is no handler, before anything is claimed.
     pub fn start(self) -> Result<Running, Error> {
         self.claim.check()?;
+        for kind in self.handlers.keys() {
+            limits::KIND.check(kind.as_str())?;
+        }
         if self.handlers.is_empty() {
             return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
         }

@@ -1,11 +1,10 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use windlass::{Failure, Worker};
 use windlass_core::command::{Claim, Complete, NewTask};
-use windlass_core::{Command, Tenant};
+use windlass_core::{Command, PublicState, Tenant};
 use windlass_engine::{Engine, Error};
 
 use crate::bench::options::{BenchError, Common};
@@ -63,12 +62,14 @@ impl Drain {
         let memory = Memory::watch();
         let (commits, stats, usage) =
             (store.describe().await?.commits, engine.stats(), Usage::start());
-        let drained = match self.raw {
+        match self.raw {
             true => self.drain_raw(&engine, &tenant).await?,
             false => self.drain_with_worker(&engine, &tenant).await?,
-        };
+        }
         let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
+        let after = engine.stats();
         let description = store.describe().await?;
+        let drained = completed(&engine, &tenant, self.tasks).await?;
         let mut report = Report::default();
         report.set("bench", "drain");
         report.set("mode", if self.raw { "raw" } else { "worker" });
@@ -81,7 +82,6 @@ impl Drain {
         report.number("fill_per_s", fill_per_s);
         report.number("tasks_per_s", drained as f64 / elapsed);
         report.number("cycles_per_s", drained as f64 / elapsed);
-        let after = engine.stats();
         report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
         report.batches(stats, after);
         report.set("commits", description.commits - commits);
@@ -94,26 +94,24 @@ impl Drain {
     }
 
     /// Ends when every task has been handled and settled.
-    async fn drain_with_worker(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
+    async fn drain_with_worker(&self, engine: &Engine, tenant: &Tenant) -> Result<(), BenchError> {
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
-        let handled = Arc::new(AtomicU64::new(0));
-        let counts = (progress.clone(), handled.clone());
+        let handled = progress.clone();
         let worker = Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
             .concurrency(self.handlers as usize)
             .at_most(self.tasks)
             .raw_handler(KIND, move |_| {
-                counts.0.add(1);
-                counts.1.fetch_add(1, Ordering::Relaxed);
+                handled.add(1);
                 std::future::ready(Ok::<_, Failure>(None))
             });
         let mut running = worker.start()?;
         running.ended().await;
         drop(progress);
-        Ok(handled.load(Ordering::Relaxed))
+        Ok(())
     }
 
-    async fn drain_raw(&self, engine: &Engine, tenant: &Tenant) -> Result<u64, BenchError> {
+    async fn drain_raw(&self, engine: &Engine, tenant: &Tenant) -> Result<(), BenchError> {
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
         let claim = |n| {
             let worker = format!("worker-{n}");
@@ -122,11 +120,10 @@ impl Drain {
         let workers: Vec<_> = (0..self.workers)
             .map(|n| tokio::spawn(work(engine.clone(), claim(n), progress.clone())))
             .collect();
-        let mut drained = 0;
         for worker in workers {
-            drained += worker.await??;
+            worker.await??;
         }
-        Ok(drained)
+        Ok(())
     }
 
     fn batching(&self) -> String {
@@ -141,19 +138,51 @@ impl Drain {
     }
 }
 
-async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<u64, Error> {
-    let mut drained = 0;
+/// How many tasks are completed, by the store; an error if it is not what was asked for.
+async fn completed(engine: &Engine, tenant: &Tenant, asked: u64) -> Result<u64, BenchError> {
+    let states = engine.count_by_state(tenant).await?;
+    let completed = states.get(PublicState::Completed.as_str()).copied().unwrap_or_default();
+    if completed == asked {
+        Ok(completed)
+    } else {
+        Err(BenchError::NotDrained { completed, asked })
+    }
+}
+
+async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<(), Error> {
     loop {
         let claimed = engine.claim(claim.clone(), Duration::ZERO).await?;
         if claimed.is_empty() {
-            return Ok(drained);
+            return Ok(());
         }
         let complete = |fence| Command::from(Complete { fence, result: None });
         let commands: Vec<_> = claimed.iter().map(|c| complete(c.task.fence())).collect();
         for answer in engine.submit_many(commands).await? {
             answer?;
         }
-        drained += claimed.len() as u64;
         progress.add(claimed.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Config;
+    use windlass_store::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_counts_is_what_the_store_has() {
+        let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
+        let tenant = own_tenant();
+        fill(&engine, &tenant, 3, true, |_, _| {}).await.unwrap();
+        let claim = Claim { tenant: tenant.clone(), limit: 2, ..Claim::new("w") };
+        for claimed in engine.claim(claim, Duration::ZERO).await.unwrap() {
+            let complete = Complete { fence: claimed.task.fence(), result: None };
+            engine.submit(complete).await.unwrap();
+        }
+        assert_eq!(completed(&engine, &tenant, 2).await.unwrap(), 2);
+        let refusal = completed(&engine, &tenant, 3).await.unwrap_err();
+        assert_eq!(refusal.to_string(), "2 of 3 tasks are completed in the store");
     }
 }

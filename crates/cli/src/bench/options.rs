@@ -17,7 +17,7 @@ pub(crate) struct Bench {
 enum What {
     /// Callers side by side, each: create a task, claim one, complete it, again and again.
     Tasks(tasks::Tasks),
-    /// From create to the start of the handler, at a steady rate.
+    /// From the arrival of a task to the start of its handler, at a steady rate.
     Pickup(pickup::Pickup),
     /// Burn down a backlog with a worker whose handlers do nothing.
     Drain(drain::Drain),
@@ -53,6 +53,8 @@ pub(crate) enum BenchError {
     Engine(#[from] Error),
     #[error("a temporary directory: {0}")]
     Temporary(std::io::Error),
+    #[error("{completed} of {asked} tasks are completed in the store")]
+    NotDrained { completed: u64, asked: u64 },
     #[error("a worker stopped: {0}")]
     Worker(#[from] tokio::task::JoinError),
 }

@@ -12,10 +12,10 @@ use crate::bench::place::{KIND, own_tenant, some_task};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
-/// From the call that creates a task to the first line of its handler.
+/// From the moment a task is due to arrive to the first line of its handler.
 ///
-/// Tasks arrive at a steady rate, whether those before them were answered or not. The worker is in
-/// the same process and waits for them.
+/// Tasks arrive at a steady rate, whether those before them were answered or not; one that is
+/// created late counts from when it was due. The worker is in the same process and waits for them.
 #[derive(Debug, Args)]
 pub(crate) struct Pickup {
     #[command(flatten)]
@@ -91,28 +91,26 @@ impl Pickup {
             tokio::time::sleep_until(at.into()).await;
             latest = latest.max(at.elapsed());
             let (engine, tenant) = (engine.clone(), tenant.clone());
-            arrivals.push(tokio::spawn(async move { create(&engine, &tenant).await }));
+            let arrival = tokio::spawn(async move { create(&engine, &tenant).await });
+            arrivals.push((at, arrival));
             progress.add(1);
         }
         let mut created = std::collections::BTreeMap::new();
-        for arrival in arrivals {
-            let (id, at) = arrival.await??;
-            created.insert(id, at);
+        for (at, arrival) in arrivals {
+            created.insert(arrival.await??, at);
         }
         let mut latencies = Vec::new();
         while !created.is_empty() {
             let Some((id, at)) = started.recv().await else { break };
-            latencies.extend(created.remove(&id).map(|asked| at - asked));
+            latencies.extend(created.remove(&id).map(|due| at - due));
         }
         Ok((latencies, latest))
     }
 }
 
-/// Creates a task; says when it was asked for.
-async fn create(engine: &Engine, tenant: &Tenant) -> Result<(TaskId, Instant), Error> {
-    let asked = Instant::now();
+async fn create(engine: &Engine, tenant: &Tenant) -> Result<TaskId, Error> {
     let task = some_task();
     let id = task.id.clone();
     engine.submit(Create { tenant: tenant.clone(), tasks: vec![task] }).await?;
-    Ok((id, asked))
+    Ok(id)
 }

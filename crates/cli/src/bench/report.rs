@@ -44,9 +44,11 @@ impl Report {
 
     /// Resident memory at the start, at its highest and at the end of a stretch of time.
     pub(crate) fn memory(&mut self, memory: &Memory) {
+        let (after, peak) = (memory_mib(), memory.peak());
         self.maybe("memory_mib_before", memory.before);
-        self.maybe("memory_mib_peak", memory.peak());
-        self.maybe("memory_mib_after", memory_mib());
+        // The last look is one of those of which it is the highest.
+        self.maybe("memory_mib_peak", if after > peak { after } else { peak });
+        self.maybe("memory_mib_after", after);
     }
 
     pub(crate) fn print(&self, json: bool) {

@@ -14,7 +14,7 @@ pub(crate) enum DemoError {
     System { what: &'static str, error: std::io::Error },
     #[error("{worker} ended by itself: {status}")]
     WorkerEnded { worker: String, status: ExitStatus },
-    #[error("after {seconds} s {open} of {tasks} tasks have not ended")]
+    #[error("nothing has ended for {seconds} s; {open} of {tasks} tasks have not")]
     TooSlow { seconds: u64, open: usize, tasks: usize },
     #[error("everything was done before a worker could be killed at its work")]
     NobodyAtWork,

@@ -8,7 +8,8 @@ pub(crate) struct Story {
     pub(crate) created: u32,
     /// Epoch and worker of every claim, in order.
     pub(crate) claims: Vec<(u64, WorkerId)>,
-    pub(crate) attempts: u32,
+    /// The numbers of the attempts that count, in order.
+    pub(crate) attempts: Vec<u32>,
     /// The epochs of leases that ran out.
     pub(crate) expired: Vec<u64>,
     pub(crate) retries: u32,
@@ -21,6 +22,11 @@ pub(crate) struct Story {
 impl Story {
     pub(crate) fn claimed_by(&self, epoch: u64) -> Option<&WorkerId> {
         self.claims.iter().find(|(claimed, _)| *claimed == epoch).map(|(_, worker)| worker)
+    }
+
+    /// Whether the first attempt ended by itself, and not with its lease.
+    pub(crate) fn first_ended(&self) -> bool {
+        self.claims.first().is_some_and(|(epoch, _)| !self.expired.contains(epoch))
     }
 
     /// Whether a lease ran out and was followed by the next epoch.
@@ -41,8 +47,11 @@ impl History {
             Change::Created => story.created += 1,
             Change::Claimed { epoch, worker, attempt } => {
                 story.claims.push((epoch, worker));
-                story.attempts += u32::from(attempt.is_some());
+                story.attempts.extend(attempt);
             }
+            Change::Begun { attempt, .. } => story.attempts.push(attempt),
+            // The attempt is given back.
+            Change::Released { .. } | Change::Delayed { .. } => drop(story.attempts.pop()),
             Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
             Change::RetryScheduled { .. } => story.retries += 1,
             Change::Completed { epoch } => {

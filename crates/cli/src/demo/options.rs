@@ -14,12 +14,17 @@ use crate::demo::tally::Facts;
 use crate::demo::tell::{Teller, seconds};
 use crate::signals::Signals;
 
+/// Where the figures of the table come from.
+const SOURCES: &str = "\
+From the log and the records of the store, but for: tasks asked for and late writes, which are
+counted from its answers, and effects, which are lines of a file that the handlers append to.";
+
 /// See it work, in a few seconds: worker processes on one SQLite file, one of them killed.
 ///
 /// Queues tasks in a temporary file, lets two worker processes run them, kills one at its work,
-/// lets another one stall, and prints what the store's own log says came of it. Some tasks fail at
-/// first, a few are broken for good, one is cancelled, one is asked for twice. Exits with 1 if
-/// anything was lost or happened twice.
+/// lets another one stall, and prints what came of it. Some tasks fail at first, a few are broken
+/// for good, one is tried until its attempts are used up, one is cancelled, one is asked for twice.
+/// Exits with 1 if anything was lost or happened twice.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// How many tasks.
@@ -89,7 +94,8 @@ impl Demo {
             teller.print(&object.to_string())?;
         } else {
             teller.tell("")?;
-            teller.table("What the log and the records say", &facts.rows())?;
+            teller.table("What happened", &facts.rows())?;
+            teller.tell(SOURCES)?;
             teller.tell("")?;
             for check in facts.checks() {
                 let mark = if check.holds { "ok " } else { "NOT" };
@@ -141,6 +147,8 @@ async fn gather(
     Ok(Facts {
         tasks: plan.count(),
         broken: plan.broken,
+        failing: plan.failing.clone(),
+        hopeless: plan.hopeless.clone(),
         requests: played.requests,
         twice: played.twice,
         killed: played.killed,

@@ -1,8 +1,10 @@
 //! What the demonstration queues, and what is to come of it.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use windlass::command::{Idempotency, NewTask, Start};
-use windlass::{Payload, RetryPolicy, limits};
+use windlass::{Payload, RetryPolicy, TaskId, limits};
 use windlass_engine::Engine;
 
 /// The lane of what the stalled worker takes.
@@ -12,6 +14,7 @@ pub(crate) const RESIZE: &str = "resize";
 pub(crate) const RENDER: &str = "render";
 pub(crate) const EMAIL: &str = "email";
 pub(crate) const IMPORT: &str = "import";
+pub(crate) const SYNC: &str = "sync";
 pub(crate) const INVOICE: &str = "invoice";
 pub(crate) const CHARGE: &str = "charge";
 pub(crate) const REPORT: &str = "report";
@@ -20,8 +23,10 @@ pub(crate) const REPORT: &str = "report";
 const RENDERS: u64 = 4;
 const RENDER_MS: u64 = 1_000;
 const HOUR_MS: u64 = 3_600_000;
+/// How often what never works is tried.
+pub(crate) const SYNC_ATTEMPTS: u32 = 2;
 /// One each of what happens once.
-const SINGLE: u64 = 3;
+const SINGLE: u64 = 4;
 
 /// The tasks of a demonstration.
 #[derive(Debug)]
@@ -33,6 +38,10 @@ pub(crate) struct Plan {
     pub(crate) report: NewTask,
     /// A worker stalls on it.
     pub(crate) invoice: NewTask,
+    /// It is tried until its attempts are used up, and never works.
+    pub(crate) hopeless: TaskId,
+    /// Those whose first attempt fails, and is followed by another.
+    pub(crate) failing: BTreeSet<TaskId>,
     /// How many are broken for good.
     pub(crate) broken: usize,
 }
@@ -42,13 +51,23 @@ impl Plan {
         let plain = count.saturating_sub(SINGLE + RENDERS);
         let mut tasks: Vec<NewTask> = (0..plain).map(ordinary).collect();
         tasks.extend((0..RENDERS).map(|_| NewTask { priority: -1, ..work(RENDER, RENDER_MS) }));
-        let broken = tasks.iter().filter(|task| task.kind.as_str() == IMPORT).count();
+        let mut sync = work(SYNC, 20);
+        sync.policy.retry = Some(RetryPolicy::fixed(SYNC_ATTEMPTS, 300));
+        let hopeless = sync.id.clone();
+        tasks.push(sync);
+        let of = |kinds: &'static [&str]| {
+            tasks.iter().filter(|task| kinds.contains(&task.kind.as_str()))
+        };
+        let failing = of(&[EMAIL, SYNC]).map(|task| task.id.clone()).collect();
+        let broken = of(&[IMPORT, SYNC]).count();
         let key = Idempotency { key: "order-7".into(), window_ms: limits::DEFAULT_WINDOW_MS };
         Self {
             tasks,
             charge: NewTask { idempotency: Some(key), ..work(CHARGE, 20) },
             report: NewTask { start: Start::After { ms: HOUR_MS }, ..work(REPORT, 20) },
             invoice: NewTask { lane: INVOICES.into(), ..work(INVOICE, 20) },
+            hopeless,
+            failing,
             broken,
         }
     }
@@ -88,10 +107,11 @@ mod tests {
         for count in [20, 300, 1_000] {
             let plan = Plan::of(count);
             assert_eq!(plan.count() as u64, count);
-            for kind in [RESIZE, RENDER, EMAIL, IMPORT] {
+            for kind in [RESIZE, RENDER, EMAIL, IMPORT, SYNC] {
                 assert!(plan.tasks.iter().any(|task| task.kind.as_str() == kind), "{kind}");
             }
-            assert!(plan.broken > 0);
+            assert!(plan.broken > 1 && plan.failing.len() > 1);
+            assert!(plan.failing.contains(&plan.hopeless));
         }
     }
 }

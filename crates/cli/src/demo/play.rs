@@ -19,7 +19,8 @@ const STALLED: &str = "stalled-worker";
 const BULK: usize = 500;
 /// How long the log may have nothing to tell before the workers are looked at.
 const SILENCE: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(120);
+/// How long to wait for the next task to end.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The demonstration as it goes.
 #[derive(Debug)]
@@ -28,6 +29,22 @@ pub(crate) struct Play<'a> {
     crew: &'a mut Crew,
     teller: &'a Teller,
     history: History,
+}
+
+/// Waits as long as there is progress.
+#[derive(Debug)]
+struct Patience {
+    ended: usize,
+    since: Instant,
+}
+
+impl Patience {
+    fn is_over(&mut self, ended: usize, now: Instant) -> bool {
+        if ended > self.ended {
+            *self = Self { ended, since: now };
+        }
+        now.duration_since(self.since) > LONGEST
+    }
 }
 
 /// What was done, and what the log told of it.
@@ -54,7 +71,7 @@ impl<'a> Play<'a> {
         }
         let names = self.crew.members().map(|m| format!("{} (pid {})", m.name, m.pid));
         self.teller.tell(&format!("Started {}.", names.collect::<Vec<_>>().join(" and ")))?;
-        let killed = self.watch(&mut log, plan.count()).await?;
+        let killed = self.watch(&mut log, plan).await?;
         let stalled = self.write_late(stalled).await?;
         self.crew.dismiss().await?;
         loop {
@@ -115,15 +132,16 @@ impl<'a> Play<'a> {
     }
 
     /// Follows the log until every task has ended. On the way, a worker is killed.
-    async fn watch(&mut self, log: &mut Subscription, tasks: usize) -> Result<Killed, DemoError> {
-        let begun = Instant::now();
+    async fn watch(&mut self, log: &mut Subscription, plan: &Plan) -> Result<Killed, DemoError> {
+        let tasks = plan.count();
+        let mut patience = Patience { ended: 0, since: Instant::now() };
         let mut killed: Option<(Killed, Instant)> = None;
         let mut recovered = false;
         loop {
             let ended = self.history.ended();
             self.teller.progress(ended);
             if killed.is_none() && ended >= tasks / 3 {
-                killed = self.kill().await?.map(|killed| (killed, Instant::now()));
+                killed = self.kill(&plan.hopeless).await?.map(|killed| (killed, Instant::now()));
             }
             if let Some((killed, at)) = &killed
                 && !recovered
@@ -135,7 +153,7 @@ impl<'a> Play<'a> {
             if ended == tasks {
                 return killed.map(|(killed, _)| killed).ok_or(DemoError::NobodyAtWork);
             }
-            if begun.elapsed() > LONGEST {
+            if patience.is_over(ended, Instant::now()) {
                 let (seconds, open) = (LONGEST.as_secs(), tasks - ended);
                 return Err(DemoError::TooSlow { seconds, open, tasks });
             }
@@ -147,13 +165,14 @@ impl<'a> Play<'a> {
     }
 
     /// Kills a worker that holds leases, if there is one: it is stopped first, so that what it
-    /// holds is what it dies with.
-    async fn kill(&mut self) -> Result<Option<Killed>, DemoError> {
+    /// holds is what it dies with. One at work on what nobody is given again after its last attempt
+    /// is spared.
+    async fn kill(&mut self, hopeless: &TaskId) -> Result<Option<Killed>, DemoError> {
         let mut found = None;
         for member in self.crew.members() {
             member.freeze()?;
             let held = self.held_by(&member.name).await?;
-            if !held.is_empty() {
+            if !held.is_empty() && held.iter().all(|fence| fence.task.id != *hopeless) {
                 found = Some(Killed { worker: member.name.clone(), pid: member.pid, held });
                 break;
             }
@@ -202,5 +221,27 @@ impl<'a> Play<'a> {
             fence.task.id
         ))?;
         Ok(Stalled { worker: STALLED.into(), fence, code, answer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stretch_without_progress_is_too_long() {
+        let begun = Instant::now();
+        let mut patience = Patience { ended: 0, since: begun };
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        for (seconds, ended, expected) in [
+            (60, 0, false),
+            (61, 1, false),
+            (121, 1, false),
+            (122, 1, true),
+            (123, 2, false),
+            (184, 2, true),
+        ] {
+            assert_eq!(patience.is_over(ended, after(seconds)), expected, "{seconds} s");
+        }
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ pub(crate) struct Facts {
     /// How many tasks there should be, and how many of them are broken for good.
     pub(crate) tasks: usize,
     pub(crate) broken: usize,
+    /// Those whose first attempt fails, and the one of them that never works.
+    pub(crate) failing: BTreeSet<TaskId>,
+    pub(crate) hopeless: TaskId,
     /// How many tasks were asked for, those that were asked for twice counted twice.
     pub(crate) requests: usize,
     pub(crate) twice: Twice,
@@ -76,6 +79,10 @@ impl Facts {
         self.history.sum(|story| story.created) as usize
     }
 
+    fn attempts(&self) -> usize {
+        self.history.stories().map(|(_, story)| story.attempts.len()).sum()
+    }
+
     /// Tasks that the killed worker held and another one was given since.
     fn recovered(&self) -> usize {
         self.killed.held.iter().filter(|fence| self.history.recovered(fence)).count()
@@ -109,13 +116,13 @@ impl Facts {
         let mut rows = Vec::new();
         let mut row = |what: &str, count: usize| rows.push((what.to_owned(), count));
         row("tasks asked for", self.requests);
-        row("  refused as duplicates", self.requests - self.created());
+        row("  answered with the first", self.requests - self.created());
         row("tasks created", self.created());
         for (state, count) in self.states() {
             let dead = if state == "failed" { " (dead letters)" } else { "" };
             row(&format!("  {state}{dead}"), count);
         }
-        row("attempts begun", self.history.sum(|story| story.attempts) as usize);
+        row("attempts begun", self.attempts());
         row("  followed by a retry", self.history.sum(|story| story.retries) as usize);
         let expired = |story: &Story| story.expired.len();
         row("leases that ran out", self.history.stories().map(|(_, story)| expired(story)).sum());
@@ -154,15 +161,20 @@ impl Facts {
                 self.stale_refused(),
             ),
             check(
-                "duplicate_refused",
+                "duplicate_answered",
                 "the request that came twice made one task",
-                self.duplicate_refused(),
+                self.duplicate_answered(),
             ),
             check("broken_failed", "only what was broken is a dead letter", broken),
             check(
                 "attempts_bounded",
-                "no task had more attempts than it may have",
+                "attempts were counted without a gap, and none was one too many",
                 self.attempts_bounded(),
+            ),
+            check(
+                "retries_planned",
+                "what failed at first was tried again, and nothing else",
+                self.retries_planned(),
             ),
         ]
     }
@@ -205,7 +217,7 @@ impl Facts {
         self.stalled.code == "stale" && story.is_some_and(|story| by_another(&story.completed))
     }
 
-    fn duplicate_refused(&self) -> bool {
+    fn duplicate_answered(&self) -> bool {
         let Twice { first, second, duplicate } = &self.twice;
         let created = self.history.of(first).map(|story| story.created);
         *duplicate && first == second && created == Some(1)
@@ -213,9 +225,24 @@ impl Facts {
 
     fn attempts_bounded(&self) -> bool {
         self.records.iter().all(|task| {
+            let counted = self.history.of(&task.id).is_some_and(|story| {
+                let numbers = story.attempts.iter().copied();
+                numbers.eq(1..=task.attempts)
+            });
             let most = task.policy.retry.as_ref().map(|retry| retry.max_attempts);
-            most.is_none_or(|most| task.attempts <= most)
+            let hopeless = task.id == self.hopeless;
+            counted
+                && most.is_none_or(|most| task.attempts <= most)
+                && (!hopeless || Some(task.attempts) == most)
         })
+    }
+
+    /// An attempt that its lease did not outlive did not come to fail.
+    fn retries_planned(&self) -> bool {
+        let planned = |task: &TaskId, story: &Story| {
+            u32::from(self.failing.contains(task) && story.first_ended())
+        };
+        self.history.stories().all(|(task, story)| story.retries == planned(task, story))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -223,10 +250,10 @@ impl Facts {
             self.checks().into_iter().map(|c| (c.code.to_owned(), c.holds.into())).collect();
         json!({
             "requests": self.requests,
-            "duplicates_refused": self.requests - self.created(),
+            "duplicates": self.requests - self.created(),
             "tasks": self.created(),
             "states": self.states(),
-            "attempts": self.history.sum(|story| story.attempts),
+            "attempts": self.attempts(),
             "retries": self.history.sum(|story| story.retries),
             "dead_letters": self.state("failed"),
             "killed": {
@@ -267,15 +294,16 @@ mod tests {
         Some(Idempotency { key: "order".into(), window_ms: 60_000 })
     }
 
-    /// A demonstration of four tasks, by hand: one is lost to a kill, one to a stall, one is asked
-    /// for twice, one is broken.
+    /// A demonstration of five tasks, by hand: one is lost to a kill, one to a stall, one is asked
+    /// for twice, one is broken, and one never works.
     async fn facts() -> Facts {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
         let store = MemoryStore::with_clock(clock.clone());
         let config = Config { background: false, ..Config::default() };
         let engine = Engine::start(store, config).await.unwrap();
-        let mut tasks: Vec<NewTask> =
-            ["a-killed", "b-stalled", "c-broken", "d-twice"].map(|id| NewTask::new(id, "k")).into();
+        let ids = ["a-killed", "b-stalled", "c-broken", "d-twice", "f-hopeless"];
+        let mut tasks: Vec<NewTask> = ids.map(|id| NewTask::new(id, "k")).into();
+        tasks[4].policy.retry = Some(RetryPolicy::fixed(2, 0));
         tasks[0].policy.retry = Some(RetryPolicy::fixed(3, 0));
         tasks[3].idempotency = key();
         let again = NewTask { idempotency: key(), ..NewTask::new("e-again", "k") };
@@ -286,11 +314,14 @@ mod tests {
         clock.advance_ms(2_000);
         engine.sweep().await.unwrap();
         let mut effects = Seen::new();
-        for _ in 0..4 {
+        for _ in 0..6 {
             let fence = claim(&engine, "worker").await;
-            if fence.task.id.as_str() == "c-broken" {
-                let (class, reason) = (FailureClass::Permanent, "no".into());
-                let fail = Fail { fence, class, reason, retry: Retry::GiveUp };
+            let (class, retry) = match fence.task.id.as_str() {
+                "c-broken" => (FailureClass::Permanent, Retry::GiveUp),
+                _ => (FailureClass::Transient, Retry::Policy),
+            };
+            if ["c-broken", "f-hopeless"].contains(&fence.task.id.as_str()) {
+                let fail = Fail { fence, class, reason: "no".into(), retry };
                 engine.submit(fail).await.unwrap();
             } else {
                 complete(&engine, &fence).await.unwrap();
@@ -304,9 +335,11 @@ mod tests {
         let records = engine.tasks(&tenant, &Default::default(), None, 100).await.unwrap();
         let (code, answer) = (refusal.code().to_owned(), refusal.to_string());
         Facts {
-            tasks: 4,
-            broken: 1,
-            requests: 5,
+            tasks: 5,
+            broken: 2,
+            failing: BTreeSet::from(["f-hopeless".into()]),
+            hopeless: "f-hopeless".into(),
+            requests: 6,
             twice: Twice { first: "d-twice".into(), second: "d-twice".into(), duplicate: true },
             killed: Killed { worker: "victim".into(), pid: 1, held: vec![killed] },
             stalled: Stalled { worker: "sleeper".into(), fence: late, code, answer },
@@ -334,7 +367,7 @@ mod tests {
     #[tokio::test]
     async fn every_check_holds_and_every_check_can_fail() {
         type Spoil = fn(&mut Facts);
-        let table: [(&str, Spoil, &str); 12] = [
+        let table: [(&str, Spoil, &str); 17] = [
             ("nothing", |_| {}, ""),
             ("a record is gone", |f| drop(f.records.remove(0)), "none_lost effects_once"),
             (
@@ -367,13 +400,44 @@ mod tests {
             (
                 "a second task came of the second request",
                 |f| f.twice.second = "e-again".into(),
-                "duplicate_refused",
+                "duplicate_answered",
             ),
             ("nothing was broken", |f| f.broken = 0, "broken_failed"),
             (
                 "an attempt too many",
-                |f| with(f, "a-killed", |task| task.attempts = 4),
+                |f| {
+                    with(f, "a-killed", |task| task.attempts = 4);
+                    spoil(f, "a-killed", |story| story.attempts = vec![1, 2, 3, 4]);
+                },
                 "attempts_bounded",
+            ),
+            (
+                "an attempt that the log does not have",
+                |f| with(f, "a-killed", |task| task.attempts = 3),
+                "attempts_bounded",
+            ),
+            (
+                "a gap between attempts",
+                |f| spoil(f, "a-killed", |story| story.attempts = vec![1, 3]),
+                "attempts_bounded",
+            ),
+            (
+                "too few attempts at what never works",
+                |f| {
+                    with(f, "f-hopeless", |task| task.attempts = 1);
+                    spoil(f, "f-hopeless", |story| story.attempts = vec![1]);
+                },
+                "attempts_bounded",
+            ),
+            (
+                "a failure without a retry",
+                |f| spoil(f, "f-hopeless", |story| story.retries = 0),
+                "retries_planned",
+            ),
+            (
+                "a retry without a failure",
+                |f| spoil(f, "d-twice", |story| story.retries = 1),
+                "retries_planned",
             ),
         ];
         for (what, change, expected) in table {
@@ -387,12 +451,13 @@ mod tests {
     async fn figures() {
         let found = facts().await.json();
         for (path, expected) in [
-            ("/requests", 5),
-            ("/duplicates_refused", 1),
-            ("/tasks", 4),
+            ("/requests", 6),
+            ("/duplicates", 1),
+            ("/tasks", 5),
             ("/states/completed", 3),
-            ("/dead_letters", 1),
-            ("/attempts", 6),
+            ("/dead_letters", 2),
+            ("/attempts", 8),
+            ("/retries", 1),
             ("/killed/leases_recovered", 1),
             ("/effects/counted", 3),
             ("/claims_by_worker/victim", 1),

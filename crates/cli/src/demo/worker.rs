@@ -37,7 +37,7 @@ impl DemoWorker {
             .lanes(["default", plan::INVOICES])
             .concurrency(CONCURRENCY)
             .lease(LEASE);
-        let kinds = [plan::RESIZE, plan::RENDER, plan::EMAIL, plan::IMPORT];
+        let kinds = [plan::RESIZE, plan::RENDER, plan::EMAIL, plan::IMPORT, plan::SYNC];
         for kind in kinds.into_iter().chain([plan::INVOICE, plan::CHARGE, plan::REPORT]) {
             let effects = effects.clone();
             worker = worker.handler(kind, move |context: Context, input: Value| {
@@ -58,6 +58,7 @@ async fn work(context: &Context, input: &Value, effects: &Effects) -> Result<(),
     tokio::time::sleep(Duration::from_millis(ms)).await;
     match context.kind().as_str() {
         plan::EMAIL if context.attempt() == 1 => Err(Failure::transient("the server is away")),
+        plan::SYNC => Err(Failure::transient("nobody answers")),
         plan::IMPORT => Err(Failure::permanent("row 17 has no date")),
         _ => Ok(effects.append(&context.fence())?),
     }

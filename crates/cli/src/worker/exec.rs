@@ -1,29 +1,30 @@
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use windlass::{Config, Context, Engine, Kind, LaneName, Running};
+use windlass::{Config, Context, Engine, Kind, LaneName, Running, TagFilter};
 
 use crate::duration;
 use crate::error::CliError;
-use crate::output::say_json;
 use crate::signals::Signals;
 use crate::target::Target;
-use crate::worker::program::{Program, Ran};
-use crate::worker::verdict::{HELP, Verdict, line, object, verdict};
+use crate::worker::program::Program;
+use crate::worker::told::{Telling, Told, complaint};
+use crate::worker::verdict::{HELP, line, object, verdict};
 
 /// Run a program for every task of a kind: payload on stdin, result on stdout, and the exit code
 /// decides.
 ///
-/// A line is told on stderr for every task, or a JSON object on stdout with --json. A task of
-/// another kind in these lanes is put off for ten seconds: give it a lane of its own.
+/// A line is told on stderr for every task when it is settled, or a JSON object on stdout with
+/// --json. A task of another kind in these lanes is put off for ten seconds: give it a lane of its
+/// own.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, after_help = "More about exit codes and environment: --help")]
 pub(crate) struct Exec {
     #[command(flatten)]
     target: Target,
     /// The kind of task that CMD handles; may be given several times.
-    #[arg(long = "kind", value_name = "KIND", required = true)]
+    #[arg(long = "kind", value_name = "KIND", required = true, value_parser = kind)]
     kinds: Vec<Kind>,
     /// A lane to take tasks from; may be given several times [default: default]
     #[arg(long = "lane", value_name = "LANE")]
@@ -40,6 +41,12 @@ pub(crate) struct Exec {
     /// Something that this worker offers; may be given several times.
     #[arg(long = "capability", value_name = "CAPABILITY")]
     capabilities: Vec<String>,
+    /// Take tasks with this tag, and none without; may be given several times [default: untagged]
+    #[arg(long = "tag", value_name = "TAG", conflicts_with = "any_tag")]
+    tags: Vec<String>,
+    /// Take tasks whatever their tag, and untagged ones.
+    #[arg(long)]
+    any_tag: bool,
     /// How long programs may go on when this worker is told to end.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     grace: Duration,
@@ -55,6 +62,11 @@ pub(crate) struct Exec {
     command: Vec<OsString>,
 }
 
+fn kind(text: &str) -> Result<Kind, String> {
+    windlass::limits::KIND.check(text).map_err(|bad| bad.to_string())?;
+    Ok(Kind::new(text))
+}
+
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration::parse(text).map_err(|bad| bad.to_string())?;
     let limit = windlass::limits::LEASE_MS;
@@ -67,20 +79,39 @@ impl Exec {
         let program = Program::find(self.command.clone(), self.target.store.clone())?;
         let mut signals = Signals::listen()?;
         let engine = Engine::open_with(&self.target.store, Config::default()).await?;
-        let running = self.start(&engine, &program)?;
-        self.until_ended(running, &mut signals).await?;
-        Ok(engine.shutdown().await?)
+        let mut told = Told::start(self.target.json);
+        let running = self.start(&engine, &program, told.telling())?;
+        let outcome = self.until_ended(running, &mut signals, &program, &mut told).await;
+        if matches!(outcome, Err(CliError::Interrupted)) {
+            return outcome;
+        }
+        engine.shutdown().await?;
+        tokio::select! {
+            written = told.end() => outcome.and(written),
+            () = signals.next() => Err(CliError::Interrupted),
+        }
     }
 
-    fn start(&self, engine: &Engine, program: &Program) -> Result<Running, CliError> {
+    fn start(
+        &self,
+        engine: &Engine,
+        program: &Program,
+        telling: Telling,
+    ) -> Result<Running, CliError> {
         let name = self.name.clone().unwrap_or_else(|| format!("exec-{}", std::process::id()));
-        self.note(&format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store));
+        let begun = format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store);
+        self.note(&telling, begun);
+        let json = self.target.json;
         let mut worker = engine
             .worker(name)
             .tenant(self.target.tenant.clone())
             .capabilities(self.capabilities.clone())
+            .tags(self.tags())
             .concurrency(self.concurrency as usize)
-            .lease(self.lease);
+            .lease(self.lease)
+            .on_settled(move |came| {
+                telling.tell(if json { object(came).to_string() } else { line(came) });
+            });
         if !self.lanes.is_empty() {
             worker = worker.lanes(self.lanes.clone());
         }
@@ -91,49 +122,52 @@ impl Exec {
             worker = worker.until_idle(idle);
         }
         for kind in &self.kinds {
-            let (program, json) = (program.clone(), self.target.json);
+            let program = program.clone();
             worker = worker.raw_handler(kind.clone(), move |context: Context| {
                 let program = program.clone();
-                async move { handle(&program, &context, json).await }
+                async move { verdict(program.run(&context).await) }
             });
         }
         Ok(worker.start()?)
+    }
+
+    fn tags(&self) -> TagFilter {
+        match (self.any_tag, self.tags.is_empty()) {
+            (true, _) => TagFilter::Any,
+            (false, true) => TagFilter::Untagged,
+            (false, false) => TagFilter::Only(self.tags.iter().cloned().collect()),
+        }
     }
 
     async fn until_ended(
         &self,
         mut running: Running,
         signals: &mut Signals,
+        program: &Program,
+        told: &mut Told,
     ) -> Result<(), CliError> {
-        tokio::select! {
-            () = running.ended() => return Ok(()),
-            () = signals.next() => {}
-        }
-        self.note("ending: programs may finish; Ctrl-C again kills them");
+        let not_started = || match program.starts.trouble() {
+            Some(why) => Err(CliError::NotStarted { program: program.name(), why }),
+            None => Ok(()),
+        };
+        let outcome = tokio::select! {
+            () = running.ended() => return not_started(),
+            () = signals.next() => Ok(()),
+            () = program.starts.hopeless() => not_started(),
+            error = told.broken() => complaint(error),
+        };
+        let ending = "ending: programs may finish; Ctrl-C again kills them";
+        self.note(&told.telling(), ending.into());
         tokio::select! {
             biased;
-            () = running.drain(self.grace) => Ok(()),
+            () = running.drain(self.grace) => outcome,
             () = signals.next() => Err(CliError::Interrupted),
         }
     }
 
-    fn note(&self, what: &str) {
+    fn note(&self, telling: &Telling, what: String) {
         if !self.target.json {
-            eprintln!("{what}");
+            telling.tell(what);
         }
     }
-}
-
-async fn handle(program: &Program, context: &Context, json: bool) -> Verdict {
-    let begun = Instant::now();
-    let ran = program.run(context).await;
-    let stopped = matches!(ran, Ran::Stopped);
-    let verdict = verdict(ran);
-    let took = begun.elapsed();
-    if json {
-        say_json(&object(context, stopped, &verdict, took));
-    } else {
-        eprintln!("{}", line(context, stopped, &verdict, took));
-    }
-    verdict
 }

@@ -4,7 +4,9 @@ mod exec;
 mod group;
 mod options;
 mod program;
+mod starts;
 mod streams;
+mod told;
 mod verdict;
 
 pub(crate) use options::WorkerCommand;

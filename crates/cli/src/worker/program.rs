@@ -3,6 +3,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
@@ -11,6 +12,7 @@ use windlass::{Context, StoreUrl};
 
 use crate::error::CliError;
 use crate::worker::group::Group;
+use crate::worker::starts::Starts;
 use crate::worker::streams::{Broken, feed, last_words, output};
 
 /// How long output may stay open after the program itself has ended.
@@ -22,6 +24,7 @@ pub(crate) struct Program {
     name: OsString,
     arguments: Vec<OsString>,
     store: StoreUrl,
+    pub(crate) starts: Arc<Starts>,
 }
 
 /// What came of one run.
@@ -32,7 +35,13 @@ pub(crate) enum Ran {
         printed: Vec<u8>,
         last_words: String,
     },
-    NotStarted(io::Error),
+    /// Try again after the pause: the next task would fare no better.
+    NotStarted {
+        error: io::Error,
+        pause: Duration,
+    },
+    /// What the task brings along is more than a program can be started with.
+    Unfit(io::Error),
     Broken(Broken),
     /// It has ended, but something that it started holds its output open.
     Abandoned,
@@ -54,15 +63,27 @@ impl Program {
         if !there {
             return Err(CliError::NoProgram(name.to_string_lossy().into_owned()));
         }
-        Ok(Self { name, arguments: words.collect(), store })
+        let starts = Arc::new(Starts::default());
+        Ok(Self { name, arguments: words.collect(), store, starts })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.to_string_lossy().into_owned()
     }
 
     /// Runs it for a task. Dropped, it is killed with everything it started.
     pub(crate) async fn run(&self, context: &Context) -> Ran {
         let child = match self.command(context).spawn() {
             Ok(child) => child,
-            Err(error) => return Ran::NotStarted(error),
+            Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+                return Ran::Unfit(error);
+            }
+            Err(error) => {
+                let pause = self.starts.failed(error.to_string());
+                return Ran::NotStarted { error, pause };
+            }
         };
+        self.starts.succeeded();
         let group = Group::of(&child);
         let mut ending = Box::pin(follow(child, &group, context));
         let ran = tokio::select! {

@@ -2,10 +2,9 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass::{Context, Failure, Payload, Retry, limits};
+use windlass::{Asked, Failure, Payload, Retry, Settlement, limits};
 
 use crate::worker::program::Ran;
 use crate::worker::streams::{Broken, result};
@@ -34,10 +33,23 @@ Environment of CMD:
   WINDLASS_CONTENT_TYPE (of the payload), WINDLASS_ATTEMPT (from 1), WINDLASS_EPOCH (rises with
   every claim: task and epoch name this run for good), WINDLASS_STORE
 
+What is told of a task, when it is settled, with --json: task, tenant, kind, lane, attempt, epoch,
+outcome (done, failure, released, put_off; lost when it could not be settled), asked, settled, code
+(why it could not), class, gives_up, reason, result_bytes, took_ms.
+
+A program that cannot be started says nothing about its task, which is put off, the attempt not
+counted: for a second at first, then for longer, half a minute at most. After five failed starts
+in a row the worker ends with 1, and so does one that ends by itself after a failed start.
+
 When the task is cancelled or its lease is lost, CMD and what it started get SIGTERM, and SIGKILL
 after a sixth of the lease, a second at most. The same happens when the worker ends and its grace
-is over; the task is then released, and the attempt not counted. The first Ctrl-C or SIGTERM lets
-programs finish, the second one kills them.";
+is over; the task is then released, and the attempt not counted. The first Ctrl-C, SIGTERM or
+SIGHUP lets programs finish, and so does a reader of the output that leaves; the second signal
+kills them.
+
+A worker that is killed (kill -9) leaves running programs behind, and their tasks are given to
+others when the leases have run out. WINDLASS_EPOCH is the fence against that: what CMD writes to
+should refuse an epoch below one that it has seen for the task.";
 
 pub(crate) type Verdict = Result<Option<Payload>, Failure>;
 
@@ -52,8 +64,11 @@ pub(crate) fn verdict(ran: Ran) -> Verdict {
                 _ => Failure::transient(reason),
             })
         }
-        Ran::NotStarted(error) => {
-            Err(Failure::transient(format!("the program could not be started: {error}")))
+        Ran::NotStarted { error, pause } => {
+            Err(Failure::put_off(format!("the program could not be started: {error}"), pause))
+        }
+        Ran::Unfit(error) => {
+            Err(Failure::permanent(format!("the program cannot be started for it: {error}")))
         }
         Ran::Broken(Broken::TooMuch) => {
             let most = limits::PAYLOAD_BYTES.max;
@@ -78,43 +93,68 @@ fn reason(status: ExitStatus, last_words: &str) -> String {
     if last_words.is_empty() { how } else { format!("{how}: {last_words}") }
 }
 
-/// What is told of a run: a line for people, an object for programs.
-pub(crate) fn line(context: &Context, stopped: bool, verdict: &Verdict, took: Duration) -> String {
-    let (task, attempt) = (context.id(), context.attempt());
-    let seconds = took.as_secs_f64();
-    let what = match verdict {
-        _ if stopped => "told to stop".into(),
-        Ok(None) => "done".into(),
-        Ok(Some(result)) => format!("done, a result of {} bytes", result.bytes.len()),
-        Err(failure) => {
+/// What is told of an attempt: a line for people, an object for programs.
+pub(crate) fn line(came: &Settlement) -> String {
+    let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
+    let asked = match &came.asked {
+        None => "told to stop".into(),
+        Some(Asked::Complete(None)) => "done".into(),
+        Some(Asked::Complete(Some(result))) => {
+            format!("done, a result of {} bytes", result.bytes.len())
+        }
+        Some(Asked::Fail(failure)) => {
             let end = if failure.retry() == Retry::GiveUp { ", given up" } else { "" };
-            let reason = failure.reason().replace('\n', " | ");
-            format!("{} failure{end}: {reason}", failure.class().as_str())
+            format!("{} failure{end}: {}", failure.class().as_str(), failure.reason())
+        }
+        Some(Asked::Release) => "told to stop, and given back".into(),
+        Some(Asked::Delay { pause, reason }) => {
+            format!("put off for {} s: {reason}", pause.as_secs())
         }
     };
-    format!("{task} attempt {attempt}, {seconds:.3} s: {what}")
+    let what = match came.answer.code() {
+        None => asked,
+        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.answer),
+    };
+    format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
 }
 
-pub(crate) fn object(context: &Context, stopped: bool, verdict: &Verdict, took: Duration) -> Value {
-    let outcome = match verdict {
-        _ if stopped => "stopped",
-        Ok(_) => "done",
-        Err(_) => "failure",
+pub(crate) fn object(came: &Settlement) -> Value {
+    let (asked, outcome) = match &came.asked {
+        None => (None, "lost"),
+        Some(Asked::Complete(_)) => (Some("complete"), "done"),
+        Some(Asked::Fail(_)) => (Some("fail"), "failure"),
+        Some(Asked::Release) => (Some("release"), "released"),
+        Some(Asked::Delay { .. }) => (Some("delay"), "put_off"),
     };
-    let failure = verdict.as_ref().err();
+    let settled = came.answer.is_settled();
+    let failure = match &came.asked {
+        Some(Asked::Fail(failure)) => Some(failure),
+        _ => None,
+    };
+    let reason = match &came.asked {
+        Some(Asked::Delay { reason, .. }) => Some(reason.as_str()),
+        _ => failure.map(Failure::reason),
+    };
+    let result_bytes = match &came.asked {
+        Some(Asked::Complete(result)) => Some(result.as_ref().map_or(0, |p| p.bytes.len())),
+        _ => None,
+    };
     json!({
-        "task": context.id(),
-        "tenant": context.key().tenant,
-        "kind": context.kind(),
-        "lane": context.lane(),
-        "attempt": context.attempt(),
-        "epoch": context.fence().epoch,
-        "outcome": outcome,
+        "task": came.fence.task.id,
+        "tenant": came.fence.task.tenant,
+        "kind": came.kind,
+        "lane": came.lane,
+        "attempt": came.attempt,
+        "epoch": came.fence.epoch,
+        "outcome": if settled { outcome } else { "lost" },
+        "asked": asked,
+        "settled": settled,
+        "code": came.answer.code(),
         "class": failure.map(|failure| failure.class().as_str()),
         "gives_up": failure.is_some_and(|failure| failure.retry() == Retry::GiveUp),
-        "reason": failure.map(Failure::reason),
-        "result_bytes": verdict.as_ref().ok().map(|r| r.as_ref().map_or(0, |p| p.bytes.len())),
-        "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "reason": reason,
+        "result_bytes": result_bytes,
+        "took_ms": u64::try_from(came.took.as_millis()).unwrap_or(u64::MAX),
     })
 }
 

@@ -14,6 +14,7 @@ mod lane;
 mod place;
 mod stage;
 mod task;
+mod told;
 mod why;
 mod worker;
 

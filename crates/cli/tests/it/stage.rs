@@ -38,6 +38,18 @@ impl Stage {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["worker", "exec", "--kind", "script", "--store", &self.url()]);
         command.args(options).args(["--", "sh", "-c", "eval \"$(cat)\""]);
+        self.start(command)
+    }
+
+    /// Starts a worker that runs a program of the folder for each task of kind `script`.
+    pub(crate) fn run_program(&self, options: &[&str], program: &str) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["worker", "exec", "--kind", "script", "--store", &self.url()]);
+        command.args(options).args(["--", program]);
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Process {
         command.current_dir(self.folder.path());
         Process::start(command)
     }
@@ -91,6 +103,11 @@ impl Process {
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
+    /// Reads nothing of what it prints, as `head` when it has seen enough.
+    pub(crate) fn stop_reading(&mut self) {
+        drop(self.0.stdout.take());
+    }
+
     /// Waits until it has ended; says how, and what it had printed and complained of.
     pub(crate) async fn ended(mut self) -> (ExitStatus, String, String) {
         let mut status = None;
@@ -100,7 +117,7 @@ impl Process {
         })
         .await;
         let read = |stream: &mut dyn std::io::Read| std::io::read_to_string(stream).unwrap();
-        let printed = read(self.0.stdout.as_mut().unwrap());
+        let printed = self.0.stdout.as_mut().map_or(String::new(), |stdout| read(stdout));
         let complaint = read(self.0.stderr.as_mut().unwrap());
         (status.unwrap(), printed, complaint)
     }

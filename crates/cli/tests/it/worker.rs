@@ -125,20 +125,22 @@ async fn a_program_that_does_not_listen_is_killed() {
 
 #[tokio::test]
 async fn a_worker_that_is_told_to_end_lets_its_programs_finish() {
-    let stage = Stage::new().await;
-    let worker = stage.run_scripts(&[]);
-    let script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; echo 7";
-    let task = stage.script(script).await.unwrap();
-    stage.until_there("begun").await;
-    worker.signal(Signal::TERM);
-    let after = stage.script("touch after").await.unwrap();
-    std::fs::write(stage.path("go"), "").unwrap();
-    let (status, _, told) = worker.ended().await;
-    assert!(status.success(), "{told}");
-    assert!(told.contains("ending: programs may finish"), "{told}");
-    assert_eq!(task.result::<u64>().await.unwrap(), 7);
-    let after = after.task().await.unwrap();
-    assert_eq!((after.lifecycle.public(), after.claims), (PublicState::Waiting, 0));
+    for signal in [Signal::TERM, Signal::HUP] {
+        let stage = Stage::new().await;
+        let worker = stage.run_scripts(&[]);
+        let script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; echo 7";
+        let task = stage.script(script).await.unwrap();
+        stage.until_there("begun").await;
+        worker.signal(signal);
+        let after = stage.script("touch after").await.unwrap();
+        std::fs::write(stage.path("go"), "").unwrap();
+        let (status, _, told) = worker.ended().await;
+        assert!(status.success(), "{told}");
+        assert!(told.contains("ending: programs may finish"), "{told}");
+        assert_eq!(task.result::<u64>().await.unwrap(), 7);
+        let after = after.task().await.unwrap();
+        assert_eq!((after.lifecycle.public(), after.claims), (PublicState::Waiting, 0));
+    }
 }
 
 #[tokio::test]
@@ -186,6 +188,8 @@ async fn once_and_until_idle() {
         ("attempt", json!(1)),
         ("epoch", json!(first.task().await.unwrap().epoch)),
         ("outcome", json!("done")),
+        ("settled", json!(true)),
+        ("code", json!(null)),
         ("reason", json!(null)),
         ("result_bytes", json!(2)),
     ] {
@@ -223,6 +227,8 @@ fn wrong_arguments_are_one_clear_complaint() {
     for (args, expected) in [
         (&["--kind", "k"][..], "<CMD>"),
         (&["--", "true"], "--kind <KIND>"),
+        (&["--kind", "k", "--tag", "a", "--any-tag", "--", "true"], "cannot be used with"),
+        (&["--kind", "", "--", "true"], "kind is empty"),
         (&["--kind", "k", "--lease", "1", "--", "true"], "a number and ms, s, m"),
         (&["--kind", "k", "--lease", "1ms", "--", "true"], "between 100ms and 1d"),
         (&["--kind", "k", "--once", "--exit-when-idle", "--", "true"], "cannot be used with"),

@@ -7,5 +7,6 @@ mod end;
 mod lease;
 mod outcome;
 mod payload;
+mod settled;
 mod slots;
 mod stage;

@@ -191,8 +191,12 @@ async fn a_worker_that_nobody_could_be_does_not_start() {
         stage.worker().lanes([""]),
         stage.worker().tenant("a\0b"),
         stage.worker().capabilities(["no spaces"]),
+        stage.worker().raw_handler("", async |_: Context| Ok(None)),
+        stage.worker().raw_handler("k".repeat(256), async |_: Context| Ok(None)),
         Worker::new(stage.engine, ""),
     ] {
+        // Without a handler that would do, it is the other thing that is refused.
+        let worker = worker.raw_handler("good", async |_: Context| Ok(None));
         assert_eq!(worker.start().unwrap_err().code(), "invalid");
     }
 }

@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+/// So many failed starts in a row are no passing trouble.
+const MOST: u32 = 5;
+
+/// How the starts of a program went. Those that fail within one pause count as one: they have one
+/// cause, however many tasks met it.
+#[derive(Debug, Default)]
+pub(crate) struct Starts(watch::Sender<Trouble>);
+
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    in_a_row: u32,
+    /// When the last one was counted.
+    at: Option<Instant>,
+    why: String,
+}
+
+impl Starts {
+    pub(crate) fn succeeded(&self) {
+        self.0.send_if_modified(|trouble| {
+            let ended = trouble.in_a_row > 0;
+            *trouble = Trouble::default();
+            ended
+        });
+    }
+
+    /// Says how long to wait before the next.
+    pub(crate) fn failed(&self, why: String) -> Duration {
+        self.0.send_modify(|trouble| {
+            if trouble.at.is_none_or(|at| at.elapsed() >= pause(trouble.in_a_row)) {
+                trouble.in_a_row += 1;
+                trouble.at = Some(Instant::now());
+            }
+            trouble.why = why;
+        });
+        pause(self.0.borrow().in_a_row)
+    }
+
+    /// Waits until there is no hope.
+    pub(crate) async fn hopeless(&self) {
+        let mut troubles = self.0.subscribe();
+        // It ends only with what is waited for: the sender is here.
+        let _ = troubles.wait_for(|trouble| trouble.in_a_row >= MOST).await;
+    }
+
+    /// Why the last start failed, if it did.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.0.borrow();
+        (trouble.in_a_row > 0).then(|| trouble.why.clone())
+    }
+}
+
+fn pause(in_a_row: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(in_a_row.saturating_sub(1));
+    FIRST.saturating_mul(doubled).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_and_end_with_a_start() {
+        let starts = Starts::default();
+        for expected in [1, 2, 4, 8, 16, 30, 30] {
+            let pause = starts.failed("no".into());
+            assert_eq!(pause.as_secs(), expected);
+            assert_eq!(starts.failed("no".into()), pause, "at once, it is the same trouble");
+            tokio::time::advance(pause).await;
+        }
+        assert_eq!(starts.trouble().as_deref(), Some("no"));
+        starts.succeeded();
+        assert_eq!(starts.trouble(), None);
+        assert_eq!(starts.failed("no".into()), FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn five_in_a_row_are_hopeless() {
+        let starts = Starts::default();
+        let is_hopeless =
+            async || tokio::time::timeout(Duration::ZERO, starts.hopeless()).await.is_ok();
+        for _ in 0..4 {
+            tokio::time::advance(starts.failed("no".into())).await;
+            assert!(!is_hopeless().await);
+        }
+        starts.failed("no".into());
+        assert!(is_hopeless().await);
+    }
+}

@@ -1,0 +1,179 @@
+//! What `worker exec` tells of tasks, and when.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use windlass::PublicState;
+use windlass::command::{Claim, Complete};
+
+use crate::stage::{Stage, ended, is_running};
+
+const PATIENT: &str = "echo $$ > it; touch begun; while [ ! -e go ]; do sleep 0.01; done; echo 7";
+
+fn check(printed: &str, expected: &[(&str, Value)]) {
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    let told: Value = serde_json::from_str(printed).unwrap();
+    for (key, value) in expected {
+        assert_eq!(told[key], *value, "{key}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_not_told_as_done() {
+    // It is stopped, or ends before its worker learns of the cancel.
+    for (lease, goes, asked) in [("1s", false, json!(null)), ("1h", true, json!("complete"))] {
+        let stage = Stage::new().await;
+        let worker = stage.run_scripts(&["--json", "--once", "--lease", lease]);
+        let task = stage.script(PATIENT).await.unwrap();
+        stage.until_there("begun").await;
+        task.cancel("not wanted").await.unwrap();
+        if goes {
+            std::fs::write(stage.path("go"), "").unwrap();
+        }
+        let (status, printed, _) = worker.ended().await;
+        assert!(status.success());
+        let lost = [("outcome", json!("lost")), ("settled", json!(false))];
+        check(&printed, &lost);
+        check(&printed, &[("code", json!("ended")), ("asked", asked), ("task", json!(task.id()))]);
+    }
+}
+
+#[tokio::test]
+async fn people_are_told_too() {
+    let stage = Stage::new().await;
+    let worker = stage.run_scripts(&["--once", "--lease", "1h"]);
+    let task = stage.script(PATIENT).await.unwrap();
+    stage.until_there("begun").await;
+    task.cancel("not wanted").await.unwrap();
+    std::fs::write(stage.path("go"), "").unwrap();
+    let (_, _, told) = worker.ended().await;
+    let line = told.lines().last().unwrap();
+    assert!(line.contains("not settled, the task has ended as cancelled"), "{told}");
+    assert!(line.contains("[ended]; it was done, a result of 2 bytes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_told() {
+    let stage = Stage::new().await;
+    let worker = stage.run_scripts(&["--json", "--once", "--lease", "1s"]);
+    let task = stage.script(PATIENT).await.unwrap();
+    stage.until_there("begun").await;
+    worker.signal(Signal::STOP);
+    let stolen = loop {
+        stage.engine.sweep().await.unwrap();
+        let claimed = stage.engine.claim(Claim::new("thief"), Duration::from_millis(20)).await;
+        if let Some(claimed) = claimed.unwrap().pop() {
+            break claimed.task.fence();
+        }
+    };
+    stage.engine.submit(Complete { fence: stolen, result: None }).await.unwrap();
+    worker.signal(Signal::CONT);
+    let (status, printed, _) = worker.ended().await;
+    assert!(status.success());
+    check(&printed, &[("outcome", json!("lost")), ("settled", json!(false))]);
+    check(&printed, &[("code", json!("lease_over")), ("asked", json!(null))]);
+    assert!(!is_running(&stage.path("it")));
+    assert_eq!(ended(&task).await.lifecycle.public(), PublicState::Completed);
+}
+
+#[tokio::test]
+async fn what_is_given_back_or_put_off_is_told() {
+    let stage = Stage::new().await;
+    let worker = stage.run_scripts(&["--json", "--grace", "0s"]);
+    let task = stage.script(PATIENT).await.unwrap();
+    stage.until_there("begun").await;
+    worker.signal(Signal::TERM);
+    let (_, printed, _) = worker.ended().await;
+    check(&printed, &[("outcome", json!("released")), ("task", json!(task.id()))]);
+    task.cancel("enough").await.unwrap();
+    let stranger = stage.engine.create("unknown").await.unwrap();
+    let worker = stage.run_scripts(&["--json", "--exit-when-idle=50ms"]);
+    let (_, printed, _) = worker.ended().await;
+    check(&printed, &[("outcome", json!("put_off")), ("task", json!(stranger.id()))]);
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_lets_programs_finish() {
+    let stage = Stage::new().await;
+    let mut worker = stage.run_scripts(&["--json", "--concurrency", "2"]);
+    let long = stage.script(PATIENT).await.unwrap();
+    stage.until_there("begun").await;
+    worker.stop_reading();
+    ended(&stage.script("true").await.unwrap()).await;
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(ended(&long).await.lifecycle.public(), PublicState::Completed);
+    let (status, _, complaint) = worker.ended().await;
+    assert!(status.success(), "{complaint}");
+    assert_eq!(complaint, "");
+    assert_eq!(long.task().await.unwrap().attempts, 1);
+}
+
+fn write_program(stage: &Stage, text: &str) {
+    let path = stage.path("program");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_costs_no_attempt() {
+    let stage = Stage::new().await;
+    write_program(&stage, "#!/no/such/interpreter\n");
+    let task = stage.script("unread").await.unwrap();
+    let worker = stage.run_program(&["--exit-when-idle=50ms"], "./program");
+    let (status, _, told) = worker.ended().await;
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("put off for 1 s: the program could not be started: No such"), "{told}");
+    assert!(told.contains("./program could not be started: No such"), "{told}");
+    let put_off = task.task().await.unwrap();
+    assert_eq!((put_off.lifecycle.public(), put_off.attempts), (PublicState::Delayed, 0));
+    write_program(&stage, "#!/bin/sh\nexit 0\n");
+    let worker = stage.run_program(&["--exit-when-idle=3s"], "./program");
+    assert!(worker.ended().await.0.success());
+    let done = task.task().await.unwrap();
+    assert_eq!((done.lifecycle.public(), done.attempts), (PublicState::Completed, 1));
+}
+
+#[tokio::test]
+async fn a_worker_whose_program_never_starts_ends() {
+    let stage = Stage::new().await;
+    write_program(&stage, "#!/no/such/interpreter\n");
+    let task = stage.script("unread").await.unwrap();
+    let (status, printed, told) = stage.run_program(&["--json"], "./program").ended().await;
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("not_started"), "{told}");
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+    assert_eq!(task.task().await.unwrap().attempts, 0);
+}
+
+#[tokio::test]
+async fn tags_are_chosen() {
+    for (options, expected) in [
+        (&[][..], "plain"),
+        (&["--tag", "gpu"], "gpu"),
+        (&["--tag", "gpu", "--tag", "eu"], "gpu eu"),
+        (&["--any-tag"], "plain gpu eu"),
+    ] {
+        let stage = Stage::new().await;
+        let plain = stage.script("true").await.unwrap();
+        let gpu = stage.script("true").tag("gpu").await.unwrap();
+        let eu = stage.script("true").tag("eu").await.unwrap();
+        let options = [options, &["--exit-when-idle=50ms"]].concat();
+        assert!(stage.run_scripts(&options).ended().await.0.success());
+        let mut taken = Vec::new();
+        for (name, task) in [("plain", plain), ("gpu", gpu), ("eu", eu)] {
+            let claims = task.task().await.unwrap().claims;
+            taken.extend((claims > 0).then_some(name));
+        }
+        assert_eq!(taken.join(" "), expected, "{options:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_gives_no_orders_to_the_terminal() {
+    let stage = Stage::new().await;
+    stage.script("printf '\\033[31mred\\007' >&2; exit 100").await.unwrap();
+    let (_, _, told) = stage.run_scripts(&["--once"]).ended().await;
+    assert!(told.contains("exit code 100: \u{fffd}[31mred\u{fffd}"), "{told:?}");
+}

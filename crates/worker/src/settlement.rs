@@ -1,0 +1,129 @@
+use std::fmt;
+use std::time::Duration;
+
+use windlass_core::command::{Complete, Delay, Release};
+use windlass_core::{Command, Fence, Kind, LaneName, Payload, Rejection};
+use windlass_engine::Error;
+
+use crate::failure::Failure;
+use crate::handler::Handled;
+
+/// What came of one attempt; see [`crate::Worker::on_settled`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// Task and epoch: they name the attempt for good.
+    pub fence: Fence,
+    pub kind: Kind,
+    pub lane: LaneName,
+    /// Which attempt it was, from one.
+    pub attempt: u32,
+    /// What the store was asked to do; none when there was no right to ask for anything.
+    pub asked: Option<Asked>,
+    pub answer: Answer,
+    /// From the start of the attempt to the answer.
+    pub took: Duration,
+}
+
+/// What a worker asks for at the end of an attempt.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// The handler succeeded, with this result.
+    Complete(Option<Payload>),
+    Fail(Failure),
+    /// Give the task back, the attempt not counted.
+    Release,
+    /// Put the task off for so long, the attempt not counted.
+    Delay {
+        pause: Duration,
+        reason: String,
+    },
+}
+
+/// What came of what was asked.
+#[derive(Debug)]
+pub enum Answer {
+    /// It is done, durably.
+    Settled,
+    /// It was refused, as when the task was cancelled on the way.
+    Refused(Error),
+    /// The lease was over before there was an answer. What was asked may be done or not.
+    LeaseOver,
+    /// The lease was lost while the handler ran. It was told to stop, and nothing was asked.
+    Lost(Rejection),
+}
+
+impl Answer {
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Answer::Settled)
+    }
+
+    /// The stable name of why it is not settled.
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Answer::Settled => None,
+            Answer::Refused(error) => Some(error.code()),
+            Answer::LeaseOver => Some("lease_over"),
+            Answer::Lost(rejection) => Some(rejection.code()),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Settled => f.write_str("settled"),
+            Answer::Refused(error) => error.fmt(f),
+            Answer::LeaseOver => f.write_str("the lease was over before it could be settled"),
+            Answer::Lost(rejection) => rejection.fmt(f),
+        }
+    }
+}
+
+impl Asked {
+    pub(crate) fn by(handled: Handled) -> Self {
+        match handled {
+            Ok(result) => Asked::Complete(result),
+            Err(failure) => match failure.pause() {
+                Some(pause) => Asked::Delay { pause, reason: failure.reason().to_owned() },
+                None => Asked::Fail(failure),
+            },
+        }
+    }
+
+    pub(crate) fn command(&self, fence: Fence) -> Command {
+        match self {
+            Asked::Complete(result) => Complete { fence, result: result.clone() }.into(),
+            Asked::Fail(failure) => failure.clone().into_command(fence).into(),
+            Asked::Release => Release { fence }.into(),
+            Asked::Delay { pause, .. } => {
+                let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                Delay { fence, delay_ms }.into()
+            }
+        }
+    }
+}
+
+type Listen = dyn Fn(&Settlement) + Send + Sync;
+
+/// Who is told of every settlement.
+#[derive(Default)]
+pub(crate) struct Listener(Option<Box<Listen>>);
+
+impl Listener {
+    pub(crate) fn new(listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(listen)))
+    }
+
+    pub(crate) fn tell(&self, settlement: &Settlement) {
+        if let Some(listen) = &self.0 {
+            listen(settlement);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}

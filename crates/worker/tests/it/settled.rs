@@ -1,0 +1,125 @@
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use windlass_core::Fence;
+use windlass_core::command::{Cancel, Create};
+use windlass_store_test::Failure as Fault;
+use windlass_worker::{Answer, Asked, Context, Failure, Settlement, Worker};
+
+use crate::stage::{EVER, Stage, key, new_task, signal};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A settlement in words.
+fn words(settlement: &Settlement) -> String {
+    let asked = match &settlement.asked {
+        None => "nothing".to_owned(),
+        Some(Asked::Complete(result)) => {
+            format!("complete {}", result.as_ref().map_or(0, |result| result.bytes.len()))
+        }
+        Some(Asked::Fail(failure)) => format!("fail {}", failure.reason()),
+        Some(Asked::Release) => "release".to_owned(),
+        Some(Asked::Delay { pause, reason }) => format!("delay {} {reason}", pause.as_secs()),
+    };
+    let answer = match &settlement.answer {
+        Answer::Lost(_) => "lost",
+        Answer::Refused(_) => "refused",
+        Answer::LeaseOver | Answer::Settled => "",
+    };
+    let code = settlement.answer.code().unwrap_or("settled");
+    let (id, kind, attempt) = (&settlement.fence.task.id, &settlement.kind, settlement.attempt);
+    format!("{id} {kind} {attempt}: {asked}, {answer} {code}")
+}
+
+type Told = mpsc::UnboundedReceiver<(String, Fence)>;
+
+fn listened(worker: Worker) -> (Worker, Told) {
+    let (said, told) = mpsc::unbounded_channel();
+    let worker = worker.lease(LEASE).on_settled(move |settlement| {
+        said.send((words(settlement), settlement.fence.clone())).unwrap();
+    });
+    (worker, told)
+}
+
+fn all(mut told: Told) -> Vec<String> {
+    std::iter::from_fn(|| told.try_recv().ok()).map(|(words, _)| words).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_is_told_with_what_came_of_it() {
+    let stage = Stage::new().await;
+    let (worker, told) = listened(stage.worker());
+    let handler = async |context: Context, what: String| match &*what {
+        "done" => Ok(7),
+        "failed" => Err(context.give_up("no")),
+        "away" => Err(Failure::put_off("the printer is away", Duration::from_secs(600))),
+        other => panic!("{other}"),
+    };
+    let mut stranger = new_task("a", "null");
+    (stranger.kind, stranger.priority) = ("unknown".into(), 1);
+    stage.other.submit(Create::one(stranger)).await.unwrap();
+    for (id, what) in [("b", "done"), ("c", "failed"), ("d", "away"), ("e", "hm")] {
+        stage.create(id, &format!("{what:?}")).await;
+    }
+    let mut running = worker.handler("k", handler).at_most(4).start().unwrap();
+    running.ended().await;
+    let expected = [
+        "a unknown 1: delay 10 this worker has no handler for unknown,  settled",
+        "b k 1: complete 1,  settled",
+        "c k 1: fail no,  settled",
+        "d k 1: delay 600 the printer is away,  settled",
+        "e k 1: fail the handler panicked: hm,  settled",
+    ];
+    assert_eq!(all(told), expected);
+    assert_eq!(stage.history("d"), "created claimed delayed");
+    assert_eq!(stage.task("d").await.attempts, 0, "it is not billed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_lost_or_given_back_is_told() {
+    for (cancelled, works, drained, expected) in [
+        (true, LEASE / 6, EVER, "t k 1: complete 6, refused ended"),
+        (true, EVER, EVER, "t k 1: nothing, lost ended"),
+        (false, EVER, Duration::ZERO, "t k 1: release,  settled"),
+    ] {
+        let stage = Stage::new().await;
+        stage.create("t", "null").await;
+        let (worker, told) = listened(stage.worker());
+        let (said, mut hear) = signal();
+        let handler = move |_: Context, (): ()| {
+            let said = said.clone();
+            async move {
+                said.send(Instant::now())?;
+                sleep(works).await;
+                Ok("late")
+            }
+        };
+        let running = worker.handler("k", handler).start().unwrap();
+        hear.next().await.unwrap();
+        if cancelled {
+            stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
+        }
+        running.drain(drained).await;
+        assert_eq!(all(told), [expected]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_a_lease_does_not_outlive_is_told() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (worker, mut told) = listened(stage.worker());
+    let faults = stage.faults.clone();
+    let handler = move |_: Context, (): ()| {
+        faults.outage(Fault::Unavailable);
+        std::future::ready(Ok("done"))
+    };
+    let mut running = worker.handler("k", handler).at_most(1).start().unwrap();
+    running.ended().await;
+    let (words, fence) = told.recv().await.unwrap();
+    assert_eq!(words, "t k 1: complete 6,  lease_over");
+    assert_eq!(fence, stage.task("t").await.fence());
+    assert!(told.recv().await.is_none(), "it is told once");
+    assert!(!stage.history("t").contains("completed"));
+}
