@@ -10,6 +10,8 @@ pub(crate) struct Story {
     pub(crate) claims: Vec<(u64, WorkerId)>,
     /// The numbers of the attempts that count, in order.
     pub(crate) attempts: Vec<u32>,
+    /// The epoch of the first attempt. One that was given back is made again.
+    first: Option<u64>,
     /// The epochs of leases that ran out.
     pub(crate) expired: Vec<u64>,
     pub(crate) retries: u32,
@@ -26,7 +28,14 @@ impl Story {
 
     /// Whether the first attempt ended by itself, and not with its lease.
     pub(crate) fn first_ended(&self) -> bool {
-        self.claims.first().is_some_and(|(epoch, _)| !self.expired.contains(epoch))
+        self.first.is_some_and(|epoch| !self.expired.contains(&epoch))
+    }
+
+    fn begin(&mut self, epoch: u64, attempt: Option<u32>) {
+        if attempt == Some(1) {
+            self.first = Some(epoch);
+        }
+        self.attempts.extend(attempt);
     }
 
     /// Whether a lease ran out and was followed by the next epoch.
@@ -47,9 +56,9 @@ impl History {
             Change::Created => story.created += 1,
             Change::Claimed { epoch, worker, attempt } => {
                 story.claims.push((epoch, worker));
-                story.attempts.extend(attempt);
+                story.begin(epoch, attempt);
             }
-            Change::Begun { attempt, .. } => story.attempts.push(attempt),
+            Change::Begun { epoch, attempt } => story.begin(epoch, Some(attempt)),
             // The attempt is given back.
             Change::Released { .. } | Change::Delayed { .. } => drop(story.attempts.pop()),
             Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
@@ -83,5 +92,26 @@ impl History {
 
     pub(crate) fn recovered(&self, fence: &Fence) -> bool {
         self.of(&fence.task.id).is_some_and(|story| story.recovered(fence.epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_was_given_back_is_made_again() {
+        let mut story = Story::default();
+        story.begin(5, Some(1));
+        story.attempts.pop();
+        story.begin(6, Some(1));
+        assert_eq!(story.attempts, [1]);
+        assert!(story.first_ended());
+        story.expired.push(5);
+        assert!(story.first_ended());
+        story.expired.push(6);
+        story.begin(7, Some(2));
+        assert!(!story.first_ended());
+        assert_eq!(story.attempts, [1, 2]);
     }
 }

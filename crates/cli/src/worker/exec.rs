@@ -6,6 +6,7 @@ use windlass::{Config, Context, Engine, Kind, LaneName, Running, TagFilter};
 
 use crate::duration;
 use crate::error::CliError;
+use crate::output::reader_left;
 use crate::signals::Signals;
 use crate::target::Target;
 use crate::worker::program::Program;
@@ -155,6 +156,7 @@ impl Exec {
             () = signals.next() => Ok(()),
             () = program.starts.hopeless() => not_started(),
             error = told.broken() => complaint(error),
+            () = reader_left(), if self.target.json => Ok(()),
         };
         let ending = "ending: programs may finish; Ctrl-C again kills them";
         self.note(&told.telling(), ending.into());

@@ -110,6 +110,16 @@ async fn a_reader_that_leaves_lets_programs_finish() {
     assert_eq!(long.task().await.unwrap().attempts, 1);
 }
 
+#[tokio::test]
+async fn a_reader_that_leaves_ends_a_worker_that_has_nothing_to_tell() {
+    let stage = Stage::new().await;
+    let mut worker = stage.run_scripts(&["--json"]);
+    worker.stop_reading();
+    let (status, _, complaint) = worker.ended().await;
+    assert!(status.success(), "{complaint}");
+    assert_eq!(complaint, "");
+}
+
 fn write_program(stage: &Stage, text: &str) {
     let path = stage.path("program");
     std::fs::write(&path, text).unwrap();
