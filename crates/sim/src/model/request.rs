@@ -19,7 +19,6 @@ pub(super) struct KeySeen {
     task: TaskId,
     /// None when the task was gone before it could be read.
     content: Option<(TaskKind, Option<u8>)>,
-    seq: u64,
     taken_at: Timestamp,
     expires_at: Timestamp,
 }
@@ -101,8 +100,8 @@ impl Model {
         }
         let facts = self.facts(&task);
         let content = facts.kind.clone().map(|kind| (kind, facts.variant));
-        let (seq, taken_at) = (self.last_seq, self.now);
-        let seen = KeySeen { task, content, seq, taken_at, expires_at };
+        let taken_at = self.now;
+        let seen = KeySeen { task, content, taken_at, expires_at };
         self.keys.entry(key.to_string()).or_default().push(seen);
         Ok(())
     }
@@ -194,9 +193,10 @@ impl Model {
             variant.is_some() && self.may_be(kind, variant, new)
         };
         if new.idempotency.is_some() {
+            // A key may be taken again without an entry of the log: its time tells when.
             return self.taken(asked, new).any(|seen| {
                 let content = seen.content.as_ref();
-                seen.seq <= asked.seq
+                seen.taken_at <= asked.at
                     && self.latest < seen.expires_at
                     && content.is_some_and(|(kind, variant)| surely(kind, *variant))
             });
