@@ -8,12 +8,14 @@ use windlass_core::command::{
     LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey, Tenant,
-    limits,
+    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey,
+    Tenant, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
-use crate::script::{CAPABILITY, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish};
+use crate::script::{
+    BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
+};
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
@@ -180,6 +182,10 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.deadline_ms = spec.deadline_ms;
     new.capabilities = spec.special.then(|| CAPABILITY.to_owned()).into_iter().collect();
     new.policy.retry = spec.max_attempts.map(|max| RetryPolicy::fixed(max, spec.backoff_ms));
+    if let Some(retry) = new.policy.retry.as_mut().filter(|_| spec.doubling) {
+        let (base_ms, cap_ms, jitter_percent) = (spec.backoff_ms, BACKOFF_CAP_MS, JITTER_PERCENT);
+        retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
+    }
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
     new.policy.max_replays = spec.max_replays;

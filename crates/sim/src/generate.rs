@@ -59,6 +59,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         deadline_ms: random.percent(15).then(|| 500 + random.below(6_000)),
         max_attempts: random.percent(75).then(|| *random.pick(&[1, 1, 2, 3])),
         backoff_ms: *random.pick(&[0, 0, 200, 1_500]),
+        doubling: random.percent(30),
         timeout_ms: random.percent(15).then(|| 200 + random.below(2_000)),
         max_reclaims: *random.pick(&[0, 1, 3, 100]),
         max_replays: *random.pick(&[0, 1, 100]),

@@ -49,6 +49,8 @@ pub struct TaskSpec {
     pub deadline_ms: Option<u64>,
     pub max_attempts: Option<u32>,
     pub backoff_ms: u64,
+    /// The backoff doubles up to [`BACKOFF_CAP_MS`].
+    pub doubling: bool,
     pub timeout_ms: Option<u64>,
     pub max_reclaims: u32,
     pub max_replays: u32,
@@ -65,6 +67,12 @@ pub const KINDS: [&str; 2] = ["first", "second"];
 
 /// How many variants of a task there are: some differ in their kinds, all in their inputs.
 pub(crate) const VARIANTS: u8 = 3;
+
+/// How far a backoff doubles.
+pub(crate) const BACKOFF_CAP_MS: u64 = 2_000;
+
+/// The share of a backoff that doubles which chance may take away.
+pub(crate) const JITTER_PERCENT: u8 = 20;
 
 impl TaskSpec {
     /// What a variant is created with.

@@ -151,3 +151,22 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_whoever_sees_is_a_breach() {
+        let watch = Watch::new(Vec::new(), false);
+        assert_eq!(watch.see().breach(), None);
+        let other = watch.clone();
+        let seeing = std::thread::spawn(move || {
+            let _seen = other.see();
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        assert!(seeing.join().is_err());
+        let kind = watch.see().breach().map(|breach| breach.kind);
+        assert_eq!(kind, Some(Kind::Engine));
+    }
+}

@@ -7,7 +7,7 @@ use crate::model::facts::{Content, Facts};
 use crate::model::lease::{ends, ran_out, timeout_at};
 use crate::model::log::Step;
 use crate::model::state::Model;
-use crate::script::TaskSpec;
+use crate::script::{BACKOFF_CAP_MS, JITTER_PERCENT, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
@@ -71,27 +71,47 @@ fn follows(
     wishes: &[Retry],
     answer: &Settled,
 ) -> Result<(), Breach> {
-    let pause = |retry: &Retry| pause_ms(facts, spec, class, *retry);
-    let next =
-        |ms: Option<u64>| ms.map_or(Settled::Failed, |ms| Settled::RetryAt(at.at.plus_ms(ms)));
-    if wishes.iter().any(|retry| next(pause(retry)) == *answer) {
+    let leads_there = |retry: &Retry| match (pause_ms(facts, spec, class, *retry), answer) {
+        (None, Settled::Failed) => true,
+        (Some((least, most)), Settled::RetryAt(next)) => {
+            (at.at.plus_ms(least)..=at.at.plus_ms(most)).contains(next)
+        }
+        _ => false,
+    };
+    if wishes.iter().any(leads_there) {
         return Ok(());
     }
     let what = format!("{class:?} with {wishes:?} after {} attempts", facts.attempts);
     breach(Kind::Retry, format!("{what} came to {answer:?}"))
 }
 
-/// How long after a failure the next attempt may start; none when it was the last.
-fn pause_ms(facts: &Facts, spec: &TaskSpec, class: FailureClass, retry: Retry) -> Option<u64> {
+/// The least and the most time from a failure to the next attempt; none when it was the last.
+fn pause_ms(
+    facts: &Facts,
+    spec: &TaskSpec,
+    class: FailureClass,
+    retry: Retry,
+) -> Option<(u64, u64)> {
     if facts.attempts >= max_attempts(spec) {
         return None;
     }
     let passes = matches!(class, FailureClass::Transient | FailureClass::Timeout);
     match retry {
         Retry::GiveUp => None,
-        Retry::After { ms } => Some(ms),
-        Retry::Policy => (passes && spec.max_attempts.is_some()).then_some(spec.backoff_ms),
+        Retry::After { ms } => Some((ms, ms)),
+        Retry::Policy => (passes && spec.max_attempts.is_some()).then(|| backoff_ms(facts, spec)),
     }
+}
+
+fn backoff_ms(facts: &Facts, spec: &TaskSpec) -> (u64, u64) {
+    if !spec.doubling {
+        return (spec.backoff_ms, spec.backoff_ms);
+    }
+    let mut most = spec.backoff_ms.min(BACKOFF_CAP_MS);
+    for _ in 1..facts.attempts {
+        most = (2 * most).min(BACKOFF_CAP_MS);
+    }
+    (most - most * u64::from(JITTER_PERCENT) / 100, most)
 }
 
 pub(super) fn max_attempts(spec: &TaskSpec) -> u32 {
