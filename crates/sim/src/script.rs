@@ -49,7 +49,7 @@ pub struct TaskSpec {
     pub deadline_ms: Option<u64>,
     pub max_attempts: Option<u32>,
     pub backoff_ms: u64,
-    /// The backoff doubles up to [`BACKOFF_CAP_MS`].
+    /// The backoff doubles up to its cap.
     pub doubling: bool,
     pub timeout_ms: Option<u64>,
     pub max_reclaims: u32,

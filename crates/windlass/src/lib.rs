@@ -3,7 +3,8 @@
 //! A task that was accepted is kept in a SQLite file until a worker has dealt with it: through
 //! crashes, restarts, stalled workers and requests that come twice. There is no server to run.
 //! This crate is the way in: it opens a store, and gathers what the crates behind it offer. It
-//! owns no rule. Start at [`Engine::open`], [`Engine::create`](windlass_engine::Engine::create) and [`Engine::worker`].
+//! owns no rule. Start at [`Engine::open`], [`Engine::create`][windlass_engine::Engine::create]
+//! and [`Engine::worker`].
 //!
 //! ```
 //! use std::time::Duration;
