@@ -11,10 +11,8 @@ use windlass_store::Notice;
 
 use crate::store::Shared;
 
-/// How often to look for what nobody told of.
+/// How often to look for what nobody told of, and to try to connect again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long to wait before connecting again.
-const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 /// Postgres takes less than 8,000 bytes, and there is more to say than the notice.
 const LONGEST_NOTICE: usize = 7_900;
 /// The origin of every notice: somebody else.
@@ -37,7 +35,7 @@ pub(crate) async fn listen(
         if let Err(error) = hear(&config, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
-        tokio::time::sleep(CONNECT_AGAIN).await;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -60,13 +58,12 @@ async fn hear(
     };
     let listener = async {
         client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
-        let later = look_at_clock(&client, shared).await?;
+        look_at_clock(&client, shared).await?;
         match begun.take() {
             // Whoever opened the store has not looked at anything yet.
             Some(begun) => drop(begun.send(())),
-            // What was told while nobody listened is lost.
-            None if later => drop(notices.send((SOMEBODY, Notice::Anything))),
-            None => {}
+            // What was told while nobody listened is lost, and the clock does not show all of it.
+            None => drop(notices.send((SOMEBODY, Notice::Anything))),
         }
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {

@@ -30,35 +30,37 @@ pub(crate) struct Found {
 
 pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, StoreError> {
     let durability = durability(client).await?;
-    // The locks of this schema: for making the tables, and for writing the log.
-    let text = "SELECT hashtextextended('windlass tables ' || $1, 0), \
-        hashtextextended('windlass log ' || $1, 0)";
-    let (make_lock, log_lock) = two(client, text, &[(&schema, Type::TEXT)]).await?;
     if format(client, schema).await?.is_none_or(|format| format < FORMAT) {
-        make(client, schema, make_lock).await?;
+        make(client, schema).await?;
     }
-    let text = format!(r#"SELECT incarnation, incarnation FROM "{schema}".meta"#);
-    let (incarnation, _): (String, String) = two(client, &text, &[]).await?;
+    let meta = format!(r#""{schema}".meta"#);
+    let incarnation = ask(client, &format!("SELECT incarnation FROM {meta}"), &[]).await?;
+    let log_lock = lock(client, "log", schema).await?;
     let sql = Sql { schema: schema.to_owned() };
     Ok(Found { sql, incarnation, durability, log_lock })
 }
 
-/// The two values of the only row.
-async fn two<A: FromSqlOwned, B: FromSqlOwned>(
+/// The number of a lock of this schema.
+async fn lock(client: &Client, what: &str, schema: &str) -> Result<i64, StoreError> {
+    let name = format!("windlass {what} {schema}");
+    ask(client, "SELECT hashtextextended($1, 0)", &[(&name, Type::TEXT)]).await
+}
+
+/// The only value of the only row.
+async fn ask<T: FromSqlOwned>(
     client: &Client,
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<(A, B), StoreError> {
-    let row = client.query_typed_one(text, params).await.map_err(translate)?;
-    Ok((row.try_get(0).map_err(translate)?, row.try_get(1).map_err(translate)?))
+) -> Result<T, StoreError> {
+    let row = client.query_typed_one(text, params).await;
+    row.and_then(|row| row.try_get(0)).map_err(translate)
 }
 
 async fn durability(client: &Client) -> Result<String, StoreError> {
-    let text = "SELECT current_setting('fsync'), CASE current_setting('synchronous_commit') \
-        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END";
-    let (fsync, commit): (String, String) = two(client, text, &[]).await?;
-    let found = format!("fsync={fsync}, synchronous_commit={commit}");
-    if fsync != "on" {
+    let text = "SELECT format('fsync=%s, synchronous_commit=%s', current_setting('fsync'), \
+        replace(current_setting('synchronous_commit'), 'off', 'on'))";
+    let found: String = ask(client, text, &[]).await?;
+    if !found.starts_with("fsync=on") {
         return Err(StoreError::NotDurable { found, wanted: "fsync=on" });
     }
     Ok(found)
@@ -67,20 +69,20 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
 /// The format of the tables; none when there are none yet.
 async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
-    let text = "SELECT to_regclass($1) IS NOT NULL, true";
-    if !two::<bool, bool>(client, text, &[(&meta, Type::TEXT)]).await?.0 {
+    let text = "SELECT to_regclass($1) IS NOT NULL";
+    if !ask::<bool>(client, text, &[(&meta, Type::TEXT)]).await? {
         return Ok(None);
     }
-    let (found, lowest): (i64, i64) =
-        two(client, &format!("SELECT format, lowest FROM {meta}"), &[]).await?;
-    if lowest > FORMAT {
+    let found = ask(client, &format!("SELECT format FROM {meta}"), &[]).await?;
+    if ask::<i64>(client, &format!("SELECT lowest FROM {meta}"), &[]).await? > FORMAT {
         return Err(StoreError::Incompatible { found, supported: FORMAT });
     }
     Ok(Some(found))
 }
 
 /// Makes or completes the tables, one program at a time; the others hold no snapshot open.
-async fn make(client: &Client, schema: &str, lock: i64) -> Result<(), StoreError> {
+async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
+    let lock = lock(client, "tables", schema).await?;
     let give_up_at = Instant::now() + PATIENCE;
     loop {
         client.batch_execute("BEGIN").await.map_err(translate)?;
@@ -98,8 +100,8 @@ async fn make(client: &Client, schema: &str, lock: i64) -> Result<(), StoreError
 }
 
 async fn try_make(client: &Client, schema: &str, lock: i64) -> Result<bool, StoreError> {
-    let text = "SELECT pg_try_advisory_xact_lock($1), true";
-    if !two::<bool, bool>(client, text, &[(&lock, Type::INT8)]).await?.0 {
+    let text = "SELECT pg_try_advisory_xact_lock($1)";
+    if !ask::<bool>(client, text, &[(&lock, Type::INT8)]).await? {
         return Ok(false);
     }
     let found = format(client, schema).await?;

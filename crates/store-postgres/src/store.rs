@@ -36,8 +36,9 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
-    /// What begins a transaction.
+    /// What begins a batch, and what begins a read.
     pub(crate) set_up: String,
+    set_up_read: String,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
@@ -63,25 +64,25 @@ impl PostgresStore {
 
     /// Starts a new life of the log of a database that was restored from a backup.
     pub async fn renew_incarnation(url: &str) -> Result<(), StoreError> {
-        let store = Self::open(url).await?;
-        let session = store.shared.session().await?;
-        let meta = store.shared.sql.name("meta");
-        let renew = format!("UPDATE {meta} SET incarnation = '{}'", uuid::Uuid::now_v7());
-        session.client.batch_execute(&renew).await.map_err(translate)
+        let shared = Self::open(url).await?.shared.clone();
+        let (meta, id) = (shared.sql.name("meta"), uuid::Uuid::now_v7());
+        let renew = format!("UPDATE {meta} SET incarnation = '{id}'");
+        shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
     pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), NoTls, recycling);
-        let pool = Pool::builder(manager).max_size(options.connections).build();
-        let pool = pool.map_err(|error| unavailable(std::io::Error::other(error.to_string())))?;
+        let pool = Pool::builder(manager).max_size(options.connections);
+        let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
         let found = migrate::migrate(&client, &options.schema).await?;
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
             set_up: set_up(&found.sql),
+            set_up_read: format!("SELECT {}", settings()),
             patience: options.patience.as_millis().to_string(),
             origin,
             channel: format!("windlass_{}", options.schema),
@@ -119,8 +120,7 @@ fn settings() -> String {
     all.join(", ")
 }
 
-/// The name of the transaction, the time of the database, that of the last commit, and of the last
-/// deletion; and the settings.
+/// The name of the transaction, the times of the database, the last commit and the last deletion.
 fn set_up(sql: &Sql) -> String {
     format!(
         "SELECT pg_current_xact_id()::text::bigint, \
@@ -145,7 +145,7 @@ impl Shared {
     /// Asks something outside of any batch, in one flight.
     pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
         let plain = |text: &str| Request::new(text, Vec::new());
-        let set = Request::new(format!("SELECT {}", settings()), vec![Param::Text(&self.patience)]);
+        let set = Request::new(self.set_up_read.as_str(), vec![Param::Text(&self.patience)]);
         let requests = [plain("BEGIN READ ONLY"), set, request, plain("COMMIT")];
         let answers = self.session().await?.all(&requests).await.map_err(translate)?;
         Ok(answers.into_iter().nth(2).unwrap_or_default())
@@ -177,8 +177,7 @@ impl Store for PostgresStore {
         let text = "SELECT pg_xact_status($1::text::xid8)";
         let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
-        let status = status.map_err(translate)?;
-        match status {
+        match status.map_err(translate)? {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),

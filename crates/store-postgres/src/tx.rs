@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
+use tokio::time::timeout;
 use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Notice, StoreError, Ticket, Tx};
 
@@ -106,8 +107,7 @@ impl Drop for PostgresTx {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            drop(deadpool_postgres::Object::take(session.client));
-            return;
+            return drop(deadpool_postgres::Object::take(session.client));
         };
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
@@ -116,7 +116,9 @@ impl Drop for PostgresTx {
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
-            if session.client.batch_execute(&end).await.is_err() {
+            // A connection that does not answer must not hold up the batches to come.
+            let ended = session.client.batch_execute(&end);
+            if !matches!(timeout(shared.options.patience, ended).await, Ok(Ok(()))) {
                 drop(deadpool_postgres::Object::take(session.client));
             }
             shared.ending.send_modify(|ending| *ending -= 1);
