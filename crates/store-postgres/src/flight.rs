@@ -1,9 +1,13 @@
 //! Statements that go out together, so that they cost one round trip.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use futures_util::future::{join_all, try_join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 use windlass_core::Value;
+use windlass_store::Traffic;
 
 /// A statement with its parameters.
 #[derive(Debug)]
@@ -70,6 +74,28 @@ impl<'p> Param<'p> {
 pub(crate) struct Session {
     pub(crate) client: deadpool_postgres::Object,
     pub(crate) prepare: bool,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// What a handle has sent so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    statements: AtomicU64,
+    round_trips: AtomicU64,
+}
+
+impl Counters {
+    fn add(&self, statements: usize) {
+        self.statements.fetch_add(statements as u64, Ordering::Relaxed);
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Traffic {
+        Traffic {
+            statements: self.statements.load(Ordering::Relaxed),
+            round_trips: self.round_trips.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Session {
@@ -78,6 +104,7 @@ impl Session {
         &self,
         requests: &[Request<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Error>>, Error> {
+        self.counters.add(requests.len());
         if !self.prepare {
             let each = requests.iter().map(|request| async {
                 self.client.query_typed(&request.text, &request.typed()).await

@@ -13,7 +13,7 @@ use windlass_store::{
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::{Param, Request, Session};
+use crate::flight::{Counters, Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
@@ -45,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
+    counters: Arc<Counters>,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -88,6 +89,7 @@ impl PostgresStore {
             channel: format!("windlass_{}", options.schema),
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
+            counters: Arc::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -139,7 +141,7 @@ impl Shared {
             deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
-        Ok(Session { client, prepare: self.options.prepare })
+        Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
     }
 
     /// Asks something outside of any batch, in one flight.
@@ -212,6 +214,7 @@ impl Store for PostgresStore {
             incarnation: self.shared.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,
             commits: self.shared.commits.load(Ordering::Relaxed),
+            traffic: Some(self.shared.counters.read()),
         })
     }
 

@@ -129,6 +129,7 @@ impl Store for SqliteStore {
             incarnation,
             last_seq: u64::try_from(last_seq).unwrap_or(0),
             commits: self.commits.load(Ordering::Relaxed),
+            traffic: None,
         })
     }
 

@@ -5,6 +5,8 @@
 //!   [`windlass_core::Shelf`]; answers and full snapshots are compared after every step.
 //! * [`mishap::run`]: every mishap at every call of a script, which must come to the same end.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
+//! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` has
+//!   one for the duration of a command.
 //!
 //! It is not an engine: [`execute`] runs commands without batching, timers or wakes. Start at
 //! [`Factory`].
@@ -25,6 +27,7 @@ mod factory;
 mod fault;
 mod fixture;
 pub mod mishap;
+pub mod postgres;
 mod random;
 mod runner;
 mod snapshot;

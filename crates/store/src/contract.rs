@@ -100,4 +100,13 @@ pub struct Description {
     pub last_seq: u64,
     /// Commits that wrote something since this handle was opened.
     pub commits: u64,
+    /// What this handle sent to its server; none where there is no server that nodes share.
+    pub traffic: Option<Traffic>,
+}
+
+/// What went to a server and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub statements: u64,
+    pub round_trips: u64,
 }

@@ -23,7 +23,7 @@ mod memory;
 mod notice;
 
 pub use clock::{Clock, ManualClock, Pace, SystemClock};
-pub use contract::{Count, Description, Query, Store, Tx};
+pub use contract::{Count, Description, Query, Store, Traffic, Tx};
 pub use error::{StoreError, Ticket};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;

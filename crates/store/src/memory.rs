@@ -139,6 +139,7 @@ impl Store for MemoryStore {
             incarnation: self.shared.incarnation.clone(),
             last_seq: self.shared.lock().shelf.last_seq(),
             commits: self.commits.load(Ordering::Relaxed),
+            traffic: None,
         })
     }
 

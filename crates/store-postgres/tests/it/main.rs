@@ -4,5 +4,4 @@
 
 mod proxy;
 mod rules;
-mod server;
 mod suites;

@@ -12,9 +12,9 @@ use windlass_engine::{Config, Engine, TaskFilter};
 use windlass_store::{Store, StoreError, Tx};
 use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::execute;
+use windlass_store_test::postgres::{Server, url};
 
 use crate::proxy::Proxy;
-use crate::server::{Server, url};
 
 async fn open(server: &Server) -> PostgresStore {
     PostgresStore::open(&server.url()).await.unwrap()

@@ -4,9 +4,8 @@ use async_trait::async_trait;
 use windlass_store::{ManualClock, Store};
 use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
+use windlass_store_test::postgres::Server;
 use windlass_store_test::{Factory, conformance, mishap};
-
-use crate::server::Server;
 
 /// A schema for every place, in one database.
 struct Schemas(Server);

@@ -1,43 +1,62 @@
+//! A Postgres to test against: nothing has to run, and nothing is left.
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 /// A Postgres of the test's own, in a temporary directory, reached through a socket in it.
-pub(crate) struct Server {
+#[derive(Debug)]
+pub struct Server {
     folder: TempDir,
+    /// Settings that differ from those of a fresh cluster, as `name=value`.
+    settings: Vec<String>,
 }
 
 impl Server {
-    pub(crate) fn start() -> Self {
-        let server = Self { folder: folder() };
+    /// # Panics
+    /// Where Postgres is not installed, and the like: there is nothing to test then.
+    pub fn start() -> Self {
+        Self::start_with(&["max_connections=200"])
+    }
+
+    pub fn start_with(settings: &[&str]) -> Self {
+        let settings = settings.iter().map(ToString::to_string).collect();
+        let server = Self { folder: folder(), settings };
         let auth = ["-A", "trust", "-U", "windlass", "-E", "UTF8", "--locale=C"];
         run(program("initdb").arg("-D").arg(server.data()).args(auth));
         server.control("start");
         server
     }
 
-    pub(crate) fn control(&self, action: &str) {
+    /// What `pg_ctl` does: `start`, `stop -m immediate`, `restart -m fast`.
+    pub fn control(&self, action: &str) {
         let folder = self.folder.path().display();
-        let options = format!(
-            "-c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=200"
-        );
+        let mut options = format!("-c listen_addresses='' -c unix_socket_directories={folder}");
+        for setting in &self.settings {
+            options += &format!(" -c {setting}");
+        }
         let mut control = program("pg_ctl");
-        control.arg("-D").arg(self.data()).arg("-w").arg("-o").arg(options);
-        run(control.arg("-l").arg(self.folder.path().join("log")).arg(action));
+        control.args(action.split(' ')).arg("-D").arg(self.data()).arg("-w");
+        run(control.arg("-o").arg(options).arg("-l").arg(self.log()));
+    }
+
+    /// What the server had to say.
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     /// Runs a statement as an operator would; what it answers.
-    pub(crate) fn sql(&self, text: &str) -> String {
+    pub fn sql(&self, text: &str) -> String {
         let mut psql = program("psql");
         psql.args(["-At", "-U", "windlass", "-d", "postgres", "-c", text]);
-        let output = psql.arg("-h").arg(self.socket()).output().unwrap();
+        let output = psql.arg("-h").arg(self.socket()).output().expect("psql runs");
         assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        String::from_utf8(output.stdout).expect("answers are UTF-8").trim().to_owned()
     }
 
     /// Asks until the answer is yes.
-    pub(crate) async fn until(&self, question: &str) {
+    pub async fn until(&self, question: &str) {
         while self.sql(question) != "t" {
             tokio::task::yield_now().await;
         }
@@ -48,11 +67,11 @@ impl Server {
     }
 
     /// The folder of the socket.
-    pub(crate) fn socket(&self) -> &Path {
+    pub fn socket(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         url(self.socket())
     }
 }
@@ -65,7 +84,7 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn url(socket: &Path) -> String {
+pub fn url(socket: &Path) -> String {
     format!("postgres://windlass@localhost/postgres?host={}", socket.display())
 }
 
@@ -75,7 +94,9 @@ fn is_root() -> bool {
 
 /// A folder that the user who runs Postgres may write to.
 fn folder() -> TempDir {
-    let folder = tempfile::Builder::new().prefix("windlass-pg").tempdir_in("/tmp").unwrap();
+    // The path of a socket is short, and so must that of its folder be.
+    let folder = tempfile::Builder::new().prefix("windlass-pg").tempdir_in("/tmp");
+    let folder = folder.expect("there is room in /tmp");
     if is_root() {
         run(Command::new("chown").arg("postgres").arg(folder.path()));
     }
@@ -103,6 +124,7 @@ fn newest_binaries() -> Option<PathBuf> {
 
 /// What a server writes goes to its log: a pipe to here would stay open as long as it runs.
 fn run(command: &mut Command) {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status.expect("the programs of Postgres are installed");
     assert!(status.success(), "{command:?}: {status}");
 }

@@ -1,0 +1,30 @@
+//! `with-postgres [name=value]... -- command [argument]...`: runs a command beside a Postgres of
+//! its own, which is gone afterwards. Every `{}` in the command is the URL of the database, and so
+//! is `WINDLASS_STORE` in its environment.
+
+use std::process::{Command, ExitCode};
+
+use windlass_store_test::postgres::Server;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut parts = words.splitn(2, |word| word == "--");
+    let (settings, command) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let Some((program, arguments)) = command.split_first() else {
+        eprintln!("usage: with-postgres [name=value]... -- command [argument]...");
+        return ExitCode::from(2);
+    };
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let server = Server::start_with(&[&["max_connections=200"], &settings[..]].concat());
+    let url = server.url();
+    let arguments = arguments.iter().map(|argument| argument.replace("{}", &url));
+    let status = Command::new(program).args(arguments).env("WINDLASS_STORE", &url).status();
+    drop(server);
+    match status {
+        Ok(status) => status.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(code as u8)),
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::from(127)
+        }
+    }
+}
