@@ -18,6 +18,9 @@ pub struct Options {
     pub prepare: bool,
     /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
     pub patience: Duration,
+    /// Only to measure what it costs, by `contended=optimistic`: lock nothing ahead, and run again
+    /// what somebody else was faster with.
+    pub optimistic: bool,
     /// Whose time it is; that of the database unless another one is named.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -29,6 +32,7 @@ impl Default for Options {
             connections: 8,
             prepare: true,
             patience: Duration::from_secs(5),
+            optimistic: false,
             clock: None,
         }
     }
@@ -51,6 +55,7 @@ impl Options {
                         number.ok_or_else(|| refused(Oddity::Url(pair.into())))?;
                 }
                 "prepare" => options.prepare = value != "off",
+                "contended" => options.optimistic = value == "optimistic",
                 _ => theirs.push(pair),
             }
         }

@@ -9,6 +9,7 @@ use crate::flight::Param;
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
+    pub(crate) optimistic: bool,
 }
 
 /// Raises an error unless a statement that returns one row for each hit made exactly so many, which
@@ -49,7 +50,7 @@ impl Sql {
     /// Waits for those of the records that many writers change, one after the other.
     pub(crate) fn lock(&self, table: Table) -> Option<String> {
         let TableSpec { name, key, contended, .. } = table.spec();
-        let contended = (*contended)?;
+        let contended = contended.filter(|_| !self.optimistic)?;
         let keys = Self::unnest(table, key, &[]);
         let (table, on, order) = (self.name(name), same(key), list(key, "t."));
         Some(format!(

@@ -95,7 +95,7 @@ impl PostgresStore {
             pace: Mutex::default(),
             durability: found.durability,
             incarnation: found.incarnation,
-            sql: found.sql,
+            sql: Sql { optimistic: options.optimistic, ..found.sql },
             options,
             pool,
         });
