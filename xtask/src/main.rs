@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
 mod bench;
+mod bench_postgres;
 mod bite;
 mod cargo;
 mod ci;
@@ -35,6 +36,7 @@ commands:
              --seeds N      seeds for each rule (1000)
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
+             --postgres     the measuring points on Postgres instead, each on a server of its own
   peers    Windlass against apalis, both on a SQLite file, both durable (see bench/README.md)
              --bulk N       tasks pushed in bulk and drained (200000)
              --singles N    tasks pushed one by one and drained (15000)
@@ -87,6 +89,7 @@ fn run(args: &[String]) -> Result<(), Failure> {
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(seeds)?)
         }
+        "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
             Ok(bench::run(seconds)?)

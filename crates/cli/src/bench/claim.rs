@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -6,8 +7,10 @@ use serde_json::{Value, json};
 use windlass_core::command::{Claim, LimitLane, NewTask, Release, Start};
 use windlass_core::{LaneName, Offer, TagFilter, Tenant};
 use windlass_engine::Engine;
+use windlass_store::Store;
 
 use crate::bench::fleet::Fleet;
+use crate::bench::load::count;
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::{Place, fill, own_tenant};
 use crate::bench::report::{Report, percentile};
@@ -70,6 +73,8 @@ const ROUTES: u64 = 20;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 /// Engines that make a backlog together.
 const FILLERS: u32 = 2;
+/// The first claims learn which routes a lane has.
+const WARM_UP: u32 = 20;
 /// Claimable tasks beside a backlog that is not.
 const FREE: u64 = 100;
 
@@ -117,41 +122,43 @@ impl ClaimCost {
         let mut report = Report::default();
         report.set("bench", "claim");
         let mut rows = Vec::new();
-        let mut durability = String::new();
-        let mut worst = 1_f64;
+        let (mut worst, mut worst_beside) = (1_f64, 1_f64);
         for &shape in shapes {
-            let mut smallest = None;
+            let mut smallest: Option<(Backlog, Duration)> = None;
             for &waiting in &self.waiting {
-                let (p50, p99, durable) = self.measure(shape, waiting).await?;
-                durability = durable;
-                let base = *smallest.get_or_insert(p50);
-                let ratio = p50.as_secs_f64() / base.as_secs_f64();
-                worst = worst.max(ratio);
+                let backlog = self.make(shape, waiting).await?;
+                let beside = smallest.as_ref().map(|(smallest, _)| smallest);
+                let mut cost = self.time(&backlog, beside).await?;
+                let p50 = percentile(&mut cost.own, 50);
+                let alone = smallest.as_ref().map_or(p50, |(_, p50)| *p50);
+                let row = Row::new(&backlog, &mut cost, alone);
+                worst = worst.max(row.ratio);
+                worst_beside = worst_beside.max(row.ratio_beside.unwrap_or(1.0));
                 if !self.common.json {
-                    say(&format!(
-                        "{:<17} {waiting:>9} waiting   p50 {:.3} ms   p99 {:.3} ms   {ratio:.2}x",
-                        shape.to_string(),
-                        p50.as_secs_f64() * 1_000.0,
-                        p99.as_secs_f64() * 1_000.0,
-                    ));
+                    say(&row.line());
                 }
-                rows.push(row(shape, waiting, p50, p99, ratio));
+                report.number(&format!("{shape}.{waiting}.p50_ms"), row.p50_ms);
+                rows.push(row.json());
+                report.set("durability", backlog.store.describe().await?.durability);
+                match smallest {
+                    Some(_) => backlog.end().await?,
+                    None => smallest = Some((backlog, p50)),
+                }
+            }
+            if let Some((backlog, _)) = smallest {
+                backlog.end().await?;
             }
         }
         report.set("claims", rows);
         report.number("worst_ratio", worst);
-        report.set("durability", durability);
+        report.number("worst_ratio_beside", worst_beside);
         if self.common.json {
             report.print(true);
         }
         Ok(())
     }
 
-    async fn measure(
-        &self,
-        shape: Shape,
-        waiting: u64,
-    ) -> Result<(Duration, Duration, String), BenchError> {
+    async fn make(&self, shape: Shape, waiting: u64) -> Result<Backlog, BenchError> {
         let place = Place::of(self.common.store.clone())?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
@@ -171,20 +178,117 @@ impl ClaimCost {
             let first = Claim { lanes, lease_ms: DAY_MS, ..shape.claim(&tenant) };
             engine.claim(first, Duration::ZERO).await?;
         }
-        let mut latencies = Vec::new();
-        for n in 0..self.claims + 20 {
-            let took = claim_once(&engine, shape.claim(&tenant)).await?;
-            if n >= 20 {
-                latencies.push(took);
+        Ok(Backlog { _place: place, engine, store, tenant, shape, waiting, free })
+    }
+
+    /// Times claims from a backlog, in turn with claims from the smallest: what else the machine
+    /// does meets both alike.
+    async fn time(&self, backlog: &Backlog, beside: Option<&Backlog>) -> Result<Cost, BenchError> {
+        let mut cost = Cost::default();
+        for n in 0..self.claims + WARM_UP {
+            let own = backlog.claim_once().await?;
+            let other = match beside {
+                Some(beside) => Some(beside.claim_once().await?),
+                None => None,
+            };
+            if n >= WARM_UP {
+                cost.own.push(own);
+                cost.beside.extend(other);
             }
         }
-        let there: u64 = engine.count_by_state(&tenant).await?.values().sum();
-        if there != waiting + free {
-            return Err(BenchError::Backlog { there, asked: waiting + free });
+        Ok(cost)
+    }
+}
+
+/// Tasks that wait, and an engine to claim from them.
+struct Backlog {
+    _place: Place,
+    engine: Engine,
+    store: Arc<dyn Store>,
+    tenant: Tenant,
+    shape: Shape,
+    waiting: u64,
+    free: u64,
+}
+
+impl Backlog {
+    /// Times one claim, and gives the task back so that the backlog stays what it is.
+    async fn claim_once(&self) -> Result<Duration, BenchError> {
+        let claim = self.shape.claim(&self.tenant);
+        let started = Instant::now();
+        let claimed = self.engine.claim(claim, Duration::ZERO).await?;
+        let took = started.elapsed();
+        if claimed.len() != 1 {
+            return Err(BenchError::Claimed(claimed.len()));
         }
-        let durability = store.describe().await?.durability;
-        engine.shutdown().await?;
-        Ok((percentile(&mut latencies, 50), percentile(&mut latencies, 99), durability))
+        for claimed in claimed {
+            self.engine.submit(Release { fence: claimed.task.fence() }).await?;
+        }
+        Ok(took)
+    }
+
+    /// An error unless all of it is still there.
+    async fn end(self) -> Result<(), BenchError> {
+        let there = count(&self.engine, &self.tenant, None).await?;
+        let asked = self.waiting + self.free;
+        self.engine.shutdown().await?;
+        if there == asked { Ok(()) } else { Err(BenchError::Backlog { there, asked }) }
+    }
+}
+
+/// What claims took, from a backlog and from the smallest one in turn with it.
+#[derive(Default)]
+struct Cost {
+    own: Vec<Duration>,
+    beside: Vec<Duration>,
+}
+
+/// What is told of one backlog.
+struct Row {
+    shape: String,
+    waiting: u64,
+    p50_ms: f64,
+    p99_ms: f64,
+    /// Against the smallest backlog when it was alone.
+    ratio: f64,
+    /// Against the smallest backlog, in turn with it.
+    ratio_beside: Option<f64>,
+}
+
+impl Row {
+    fn new(backlog: &Backlog, cost: &mut Cost, alone: Duration) -> Self {
+        let (p50, p99) = (percentile(&mut cost.own, 50), percentile(&mut cost.own, 99));
+        let beside = percentile(&mut cost.beside, 50);
+        let ratio = |base: Duration| p50.as_secs_f64() / base.as_secs_f64();
+        Self {
+            shape: backlog.shape.to_string(),
+            waiting: backlog.waiting,
+            p50_ms: p50.as_secs_f64() * 1_000.0,
+            p99_ms: p99.as_secs_f64() * 1_000.0,
+            ratio: ratio(alone),
+            ratio_beside: (!beside.is_zero()).then(|| ratio(beside)),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { shape, waiting, p50_ms, p99_ms, ratio, .. } = self;
+        let beside = self.ratio_beside.map(|ratio| format!("   in turn {ratio:.2}x"));
+        format!(
+            "{shape:<17} {waiting:>9} waiting   p50 {p50_ms:.3} ms   p99 {p99_ms:.3} ms   \
+             {ratio:.2}x{}",
+            beside.unwrap_or_default()
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "shape": self.shape,
+            "waiting": self.waiting,
+            "p50_ms": self.p50_ms,
+            "p99_ms": self.p99_ms,
+            "ratio": self.ratio,
+            "ratio_beside": self.ratio_beside,
+        })
     }
 }
 
@@ -209,28 +313,4 @@ impl ClaimCost {
         fill(&producers, tenant, waiting, json, make).await?;
         fleet.shutdown().await
     }
-}
-
-/// Times one claim, and gives the task back so that the backlog stays what it is.
-async fn claim_once(engine: &Engine, claim: Claim) -> Result<Duration, BenchError> {
-    let started = Instant::now();
-    let claimed = engine.claim(claim, Duration::ZERO).await?;
-    let took = started.elapsed();
-    if claimed.len() != 1 {
-        return Err(BenchError::Claimed(claimed.len()));
-    }
-    for claimed in claimed {
-        engine.submit(Release { fence: claimed.task.fence() }).await?;
-    }
-    Ok(took)
-}
-
-fn row(shape: Shape, waiting: u64, p50: Duration, p99: Duration, ratio: f64) -> Value {
-    json!({
-        "shape": shape.to_string(),
-        "waiting": waiting,
-        "p50_ms": p50.as_secs_f64() * 1_000.0,
-        "p99_ms": p99.as_secs_f64() * 1_000.0,
-        "ratio": ratio,
-    })
 }

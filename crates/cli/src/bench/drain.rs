@@ -82,6 +82,9 @@ impl Drain {
 
     async fn drain_together(&self, processes: u32) -> Result<Report, BenchError> {
         let (place, tenant) = (self.common.place()?, own_tenant());
+        if !place.is_shared() {
+            return Err(BenchError::NotShared);
+        }
         let (expiry_ms, json) = (place.expiry_ms(), self.common.json);
         let fleet = Fleet::start(&place, &self.common.config(), 1).await?;
         let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use windlass_core::command::{Claim, Complete, Create};
 use windlass_core::{Command, PublicState, Tenant};
-use windlass_engine::{Engine, Error};
+use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store::StoreError;
 
 use crate::bench::fleet::Fleet;
@@ -151,12 +151,31 @@ pub(crate) async fn completed(
     tenant: &Tenant,
     asked: u64,
 ) -> Result<u64, BenchError> {
-    let states = engine.count_by_state(tenant).await?;
-    let completed = states.get(PublicState::Completed.as_str()).copied().unwrap_or_default();
+    let completed = count(engine, tenant, Some(PublicState::Completed)).await?;
     if completed == asked {
         Ok(completed)
     } else {
         Err(BenchError::NotDrained { completed, asked })
+    }
+}
+
+/// How many tasks there are, page by page: counting a million at once takes longer than a statement
+/// may.
+pub(crate) async fn count(
+    engine: &Engine,
+    tenant: &Tenant,
+    state: Option<PublicState>,
+) -> Result<u64, BenchError> {
+    const PAGE: usize = 1_000;
+    let filter = TaskFilter { state, ..TaskFilter::default() };
+    let (mut count, mut after) = (0, None);
+    loop {
+        let page = engine.tasks(tenant, &filter, after.as_ref(), PAGE).await?;
+        count += page.len() as u64;
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = Some(last.id.clone()),
+            _ => return Ok(count),
+        }
     }
 }
 
@@ -172,7 +191,7 @@ mod tests {
     async fn what_counts_is_what_the_store_has() {
         let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
         let tenant = own_tenant();
-        fill(&[engine.clone()], &tenant, 3, true, |_, _| {}).await.unwrap();
+        fill(std::slice::from_ref(&engine), &tenant, 3, true, |_, _| {}).await.unwrap();
         let claim = Claim { tenant: tenant.clone(), limit: 2, ..Claim::new("w") };
         for claimed in engine.claim(claim, Duration::ZERO).await.unwrap() {
             let complete = Complete { fence: claimed.task.fence(), result: None };
