@@ -36,7 +36,7 @@ enum What {
 /// What every benchmark takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where: sqlite://PATH, postgres:// or memory: [default: a SQLite file in a temporary directory]
+    /// Where: sqlite://PATH, postgres:// or memory: [default: a temporary SQLite file]
     ///
     /// In a store that is kept, the benchmark works under a tenant of its own and touches nobody's
     /// tasks; what it leaves there expires by itself.
