@@ -91,6 +91,8 @@ mod tests {
         assert_eq!((options.schema.as_str(), options.connections), ("jobs", 3));
         let (config, options) = Options::parse("postgres://h/d?prepare=off&user=ada").unwrap();
         assert_eq!((config.get_user(), options.prepare), (Some("ada"), false));
+        assert!(!options.optimistic);
+        assert!(Options::parse("postgres://h/d?contended=optimistic").unwrap().1.optimistic);
         for bad in [
             "postgres://h/d?schema=a\"b",
             "postgres://h/d?schema=",

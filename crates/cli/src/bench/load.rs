@@ -40,11 +40,17 @@ pub(crate) struct Cycles {
 
 impl Load<'_> {
     pub(crate) async fn warm_up(&self) -> Result<(), BenchError> {
-        let mut cycles = Cycles::default();
-        for _ in 0..WARM_UP {
-            for engine in self.fleet.engines() {
-                cycle(engine, &self.tenant, &mut cycles).await?;
+        let warm_up = |engine: Engine, tenant: Tenant| async move {
+            let mut cycles = Cycles::default();
+            for _ in 0..WARM_UP {
+                cycle(&engine, &tenant, &mut cycles).await?;
             }
+            Ok::<_, Error>(())
+        };
+        let engines = self.fleet.engines().iter();
+        let all = engines.map(|engine| tokio::spawn(warm_up(engine.clone(), self.tenant.clone())));
+        for one in all.collect::<Vec<_>>() {
+            one.await??;
         }
         Ok(())
     }
