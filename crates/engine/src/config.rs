@@ -8,6 +8,9 @@ use windlass_store::{Clock, SystemClock};
 pub struct Config {
     /// The most commands decided in one transaction; 1 switches batching off.
     pub batch_commands: usize,
+    /// How many batches are under way at once. Left open it is one in a store of this machine,
+    /// which has one writer, and two in a store with a server: one waits while the other computes.
+    pub batches_at_once: Option<usize>,
     /// The most payload bytes taken into one transaction, beyond its first command.
     pub batch_bytes: usize,
     /// What may wait to be decided before callers are told that it is too much.
@@ -31,6 +34,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             batch_commands: 1_024,
+            batches_at_once: None,
             batch_bytes: 8 * 1_024 * 1_024,
             queue_commands: 20_000,
             queue_rows: 200_000,

@@ -97,7 +97,6 @@ fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str)
 
 /// Whether there was a commit that is later than all that was heard of: the word of it got lost.
 async fn look_at_clock(client: &Client, shared: &Shared) -> Result<bool, Error> {
-    let text = format!("SELECT last_value FROM {}", shared.sql.name("clock"));
-    let row = client.query_typed_one(&text, &[]).await?;
+    let row = client.query_typed_one(shared.sql.written("clock"), &[]).await?;
     Ok(shared.heard(Timestamp::from_micros(row.try_get(0)?)))
 }

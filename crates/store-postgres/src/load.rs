@@ -35,12 +35,11 @@ pub(crate) async fn load<'w>(
         requests.push(Request::new(sql.select(of_table[0].table), keys(of_table)));
     }
     if wanted.log_head > 0 {
-        let text = format!("SELECT seq, at FROM {} ORDER BY seq LIMIT $1", sql.name("event"));
-        requests.push(Request::new(text, vec![Param::Int(number(wanted.log_head))]));
+        let limit = vec![Param::Int(number(wanted.log_head))];
+        requests.push(Request::new(sql.written("log_head"), limit));
     }
     // Last of all: no commit that any of these show is later than this.
-    let clock = format!("SELECT last_value FROM {}", sql.name("clock"));
-    requests.push(Request::new(clock, Vec::new()));
+    requests.push(Request::plain(sql.written("clock")));
     let mut answers = session.all(&requests).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();

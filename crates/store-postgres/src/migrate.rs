@@ -36,8 +36,7 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, Stor
     let meta = format!(r#""{schema}".meta"#);
     let incarnation = ask(client, &format!("SELECT incarnation FROM {meta}"), &[]).await?;
     let log_lock = lock(client, "log", schema).await?;
-    let sql = Sql { schema: schema.to_owned() };
-    Ok(Found { sql, incarnation, durability, log_lock })
+    Ok(Found { sql: Sql::new(schema), incarnation, durability, log_lock })
 }
 
 /// The number of a lock of this schema.

@@ -1,4 +1,6 @@
-//! The text of every statement, made from the shape of the tables.
+//! The text of every statement: as it is written, or made from the shape of the tables.
+
+use std::collections::BTreeMap;
 
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query};
@@ -8,7 +10,8 @@ use crate::flight::Param;
 /// Statements for the tables of one schema.
 #[derive(Debug)]
 pub(crate) struct Sql {
-    pub(crate) schema: String,
+    schema: String,
+    written: BTreeMap<&'static str, String>,
 }
 
 /// Raises an error unless a statement that returns one row for each hit made exactly so many, which
@@ -24,6 +27,20 @@ fn exactly_written(writing: &str, last: usize) -> String {
 }
 
 impl Sql {
+    pub(crate) fn new(schema: &str) -> Self {
+        let sections = include_str!("../sql/statements.sql").split("-- @").skip(1);
+        let written = sections.map(|section| {
+            let (name, text) = section.split_once('\n').expect("a name has a line of its own");
+            (name, text.replace("{schema}", &format!(r#""{schema}""#)))
+        });
+        Self { schema: schema.to_owned(), written: written.collect() }
+    }
+
+    /// A statement of `statements.sql`.
+    pub(crate) fn written(&self, name: &str) -> &str {
+        self.written.get(name).expect("what is asked for is written there")
+    }
+
     pub(crate) fn name(&self, table: &str) -> String {
         format!(r#""{}"."{table}""#, self.schema)
     }
@@ -99,12 +116,6 @@ impl Sql {
         let delete =
             format!("DELETE FROM {table} AS t USING {keys} WHERE {on} AND t.version = k.version");
         exactly_written(&delete, key.len() + 2)
-    }
-
-    /// Raises an error if anything was deleted since the time that is given.
-    pub(crate) fn nothing_deleted(&self) -> String {
-        let deletion = self.name("deletion");
-        format!("SELECT 1 / (CASE WHEN last_value = $1 THEN 1 ELSE 0 END) FROM {deletion}")
     }
 
     /// A page of an index. Rows that another transaction has its hands on are passed over: they

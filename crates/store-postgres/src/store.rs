@@ -36,9 +36,6 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
-    /// What begins a batch, and what begins a read.
-    pub(crate) set_up: String,
-    set_up_read: String,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
@@ -82,8 +79,6 @@ impl PostgresStore {
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
-            set_up: set_up(&found.sql),
-            set_up_read: format!("SELECT {}", settings()),
             patience: options.patience.as_millis().to_string(),
             origin,
             channel: format!("windlass_{}", options.schema),
@@ -108,32 +103,6 @@ impl PostgresStore {
     }
 }
 
-/// Settings for the transaction alone, so that a pooler can be in between.
-fn settings() -> String {
-    let patient = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
-    // Statements are planned when tables may be empty, and must stay good when they are full.
-    let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
-    let patient = patient.iter().map(|name| format!("set_config('{name}', $1, true)"));
-    let off = off.iter().map(|name| format!("set_config('{name}', 'off', true)"));
-    let plan = "set_config('plan_cache_mode', 'force_generic_plan', true)";
-    let sync = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
-    let all: Vec<String> = patient.chain(off).chain([plan, sync].map(String::from)).collect();
-    all.join(", ")
-}
-
-/// The name of the transaction, the times of the database, the last commit and the last deletion.
-fn set_up(sql: &Sql) -> String {
-    format!(
-        "SELECT pg_current_xact_id()::text::bigint, \
-         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
-         (SELECT last_value FROM {}), (SELECT last_value FROM {}), {}",
-        sql.name("clock"),
-        sql.name("deletion"),
-        settings()
-    )
-}
-
 impl Shared {
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
         let client = self.pool.get().await.map_err(|error| match error {
@@ -144,11 +113,15 @@ impl Shared {
         Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
     }
 
+    /// What every transaction begins with.
+    pub(crate) fn settings(&self) -> Request<'_> {
+        Request::new(self.sql.written("settings"), vec![Param::Text(&self.patience)])
+    }
+
     /// Asks something outside of any batch, in one flight.
     pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
-        let plain = |text: &str| Request::new(text, Vec::new());
-        let set = Request::new(self.set_up_read.as_str(), vec![Param::Text(&self.patience)]);
-        let requests = [plain("BEGIN READ ONLY"), set, request, plain("COMMIT")];
+        let begin = Request::plain("BEGIN READ ONLY");
+        let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
         let answers = self.session().await?.all(&requests).await.map_err(translate)?;
         Ok(answers.into_iter().nth(2).unwrap_or_default())
     }
@@ -176,7 +149,7 @@ impl Store for PostgresStore {
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
         let xid = ticket.0.to_string();
-        let text = "SELECT pg_xact_status($1::text::xid8)";
+        let text = self.shared.sql.written("outcome");
         let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
         match status.map_err(translate)? {

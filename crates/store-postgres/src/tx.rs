@@ -7,10 +7,10 @@ use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Notice, StoreError, Ticket, Tx};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
-use crate::flight::{Param, Request, Session};
+use crate::flight::{Request, Session};
 use crate::listen::word;
 use crate::load::load;
-use crate::save::{self, Notification};
+use crate::save::{self, Seal};
 use crate::store::Shared;
 
 /// The transaction of one batch, on a connection of its own.
@@ -36,11 +36,9 @@ impl PostgresTx {
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
         let mut tx = Self { shared, session, now, xid: 0, deletion: 0, locks: false };
-        let session = tx.session()?;
-        let patience = tx.shared.patience.as_str();
-        let set = Request::new(tx.shared.set_up.as_str(), vec![Param::Text(patience)]);
-        let begin = Request::new("BEGIN", Vec::new());
-        let answers = session.all(&[begin, set]).await.map_err(translate)?;
+        let start = Request::plain(tx.shared.sql.written("start"));
+        let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
+        let answers = tx.session()?.all(&requests).await.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
@@ -84,14 +82,16 @@ impl Tx for PostgresTx {
         let at = self.now.max(changes.now);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.change.body()).collect();
         let shared = self.shared.clone();
-        let notification = Notification {
-            lock: shared.log_lock,
+        let word = word(&shared.origin, at, &Notice::with_left(&changes));
+        let seal = Seal {
+            log_lock: shared.log_lock,
             deletion: self.deletion,
             at,
-            channel: shared.channel.clone(),
-            word: word(&shared.origin, at, &Notice::with_left(&changes)),
+            channel: &shared.channel,
+            word: &word,
+            bodies: &bodies,
         };
-        let requests = save::commit(&shared.sql, &changes, &bodies, &notification);
+        let requests = save::commit(&shared.sql, &changes, &seal);
         self.fly(&requests).await?;
         if !changes.is_empty() {
             shared.commits.fetch_add(1, Ordering::Relaxed);
@@ -111,8 +111,8 @@ impl Drop for PostgresTx {
         };
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
-        // What it had locked, others may have passed over.
-        let word = word(&shared.origin, Timestamp::default(), &Notice::Anything);
+        // What it had locked, others may have passed over, of this handle as well: nobody's word.
+        let word = word("-", Timestamp::default(), &Notice::Anything);
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
