@@ -8,12 +8,12 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Config, NoTls, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
-    Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
-    Ticket, Tx,
+    Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
+    SystemClock, Ticket, TrafficCounter, Tx,
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::{Counters, Param, Request, Session};
+use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
@@ -42,7 +42,8 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
-    counters: Arc<Counters>,
+    counters: Arc<TrafficCounter>,
+    pub(crate) starts: Starts,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -85,6 +86,7 @@ impl PostgresStore {
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
             counters: Arc::default(),
+            starts: Starts::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),

@@ -9,6 +9,7 @@ use windlass_core::{
 
 use crate::error::{StoreError, Ticket};
 use crate::notice::Notices;
+use crate::traffic::Traffic;
 
 /// A place where records are kept.
 #[async_trait]
@@ -102,11 +103,4 @@ pub struct Description {
     pub commits: u64,
     /// What this handle sent to its server; none where there is no server that nodes share.
     pub traffic: Option<Traffic>,
-}
-
-/// What went to a server and back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    pub statements: u64,
-    pub round_trips: u64,
 }
