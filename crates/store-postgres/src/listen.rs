@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use windlass_core::Timestamp;
 use windlass_store::Notice;
 
@@ -25,14 +26,14 @@ pub(crate) fn word(origin: &str, at: Timestamp, notice: &Notice) -> String {
 
 /// Listens until the store is gone; says when it has begun to.
 pub(crate) async fn listen(
-    config: Config,
+    to: (Config, MakeRustlsConnect),
     shared: Arc<Shared>,
     notices: broadcast::Sender<(u64, Notice)>,
     begun: oneshot::Sender<()>,
 ) {
     let mut begun = Some(begun);
     loop {
-        if let Err(error) = hear(&config, &shared, &notices, &mut begun).await {
+        if let Err(error) = hear(&to, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -40,12 +41,12 @@ pub(crate) async fn listen(
 }
 
 async fn hear(
-    config: &Config,
+    (config, tls): &(Config, MakeRustlsConnect),
     shared: &Shared,
     notices: &broadcast::Sender<(u64, Notice)>,
     begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let (client, mut connection) = config.connect(tls.clone()).await?;
     let (told, mut words) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {

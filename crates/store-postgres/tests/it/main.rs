@@ -5,3 +5,4 @@
 mod proxy;
 mod rules;
 mod suites;
+mod tls;
