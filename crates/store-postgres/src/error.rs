@@ -18,6 +18,8 @@ pub(crate) enum Oddity {
     Roots(std::path::PathBuf, String),
     #[error("there is no certificate to trust: name some with sslrootcert=FILE")]
     NoRoots,
+    #[error("a pooler lends connections out in turn: prepare=off in the URL")]
+    Pooler(#[source] tokio_postgres::Error),
     #[error("a commit is still under way")]
     UnderWay,
     #[error("it is too long ago that a commit was made to say what became of it")]
@@ -62,6 +64,10 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     ];
     if conflicts.contains(code) {
         return StoreError::Conflict;
+    }
+    let unknown = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+    if unknown.contains(code) {
+        return unavailable(Oddity::Pooler(error));
     }
     match &code.code()[..2] {
         _ if *code == SqlState::DISK_FULL => StoreError::Full,

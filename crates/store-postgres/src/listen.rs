@@ -58,7 +58,9 @@ async fn hear(
         Ok::<(), Error>(())
     };
     let listener = async {
-        client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
+        if shared.prepare {
+            client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
+        }
         look_at_clock(&client, shared).await?;
         match begun.take() {
             // Whoever opened the store has not looked at anything yet.

@@ -16,8 +16,10 @@ pub struct Options {
     pub schema: String,
     /// The most connections at once, without the one that listens.
     pub connections: usize,
-    /// Prepare statements by name, which some poolers do not know: `prepare=off`.
-    pub prepare: bool,
+    /// Prepare statements by name, and listen. Not through a pooler that lends its connections for
+    /// a transaction at a time: `prepare=off`. Where nothing is said it is found out, and a pooler
+    /// of sessions is taken for such a one: `prepare=on`.
+    pub prepare: Option<bool>,
     /// Who may answer where the connection is encrypted: `sslmode`, `sslrootcert`.
     pub trust: Trust,
     /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
@@ -31,7 +33,7 @@ impl Default for Options {
         Self {
             schema: "windlass".into(),
             connections: 8,
-            prepare: true,
+            prepare: None,
             trust: Trust::Anybody,
             patience: Duration::from_secs(5),
             clock: None,
@@ -55,7 +57,8 @@ impl Options {
                     let number = value.parse().ok().filter(|number| *number > 0);
                     options.connections = number.ok_or_else(|| wrong("a number from 1 on"))?;
                 }
-                "prepare" if value == "on" || value == "off" => options.prepare = value == "on",
+                "prepare" if value == "on" => options.prepare = Some(true),
+                "prepare" if value == "off" => options.prepare = Some(false),
                 "prepare" => return Err(wrong("on or off")),
                 "sslmode" if value == "verify-full" => options.trust = Trust::System,
                 "sslmode" if !["disable", "prefer", "require"].contains(&value) => {
@@ -100,7 +103,7 @@ mod tests {
         let (_, options) = Options::parse("postgres://a@h/d?schema=jobs&connections=3").unwrap();
         assert_eq!((options.schema.as_str(), options.connections), ("jobs", 3));
         let (config, options) = Options::parse("postgres://h/d?prepare=off&user=ada").unwrap();
-        assert_eq!((config.get_user(), options.prepare), (Some("ada"), false));
+        assert_eq!((config.get_user(), options.prepare), (Some("ada"), Some(false)));
         let (config, options) = Options::parse("postgres://h/d?sslmode=verify-full").unwrap();
         assert_eq!((config.get_ssl_mode(), options.trust), (SslMode::Prefer, Trust::System));
         let url = "postgres://h/d?sslrootcert=/a%20b.pem&sslmode=verify-full";

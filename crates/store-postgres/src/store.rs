@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
+    /// Whether a connection stays the same from one transaction to the next.
+    pub(crate) prepare: bool,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
@@ -72,6 +74,10 @@ impl PostgresStore {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let tls = tls::connector(&mut config, &options.trust)?;
+        let prepare = match options.prepare {
+            Some(prepare) => prepare,
+            None => tls::is_direct(&config, &tls).await?,
+        };
         let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
@@ -93,6 +99,7 @@ impl PostgresStore {
             incarnation: found.incarnation,
             sql: found.sql,
             options,
+            prepare,
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
@@ -111,7 +118,7 @@ impl Shared {
             deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
-        Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
+        Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
     }
 
     /// What every transaction begins with.

@@ -8,10 +8,11 @@ use rustls::crypto::{self, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer as Certificate, ServerName, UnixTime, pem::PemObject as _};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct as Signature, Error};
 use tokio_postgres::config::{Config, Host, SslMode};
+use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 use windlass_store::StoreError;
 
-use crate::error::{Oddity, refused, unavailable};
+use crate::error::{Oddity, refused, translate, unavailable};
 use crate::options::Options;
 
 /// Who may answer a connection that is encrypted.
@@ -33,6 +34,21 @@ pub async fn connect(url: &str) -> Result<(tokio_postgres::Client, Options), Sto
     let (client, connection) = config.connect(tls).await.map_err(unavailable)?;
     tokio::spawn(connection);
     Ok((client, options))
+}
+
+/// Whether nobody lends connections to several clients in turn. Whoever does has made them before,
+/// and a setting that is asked for when a connection is made gets lost or is refused.
+pub(crate) async fn is_direct(to: &Config, tls: &MakeRustlsConnect) -> Result<bool, StoreError> {
+    let mut config = to.clone();
+    config.options(format!("{} -c windlass.asked=yes", to.get_options().unwrap_or_default()));
+    let (client, connection) = match config.connect(tls.clone()).await {
+        Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => return Ok(false),
+        connected => connected.map_err(unavailable)?,
+    };
+    tokio::spawn(connection);
+    let text = "SELECT current_setting('windlass.asked', true) IS NOT DISTINCT FROM 'yes'";
+    let row = client.query_typed_one(text, &[]).await.map_err(translate)?;
+    row.try_get(0).map_err(translate)
 }
 
 pub(crate) fn connector(to: &mut Config, trust: &Trust) -> Result<MakeRustlsConnect, StoreError> {
