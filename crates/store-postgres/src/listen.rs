@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use windlass_core::Timestamp;
 use windlass_store::{Notice, Word};
 
@@ -22,14 +23,14 @@ const SOMEBODY: u64 = 1;
 
 /// Listens until the store is gone; says when it has begun to.
 pub(crate) async fn listen(
-    config: Config,
+    to: (Config, MakeRustlsConnect),
     shared: Arc<Shared>,
     notices: broadcast::Sender<(u64, Notice)>,
     begun: oneshot::Sender<()>,
 ) {
     let mut begun = Some(begun);
     loop {
-        if let Err(error) = hear(&config, &shared, &notices, &mut begun).await {
+        if let Err(error) = hear(&to, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -37,12 +38,12 @@ pub(crate) async fn listen(
 }
 
 async fn hear(
-    config: &Config,
+    (config, tls): &(Config, MakeRustlsConnect),
     shared: &Shared,
     notices: &broadcast::Sender<(u64, Notice)>,
     begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let (client, mut connection) = config.connect(tls.clone()).await?;
     let (told, mut words) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
@@ -54,7 +55,9 @@ async fn hear(
         Ok::<(), Error>(())
     };
     let listener = async {
-        client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
+        if shared.prepare {
+            client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
+        }
         look_at_clock(&client, shared).await?;
         match begun.take() {
             // Whoever opened the store has not looked at anything yet.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Config, NoTls, Row};
+use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
     Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
@@ -17,7 +17,7 @@ use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
-use crate::{listen, migrate, read};
+use crate::{listen, migrate, read, tls};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
+    /// Whether a connection stays the same from one transaction to the next.
+    pub(crate) prepare: bool,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
@@ -55,7 +57,7 @@ pub(crate) struct Shared {
 
 impl PostgresStore {
     /// Opens a database by its URL, and makes the tables if need be. The URL may say `schema`,
-    /// `connections` and `prepare`: see [`Options`].
+    /// `connections`, `prepare`, `sslmode` and `sslrootcert`: see [`Options`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let (config, options) = Options::parse(url)?;
         Self::open_with(config, options).await
@@ -69,10 +71,15 @@ impl PostgresStore {
         shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
-    pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
+    pub async fn open_with(mut config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let tls = tls::connector(&mut config, &options.trust)?;
+        let prepare = match options.prepare {
+            Some(prepare) => prepare,
+            None => tls::is_direct(&config, &tls).await?,
+        };
+        let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
@@ -94,11 +101,12 @@ impl PostgresStore {
             incarnation: found.incarnation,
             sql: found.sql,
             options,
+            prepare,
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
         let (begun, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender, begun));
+        let listener = tokio::spawn(listen::listen((config, tls), shared.clone(), sender, begun));
         // Where nobody can listen, a look from time to time has to do.
         let _ = tokio::time::timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
@@ -112,7 +120,7 @@ impl Shared {
             deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
-        Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
+        Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
     }
 
     /// What every transaction begins with.

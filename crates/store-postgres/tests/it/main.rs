@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
+mod pgbouncer;
 mod proxy;
 mod rules;
 mod suites;
+mod tls;

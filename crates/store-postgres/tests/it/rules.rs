@@ -21,7 +21,10 @@ async fn open(server: &Server) -> PostgresStore {
 }
 
 /// Decides one command and stops before the commit.
-async fn prepare(store: &dyn Store, command: &Command) -> (Box<dyn Tx>, Outcome, Arc<ChangeSet>) {
+pub(crate) async fn prepare(
+    store: &dyn Store,
+    command: &Command,
+) -> (Box<dyn Tx>, Outcome, Arc<ChangeSet>) {
     let mut tx = store.begin().await.unwrap();
     let mut world = World::new(tx.now(), Hints::default());
     loop {
@@ -34,11 +37,11 @@ async fn prepare(store: &dyn Store, command: &Command) -> (Box<dyn Tx>, Outcome,
     }
 }
 
-async fn must(store: &dyn Store, command: impl Into<Command>) -> Outcome {
+pub(crate) async fn must(store: &dyn Store, command: impl Into<Command>) -> Outcome {
     execute(store, &command.into()).await.unwrap().unwrap()
 }
 
-fn create(id: &str) -> Create {
+pub(crate) fn create(id: &str) -> Create {
     Create::one(NewTask::new(id, "k"))
 }
 
