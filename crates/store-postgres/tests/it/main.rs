@@ -2,6 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
+mod claims;
+mod log;
+mod nodes;
+mod outcomes;
+mod plans;
 mod proxy;
-mod rules;
+mod reads;
+mod refusals;
+mod sessions;
+mod stage;
 mod suites;
