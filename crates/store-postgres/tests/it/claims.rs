@@ -13,6 +13,9 @@ use crate::stage::{claimed, create, engine, key, must, open, prepare};
 /// Longer than a wake takes by far, and shorter than a lease.
 const AWHILE: Duration = Duration::from_secs(15);
 
+/// Whether a session waits for another one.
+const ONE_WAITS: &str = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
 fn ranked(id: &str, priority: i32) -> Create {
     Create::one(NewTask { priority, ..NewTask::new(id, "k") })
 }
@@ -57,7 +60,7 @@ async fn claims_of_a_limited_lane_wait_for_each_other() {
         second.commit().await
     });
     tokio::select! {
-        () = server.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'") => {}
+        () = server.until(ONE_WAITS) => {}
         ended = &mut second => panic!("it did not wait: {ended:?}"),
     }
     first.commit().await.unwrap();
