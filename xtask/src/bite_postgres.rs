@@ -27,7 +27,7 @@ const SAVE: &str = "crates/store-postgres/src/save.rs";
 const SQL: &str = "crates/store-postgres/src/sql.rs";
 const STORE: &str = "crates/store-postgres/src/store.rs";
 const TX: &str = "crates/store-postgres/src/tx.rs";
-const READ: &str = "crates/store-postgres/src/read.rs";
+const STATEMENTS: &str = "crates/store-postgres/sql/statements.sql";
 const ERROR: &str = "crates/store-postgres/src/error.rs";
 const TABLES: &str = "crates/store-postgres/migrations/0001_tables.sql";
 const BATCHER: &str = "crates/engine/src/batcher.rs";
@@ -100,14 +100,14 @@ const GUARDS: &[Guard] = &[
         "who inserts makes sure that nothing was deleted",
         "reads::a_key_that_came_and_went_is_not_taken_for_one_that_never_was",
         SAVE,
-        "if !changes.inserts.is_empty() {",
-        "if false {",
+        "if changes.inserts.is_empty() { -1 }",
+        "if true { -1 }",
     ),
     guard(
         "who deletes leaves word of it",
         "reads::a_key_that_came_and_went_is_not_taken_for_one_that_never_was",
         SAVE,
-        "requests.push(raise(sql, \"deletion\", notice.at.micros()));",
+        "add(\"note_deletion\", vec![at()]);",
         "",
     ),
     guard(
@@ -120,23 +120,23 @@ const GUARDS: &[Guard] = &[
     guard(
         "the log is written by one at a time",
         "log::late_commits_wait_for_their_numbers",
-        SAVE,
-        "\"SELECT pg_advisory_xact_lock($1)\"",
-        "\"SELECT $1::bigint\"",
+        STATEMENTS,
+        "SELECT pg_advisory_xact_lock($1)",
+        "SELECT $1::bigint",
     ),
     guard(
         "readers of the log go by its numbers alone",
         "log::an_open_transaction_does_not_stall_the_log",
-        READ,
-        "WHERE seq > $1 \\\n",
+        STATEMENTS,
+        "WHERE seq > $1 ORDER BY",
         "WHERE seq > $1 AND xmin::text::bigint < \
-         pg_snapshot_xmin(pg_current_snapshot())::text::bigint \\\n",
+         pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY",
     ),
     guard(
         "what the log has forgotten is remembered",
         "log::the_numbers_of_an_emptied_log_go_on",
         SAVE,
-        "    requests.push(raise(sql, \"forgotten\", number(through)));\n",
+        "add(\"note_trim\", vec![Param::Int(number(through))]);",
         "",
     ),
     guard(
@@ -156,23 +156,23 @@ const GUARDS: &[Guard] = &[
     guard(
         "a number from before a crash proves nothing",
         "outcomes::a_number_that_is_given_again_after_a_crash_proves_nothing",
-        STORE,
-        "WHEN {LIFE} = $2 THEN",
-        "WHEN $2 = $2 THEN",
+        STATEMENTS,
+        "WHEN $2 = (",
+        "WHEN $2 = $2 OR $2 = (",
     ),
     guard(
         "a number that a crash has lost is known to be",
         "outcomes::a_commit_that_is_lost_with_the_server_did_not_take_effect",
-        STORE,
-        "WHEN {LIFE} = $2 THEN",
-        "WHEN $2 = $2 THEN",
+        STATEMENTS,
+        "WHEN $2 = (",
+        "WHEN $2 = $2 OR $2 = (",
     ),
     guard(
         "what was committed before a crash is found",
         "outcomes::a_commit_whose_answer_is_lost_with_the_server_took_effect",
-        STORE,
-        "THEN 'committed' END",
-        "THEN NULL END",
+        STATEMENTS,
+        ") THEN 'committed'\n",
+        ") THEN NULL\n",
     ),
     guard(
         "a batch is split around what the store refuses",
@@ -254,9 +254,9 @@ const GUARDS: &[Guard] = &[
     guard(
         "a transaction that idles is ended",
         "nodes::a_stopped_node_holds_nothing",
-        STORE,
-        ", \"idle_in_transaction_session_timeout\"]",
-        "]",
+        STATEMENTS,
+        "set_config('idle_in_transaction_session_timeout', $1, true)",
+        "1",
     ),
     guard(
         "an index by state is no way to a key",
@@ -268,9 +268,9 @@ const GUARDS: &[Guard] = &[
     guard(
         "a plan reads no table from end to end",
         "plans::what_was_planned_on_empty_tables_reads_no_more_than_it_touches",
-        STORE,
-        "\"enable_seqscan\", ",
-        "",
+        STATEMENTS,
+        "set_config('enable_seqscan', 'off', true)",
+        "1",
     ),
     guard(
         "a list by state has an index",
@@ -282,21 +282,21 @@ const GUARDS: &[Guard] = &[
     guard(
         "a statement has its time",
         "sessions::a_batch_is_impatient_and_keeps_its_plans",
-        STORE,
-        "\"statement_timeout\", ",
-        "",
+        STATEMENTS,
+        "set_config('statement_timeout', $1, true)",
+        "1",
     ),
     guard(
         "a lock is waited for only so long",
         "sessions::a_batch_is_impatient_and_keeps_its_plans",
-        STORE,
-        "\"lock_timeout\", ",
-        "",
+        STATEMENTS,
+        "set_config('lock_timeout', $1, true)",
+        "1",
     ),
     guard(
         "a commit is on disk",
         "sessions::a_commit_is_on_disk_also_where_the_server_does_not_care",
-        STORE,
+        STATEMENTS,
         "WHEN 'off' THEN 'on'",
         "WHEN 'off' THEN 'off'",
     ),
