@@ -4,6 +4,7 @@
 
 mod bench;
 mod bite;
+mod bite_postgres;
 mod cargo;
 mod ci;
 mod json;
@@ -33,6 +34,7 @@ commands:
              --seeds N      seeds per random test (10000)
   bite     switches off one rule at a time and counts the simulator's seeds that notice
              --seeds N      seeds for each rule (1000)
+             --postgres     runs the tests on Postgres instead, each without its rule
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
   peers    Windlass against apalis, both on a SQLite file, both durable (see bench/README.md)
@@ -84,6 +86,9 @@ fn run(args: &[String]) -> Result<(), Failure> {
             Ok(prove::run(seeds)?)
         }
         "bite" => {
+            if rest == ["--postgres"] {
+                return Ok(bite_postgres::run()?);
+            }
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(seeds)?)
         }

@@ -49,6 +49,8 @@ pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
 pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_096);
+/// With all else that is in a line of an index of Postgres, which holds 2,704 bytes.
+pub const ROUTE_BYTES: RangeLimit = range("route in bytes", 0, 1_536);
 pub const LABELS: RangeLimit = range("labels", 0, 64);
 pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1_024);
 pub const BULK: RangeLimit = range("tasks", 1, 1_000);

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
@@ -132,8 +133,13 @@ impl Shared {
     pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
         let begin = Request::plain("BEGIN READ ONLY");
         let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
-        let answers = self.session().await?.all(&requests).await.map_err(translate)?;
-        Ok(answers.into_iter().nth(2).unwrap_or_default())
+        let session = self.session().await?;
+        // A statement that is not known yet is planned before the settings hold: it may wait.
+        let Ok(answers) = timeout(2 * self.options.patience, session.all(&requests)).await else {
+            drop(deadpool_postgres::Object::take(session.client));
+            return Err(unavailable(Oddity::Silent));
+        };
+        Ok(answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default())
     }
 
     /// The time of a batch, from that of the database and that of the last commit.
@@ -158,15 +164,16 @@ impl Store for PostgresStore {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
-        let xid = ticket.0.to_string();
+        let xid = ticket.number.to_string();
+        let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
         let text = self.shared.sql.written("outcome");
-        let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
+        let rows = self.shared.read(Request::new(text, params.into())).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
         match status.map_err(translate)? {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),
-            None => Err(unavailable(Oddity::LongAgo)),
+            None => Err(unavailable(Oddity::NoTrace)),
         }
     }
 

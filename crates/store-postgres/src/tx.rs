@@ -19,8 +19,8 @@ pub(crate) struct PostgresTx {
     /// None once it has ended.
     session: Option<Session>,
     now: Timestamp,
-    /// Under which Postgres knows it.
-    xid: u64,
+    /// Under which Postgres knows it, with the time of the batch.
+    ticket: Ticket,
     /// The time of the last deletion when it began.
     deletion: i64,
     /// Whether it may hold locks on what it looked at.
@@ -37,8 +37,8 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let lowest = Lowest::default();
-        let mut tx = Self { shared, session, now, xid: 0, deletion: 0, locks: false, lowest };
+        let (ticket, lowest) = (Ticket::default(), Lowest::default());
+        let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
         let start = Request::plain(tx.shared.sql.written("start"));
         let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
         let answers = tx.session()?.all(&requests).await.map_err(translate)?;
@@ -46,9 +46,9 @@ impl PostgresTx {
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
-        tx.xid = xid.cast_unsigned();
         tx.deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
+        tx.ticket = Ticket { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
         Ok(tx)
     }
 
@@ -65,7 +65,7 @@ impl PostgresTx {
         match flown.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
-            Some(_) => Err(StoreError::OutcomeUnknown(Ticket(self.xid))),
+            Some(_) => Err(StoreError::OutcomeUnknown(self.ticket.clone())),
         }
     }
 }

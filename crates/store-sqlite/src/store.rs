@@ -166,7 +166,7 @@ impl Tx for SqliteTx {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
         // A writer that ends in the middle of a commit takes the answer with it.
-        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket(u64::MAX))))
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket::new(u64::MAX))))
     }
 }
 
