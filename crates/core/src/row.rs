@@ -174,6 +174,7 @@ pub enum Index {
     QueueByLane,
     QueueDue,
     AdmissionDue,
+    NodeDue,
 }
 
 impl Index {
@@ -182,6 +183,7 @@ impl Index {
             Index::TaskReady | Index::TaskDue => Table::Task,
             Index::QueueByLane | Index::QueueDue => Table::Queue,
             Index::AdmissionDue => Table::Admission,
+            Index::NodeDue => Table::Node,
         }
     }
 
@@ -190,16 +192,21 @@ impl Index {
     pub const fn is_taken_from(self) -> bool {
         match self {
             Index::TaskReady => true,
-            Index::TaskDue | Index::QueueByLane | Index::QueueDue | Index::AdmissionDue => false,
+            Index::TaskDue
+            | Index::QueueByLane
+            | Index::QueueDue
+            | Index::AdmissionDue
+            | Index::NodeDue => false,
         }
     }
 
-    pub(crate) const ALL: [Index; 5] = [
+    pub(crate) const ALL: [Index; 6] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
         Index::QueueDue,
         Index::AdmissionDue,
+        Index::NodeDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

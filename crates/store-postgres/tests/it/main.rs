@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
+mod nodes;
 mod proxy;
 mod rules;
 mod suites;
