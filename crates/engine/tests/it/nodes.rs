@@ -1,6 +1,7 @@
 //! Engines that know of each other, in virtual time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -205,8 +206,13 @@ async fn what_fails_at_the_start_is_tried_again() {
     let ground = Ground::new();
     let (engine, store) = ground.faulty("late").await;
     store.fail_times(Call::Describe, 2, Failure::Unavailable);
-    store.fail_times(Call::Commit, 1, Failure::Unavailable);
-    pass(3_100).await;
+    let refused = AtomicU32::new(0);
+    store.refuse_if(move |changes| {
+        !changes.inserts.is_empty() && refused.fetch_add(1, Ordering::Relaxed) < 2
+    });
+    pass(3_900).await;
+    assert_eq!(names(&engine).await, "", "asked for twice in vain, and registered twice in vain");
+    pass(200).await;
     assert_eq!(names(&engine).await, "late");
 }
 
