@@ -176,6 +176,7 @@ pub enum Index {
     QueueByLane,
     QueueDue,
     AdmissionDue,
+    NodeDue,
 }
 
 impl Index {
@@ -184,6 +185,7 @@ impl Index {
             Index::TaskReady | Index::TaskDue => Table::Task,
             Index::QueueByLane | Index::QueueDue => Table::Queue,
             Index::AdmissionDue => Table::Admission,
+            Index::NodeDue => Table::Node,
         }
     }
 
@@ -192,7 +194,11 @@ impl Index {
     pub const fn queue_columns(self) -> Option<usize> {
         match self {
             Index::TaskReady => Some(3),
-            Index::TaskDue | Index::QueueByLane | Index::QueueDue | Index::AdmissionDue => None,
+            Index::TaskDue
+            | Index::QueueByLane
+            | Index::QueueDue
+            | Index::AdmissionDue
+            | Index::NodeDue => None,
         }
     }
 
@@ -201,12 +207,13 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 5] = [
+    pub(crate) const ALL: [Index; 6] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
         Index::QueueDue,
         Index::AdmissionDue,
+        Index::NodeDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

@@ -200,6 +200,7 @@ impl Store for PostgresStore {
     async fn describe(&self) -> Result<Description, StoreError> {
         Ok(Description {
             backend: "postgres",
+            format: migrate::FORMAT,
             durability: self.shared.durability.clone(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,

@@ -92,6 +92,8 @@ pub struct Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub backend: &'static str,
+    /// The highest format that this program knows of such a store.
+    pub format: i64,
     /// How durable an answer is, as read back from the database.
     pub durability: String,
     /// Names the life of the log. It is renewed when the log may have lost its end, by whoever

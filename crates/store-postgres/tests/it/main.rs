@@ -11,6 +11,7 @@ mod plans;
 mod proxy;
 mod reads;
 mod refusals;
+mod registry;
 mod sessions;
 mod stage;
 mod suites;
