@@ -19,11 +19,10 @@ const { values: given } = parseArgs({
     push: { type: "string", default: "one-by-one" }, // or bulk
     bulk: { type: "string", default: "500" },
     callers: { type: "string", default: "64" },
-    connections: { type: "string", default: "64" },
+    connections: { type: "string" }, // as many as callers, 10 in bulk
     queue: { type: "string", default: "500" },
     concurrent: { type: "string", default: "24" },
     "batch-delay": { type: "string", default: "0" },
-    "refetch-delay": { type: "string", default: "-1" },
   },
 });
 
@@ -32,7 +31,7 @@ const settings = {
   jobs: number("jobs"),
   bulk: number("bulk"),
   callers: number("callers"),
-  connections: number("connections"),
+  connections: number("connections", given.push === "bulk" ? 10 : number("callers")),
   queue: number("queue"),
   concurrent: number("concurrent"),
   delay: number("batch-delay"),
@@ -43,8 +42,8 @@ function fail(message) {
   throw new Error(message);
 }
 
-function number(option) {
-  const value = Number(given[option]);
+function number(option, otherwise) {
+  const value = Number(given[option] ?? otherwise);
   return Number.isInteger(value) ? value : fail(`--${option} ${given[option]}: not a number`);
 }
 
@@ -56,9 +55,11 @@ function open() {
     min: settings.connections,
     idleTimeoutMillis: 0,
   });
-  pool.on("error", (error) => {
+  const lost = (error) => {
     throw error;
-  });
+  };
+  pool.on("error", lost);
+  pool.on("connect", (client) => client.on("error", lost));
   return pool;
 }
 

@@ -77,7 +77,7 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
         "push_p50_ms": percentile(&mut latencies, 50),
         "push_p99_ms": percentile(&mut latencies, 99),
         "durability": durability.words,
-        "connections": settings.connections,
+        "connections": settings.connections(),
         "batching": settings.batching(),
     }))
 }

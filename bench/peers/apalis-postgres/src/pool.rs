@@ -26,15 +26,15 @@ impl Pool {
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
         let options: PgConnectOptions = settings.url.parse()?;
         let pool = PgPoolOptions::new()
-            .max_connections(settings.connections)
-            .min_connections(settings.connections)
+            .max_connections(settings.connections())
+            .min_connections(settings.connections())
             .idle_timeout(None)
             .max_lifetime(None)
             // It asks every connection whether it is alive before each use otherwise.
             .test_before_acquire(false)
             .connect_with(options)
             .await?;
-        let pool = Self { pool, size: settings.connections };
+        let pool = Self { pool, size: settings.connections() };
         PostgresStorage::setup(&pool.pool).await?;
         Ok(pool)
     }

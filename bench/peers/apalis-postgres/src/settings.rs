@@ -30,9 +30,10 @@ pub(crate) struct Settings {
     /// Write down that a job runs before it does.
     #[arg(long)]
     pub(crate) lock: bool,
-    /// How many connections the pool has, all of them open from the start.
-    #[arg(long, default_value_t = 64)]
-    pub(crate) connections: u32,
+    /// How many connections the pool has, all of them open from the start [default: as many as
+    /// callers, 4 in bulk]
+    #[arg(long)]
+    pub(crate) connections: Option<u32>,
     /// Leave it to autovacuum when Postgres learns what the tables look like.
     #[arg(long)]
     pub(crate) without_statistics: bool,
@@ -48,6 +49,14 @@ pub(crate) enum Push {
 }
 
 impl Settings {
+    /// One producer, one worker, what it writes and its heartbeat have no use for more than four.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connections.unwrap_or(match self.push {
+            Push::OneByOne => u32::try_from(self.callers).unwrap_or(u32::MAX),
+            Push::Bulk => 4,
+        })
+    }
+
     /// In words, for a table.
     pub(crate) fn batching(&self) -> String {
         let push = match self.push {
@@ -56,7 +65,7 @@ impl Settings {
         };
         let workers = if self.workers == 1 { "worker" } else { "workers" };
         let statistics = if self.without_statistics { "" } else { ", ANALYZE" };
-        let (count, batch, connections) = (self.workers, self.batch, self.connections);
+        let (count, batch, connections) = (self.workers, self.batch, self.connections());
         format!("{push}; {count} {workers}, {batch} a fetch, {connections} connections{statistics}")
     }
 }
