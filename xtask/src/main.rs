@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
 mod bench;
+mod bench_postgres;
 mod bite;
 mod bite_postgres;
 mod cargo;
@@ -39,6 +40,7 @@ commands:
              --postgres     runs the tests on Postgres instead, each without its rule
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
+             --postgres     the measuring points on Postgres instead, each on a server of its own
   peers    Windlass against others, all equally durable (see bench/README.md)
              sqlite         apalis, each on a file of its own (this one if none is named)
              postgres       apalis-postgres and graphile-worker, each on a server of its own
@@ -96,6 +98,7 @@ fn run(args: &[String]) -> Result<(), Failure> {
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(seeds)?)
         }
+        "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
             Ok(bench::run(seconds)?)

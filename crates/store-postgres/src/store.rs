@@ -100,7 +100,7 @@ impl PostgresStore {
             pace: Mutex::default(),
             durability: found.durability,
             incarnation: found.incarnation,
-            sql: found.sql,
+            sql: Sql { optimistic: options.optimistic, ..found.sql },
             options,
             prepare,
             pool,
