@@ -14,9 +14,11 @@ mod line;
 mod node;
 mod options;
 mod process;
+mod proxy;
 mod reader;
 mod report;
 mod run;
+mod stopped;
 mod told;
 mod view;
 mod watched;
@@ -31,6 +33,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     if args.peek().is_some_and(|word| word == "node") {
         return node(args.nth(1).as_deref());
+    }
+    if args.peek().is_some_and(|word| word == "stopped") {
+        return stopped();
     }
     let options = match Options::read(args) {
         Ok(Some(options)) => options,
@@ -54,6 +59,22 @@ fn main() -> ExitCode {
     }
     println!("what was written down is kept in {}", folder.keep().display());
     ExitCode::FAILURE
+}
+
+/// Stops a process in each phase of its batch.
+fn stopped() -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new().expect("there is room for a runtime");
+    match runtime.block_on(stopped::run()) {
+        Ok((table, broken)) => {
+            print!("{table}");
+            broken.iter().for_each(|what| println!("{what}"));
+            if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(problem) => {
+            println!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs as one of the processes.

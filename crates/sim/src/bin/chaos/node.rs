@@ -23,7 +23,6 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Shorter than a lease, so that a stopped process is found out of its locks before its leases.
 const PATIENCE: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;
-const CREATORS: u64 = 8;
 const THREADS: usize = 2;
 /// How long to wait before a database is opened again that is away.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -37,6 +36,8 @@ pub(crate) struct Orders {
     pub(crate) process: usize,
     pub(crate) processes: usize,
     pub(crate) life: usize,
+    /// How many of its callers create tasks.
+    pub(crate) creators: u64,
     /// How many tasks it may have under way.
     pub(crate) workers: usize,
     pub(crate) tasks: u64,
@@ -96,7 +97,7 @@ async fn live(
     let name = format!("{}.{}", orders.process, orders.life);
     let caller = Caller { engine: engine.clone(), journal: journal.clone(), name };
     let orders = Arc::new(orders);
-    for creator in 0..CREATORS {
+    for creator in 0..orders.creators {
         tokio::spawn(create(caller.clone(), orders.clone(), created.clone(), creator));
     }
     let hands = (orders.workers / 4).max(1);
@@ -129,10 +130,10 @@ fn hear() -> tokio::sync::mpsc::UnboundedReceiver<()> {
 
 /// Creates every task of this creator that no earlier life was told of, each when its time comes.
 async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>, creator: u64) {
-    let Orders { process, processes, tasks, seed, began_ms, span_ms, .. } = *orders;
+    let Orders { process, processes, creators, tasks, seed, began_ms, span_ms, .. } = *orders;
     // The parent has the number zero, and creates none of these.
     let first = process as u64 - 1 + creator * processes as u64;
-    let step = usize::try_from(processes as u64 * CREATORS).unwrap_or(usize::MAX);
+    let step = usize::try_from(processes as u64 * creators).unwrap_or(usize::MAX);
     for nth in (first..tasks - LANES.len() as u64).step_by(step) {
         if created.contains(&nth) {
             continue;
@@ -143,7 +144,7 @@ async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>
     }
 }
 
-fn work(caller: &Caller, slots: usize) -> Result<Running, Error> {
+pub(crate) fn work(caller: &Caller, slots: usize) -> Result<Running, Error> {
     let (journal, listener) = (caller.journal.clone(), caller.journal.clone());
     let name = caller.name.clone();
     Worker::new(caller.engine.clone(), name.as_str())

@@ -5,6 +5,7 @@ pub(crate) const HELP: &str = "\
 Engine processes on one Postgres, through faults, and a judge who reads what came of it.
 
 usage: chaos [options]
+       chaos stopped    a process stands still in each phase of its batch, and others go on
 
 options:
   --tasks N      how many tasks are created and completed (100000)

@@ -26,8 +26,12 @@ use crate::wish::{LANES, LIMITS, Wish};
 
 /// The parent, among those who write down their answers. The processes count from one.
 const PARENT: usize = 0;
+/// What a URL means that names none.
+const SCHEMA: &str = "windlass";
 /// How long nothing may be completed before the run is given up.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// Those who create tasks in each process.
+const CREATORS: u64 = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What came of a run.
@@ -66,7 +70,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> Result<Verdict, Str
             tokio::task::block_in_place(|| process.close())?;
         }
     }
-    let view = tokio::task::block_in_place(|| View::read(&server))?;
+    let view = tokio::task::block_in_place(|| View::read(&server, SCHEMA))?;
     until_all_seen(view.events.len() as u64, &reader).await;
     let restarts = reader.restarts();
     engine.shutdown().await.map_err(|error| error.to_string())?;
@@ -98,12 +102,18 @@ async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, 
     for nth in options.tasks - LANES.len() as u64..options.tasks {
         caller.create(&Wish::new(options.seed, nth, options.tasks)).await;
     }
+    limit_lanes(&engine).await?;
+    Ok(engine)
+}
+
+/// Sets the limits of lanes that are there.
+pub(crate) async fn limit_lanes(engine: &Engine) -> Result<(), String> {
     for (lane, limit) in LIMITS {
         let limit = Some(limit);
         let limit = LimitLane { tenant: Tenant::default(), lane: lane.into(), limit };
         engine.submit(limit).await.map_err(|error| error.to_string())?;
     }
-    Ok(engine)
+    Ok(())
 }
 
 fn start(
@@ -119,6 +129,7 @@ fn start(
         process: nth + 1,
         processes,
         life: 0,
+        creators: CREATORS,
         workers: options.share(nth),
         tasks,
         seed,
@@ -152,7 +163,7 @@ async fn until_all_completed(
 }
 
 /// The subscriber may be a little behind; what it has not seen in the end is judged.
-async fn until_all_seen(entries: u64, reader: &Reader) {
+pub(crate) async fn until_all_seen(entries: u64, reader: &Reader) {
     let give_up_at = Instant::now() + STUCK_AFTER;
     while reader.entries() < entries && Instant::now() < give_up_at {
         tokio::time::sleep(LOOK_EVERY).await;

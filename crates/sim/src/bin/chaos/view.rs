@@ -64,22 +64,22 @@ pub(crate) struct Gate {
 }
 
 impl View {
-    pub(crate) fn read(server: &Server) -> Result<Self, String> {
+    pub(crate) fn read(server: &Server, schema: &str) -> Result<Self, String> {
         Ok(Self {
-            tasks: tasks(server)?,
-            events: events(server)?,
-            lanes: lanes(server)?,
-            results: results(server)?,
+            tasks: tasks(server, schema)?,
+            events: events(server, schema)?,
+            lanes: lanes(server, schema)?,
+            results: results(server, schema)?,
         })
     }
 }
 
-fn tasks(server: &Server) -> Result<BTreeMap<String, Row>, String> {
+fn tasks(server: &Server, schema: &str) -> Result<BTreeMap<String, Row>, String> {
     let mut tasks = BTreeMap::new();
     loop {
         let last = tasks.last_key_value().map_or("", |(id, _): (&String, _)| id.as_str());
         let text = server.sql(&format!(
-            "SELECT id, state, body FROM windlass.task WHERE id > '{last}' ORDER BY id LIMIT {PAGE}"
+            "SELECT id, state, body FROM {schema}.task WHERE id > '{last}' ORDER BY id LIMIT {PAGE}"
         ));
         if text.is_empty() {
             return Ok(tasks);
@@ -91,12 +91,12 @@ fn tasks(server: &Server) -> Result<BTreeMap<String, Row>, String> {
     }
 }
 
-fn events(server: &Server) -> Result<Vec<Event>, String> {
+fn events(server: &Server, schema: &str) -> Result<Vec<Event>, String> {
     let mut events: Vec<Event> = Vec::new();
     loop {
         let last = events.last().map_or(0, |event| event.seq);
         let text = server.sql(&format!(
-            "SELECT seq, at, lane, task, name, body FROM windlass.event WHERE seq > {last} \
+            "SELECT seq, at, lane, task, name, body FROM {schema}.event WHERE seq > {last} \
              ORDER BY seq LIMIT {PAGE}"
         ));
         if text.is_empty() {
@@ -117,16 +117,16 @@ fn events(server: &Server) -> Result<Vec<Event>, String> {
     }
 }
 
-fn lanes(server: &Server) -> Result<BTreeMap<String, Lane>, String> {
-    let text = server.sql("SELECT name, body FROM windlass.lane");
+fn lanes(server: &Server, schema: &str) -> Result<BTreeMap<String, Lane>, String> {
+    let text = server.sql(&format!("SELECT name, body FROM {schema}.lane"));
     let lane = |line| split(line).and_then(|[name, body]| Ok((name.to_owned(), parsed(body)?)));
     text.lines().map(lane).collect()
 }
 
-fn results(server: &Server) -> Result<BTreeMap<String, String>, String> {
-    let text = server.sql(
-        "SELECT task, convert_from(bytes, 'UTF8') FROM windlass.payload WHERE slot = 'result'",
-    );
+fn results(server: &Server, schema: &str) -> Result<BTreeMap<String, String>, String> {
+    let text = server.sql(&format!(
+        "SELECT task, convert_from(bytes, 'UTF8') FROM {schema}.payload WHERE slot = 'result'"
+    ));
     let result = |line| split(line).and_then(|[task, body]| Ok((task.to_owned(), parsed(body)?)));
     text.lines().map(result).collect()
 }
