@@ -98,8 +98,9 @@ impl Caller {
                 let fail = Fail { fence, class, reason: run.to_string(), retry };
                 self.settle(&run, How::Fail, fail.into()).await;
             }
-            Plan::StallFirst if attempt == 1 => {
-                tokio::time::sleep(LEASE * 3 / 2).await;
+            Plan::StallFirst if attempt == 1 => drop(tokio::spawn(self.clone().stall(run, fence))),
+            Plan::StallFirst => {
+                tokio::time::sleep(LEASE * 3 / 4).await;
                 self.complete(&run, fence).await;
             }
             Plan::Slowly => {
@@ -113,6 +114,12 @@ impl Caller {
             }
             _ => self.complete(&run, fence).await,
         }
+    }
+
+    /// Completes what another has by then: it must make no difference.
+    async fn stall(self, run: Run, fence: Fence) {
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        self.complete(&run, fence).await;
     }
 
     /// Asks twice: the second answer must be that of the first.

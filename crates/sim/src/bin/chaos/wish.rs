@@ -39,7 +39,7 @@ pub(crate) enum Plan {
     FailFirst(u32),
     /// Takes longer than a lease that is not renewed.
     Slowly,
-    /// Settles its first attempt when the lease has run out.
+    /// Settles its first attempt when the lease has run out, and the second is under way.
     StallFirst,
 }
 
@@ -50,14 +50,14 @@ impl Wish {
         let lane = match random.below(100) {
             0..=1 => SINGLE,
             2..=13 => LIMITED,
-            14..=39 => BY_HAND,
+            14..=29 => BY_HAND,
             _ => FREE,
         };
         let plan = match random.below(1_000) {
             0..=1 => Plan::Slowly,
-            2..=5 if lane == BY_HAND => Plan::StallFirst,
-            6..=55 => Plan::FailFirst(1),
-            56..=65 => Plan::FailFirst(2),
+            2..=16 if lane == BY_HAND => Plan::StallFirst,
+            17..=66 => Plan::FailFirst(1),
+            67..=76 => Plan::FailFirst(2),
             _ => Plan::Complete,
         };
         let keyed = random.percent(50);
