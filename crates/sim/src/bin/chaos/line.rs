@@ -48,6 +48,12 @@ pub(crate) enum Line {
     },
     /// A caller was told that the outcome is not known.
     Unknown,
+    /// What the engine of this life did.
+    Worked {
+        batches: u64,
+        conflicts: u64,
+        sweeps: u64,
+    },
     /// Everything was closed in good order.
     Closed,
     /// Something that never happens to a caller happened.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Config, Engine, Error};
+use windlass_engine::{Config, Engine, Error, Stats};
 use windlass_store::StoreError;
 use windlass_store_postgres::{Options, PostgresStore};
 use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};
@@ -111,6 +111,8 @@ async fn live(
     }
     running.drain(Duration::ZERO).await;
     engine.shutdown().await?;
+    let Stats { batches, conflicts, sweeps, .. } = engine.stats();
+    journal.write(&Line::Worked { batches, conflicts, sweeps });
     journal.write(&Line::Closed);
     Ok(())
 }

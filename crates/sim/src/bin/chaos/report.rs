@@ -61,6 +61,14 @@ impl Figures {
         ] {
             figures.add(key, name, value);
         }
+        let worked = case.lines().filter_map(|line| match line {
+            Line::Worked { batches, conflicts, sweeps } => Some([*batches, *conflicts, *sweeps]),
+            _ => None,
+        });
+        let last = worked.fold([0; 3], |sum, more| [0, 1, 2].map(|at| sum[at] + more[at]));
+        figures.add("batches", "batches of the last lives", last[0]);
+        figures.add("conflicts", "  decided again", last[1]);
+        figures.add("sweeps", "  with a sweep", last[2]);
         for (name, crowd) in &case.told.lanes {
             let limit = crowd.limit.map_or("none".into(), |limit| limit.to_string());
             let shown = format!("most leases of lane {name}, limit {limit}");

@@ -126,7 +126,7 @@ impl Stage<'_> {
         proxy.open();
         process.go_on()?;
         // From here on it is alone.
-        self.create(&caller, 2).await;
+        within("tasks for it alone", self.create(&caller, 2)).await?;
         within("the stopped one's work", until(|| reader.completed() >= TASKS)).await?;
         tokio::task::block_in_place(|| process.close())?;
         let view = tokio::task::block_in_place(|| View::read(self.server, &self.schema()))?;
@@ -184,8 +184,11 @@ impl Stage<'_> {
         let first = stopped.elapsed();
         let running = work(caller, WORKERS).map_err(|error| error.to_string())?;
         let by_hand = tokio::spawn(caller.clone().work());
-        self.create(caller, 1).await;
-        let done = within("others", until(|| reader.completed() >= 2 * PER_STEP)).await;
+        let done = within("what others do", async {
+            self.create(caller, 1).await;
+            until(|| reader.completed() >= 2 * PER_STEP).await;
+        });
+        let done = done.await;
         let all = stopped.elapsed();
         running.drain(Duration::ZERO).await;
         by_hand.abort();
