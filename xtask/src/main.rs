@@ -33,7 +33,7 @@ commands:
   ci       everything a change must pass: tidy, fmt, clippy, tests, doctests, docs
   tidy     what of the house style can be checked
   matrix   how many rows the tables of core have, by command and state
-  prove    the long proofs, in release
+  prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
   bite     switches off one rule at a time and counts the simulator's seeds that notice
              --seeds N      seeds for each rule (1000)
