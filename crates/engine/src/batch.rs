@@ -4,7 +4,7 @@ use std::sync::Arc;
 use windlass_core::{
     ChangeSet, Command, Decided, Hints, Outcome, Timestamp, Wake, World, decide, probe,
 };
-use windlass_store::{Store, StoreError};
+use windlass_store::{StoreError, Tx};
 
 use crate::answer::Answer;
 use crate::calls::Calls;
@@ -38,16 +38,12 @@ pub(crate) enum Tried {
 /// ready, or for what others did (`foreign`), join the batch, so that a task can be created and
 /// handed over in one commit.
 pub(crate) async fn attempt(
-    store: &dyn Store,
+    mut tx: Box<dyn Tx>,
     jobs: &mut Vec<Job>,
     foreign: &[Wake],
     waiters: &mut Waiters,
     hints: Hints,
 ) -> Tried {
-    let mut tx = match store.begin().await {
-        Ok(tx) => tx,
-        Err(error) => return Tried::Failed(error),
-    };
     let at = tx.now();
     let mut world = World::new(at, hints);
     let mut deck = Deck { calls: Calls::of(foreign), ..Deck::default() };

@@ -20,9 +20,12 @@ const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 const MOST_CONFLICTS: u32 = 200;
 const MOST_LOOKUPS: u32 = 6;
 
-/// Takes what is queued, decides it, commits it, answers it: one batch at a time.
+/// Takes what is queued, decides it, commits it, answers it: one batch at a time. Where there are
+/// several, each is to the others what another node is: they meet in the store alone.
 #[derive(Debug)]
 pub(crate) struct Batcher {
+    /// Which one it is.
+    pub(crate) number: usize,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) answerer: Answerer,
@@ -46,7 +49,7 @@ impl Batcher {
     pub(crate) async fn run(mut self) {
         // However this ends, nobody waits for an answer that does not come.
         let _end = End(self.inbox.clone());
-        while let Some(intake) = self.inbox.next().await {
+        while let Some(intake) = self.inbox.next(self.number).await {
             let (jobs, foreign) = self.gather(intake);
             if !jobs.is_empty() || self.waiters.concern(&foreign) {
                 self.settle(jobs, &foreign).await;
@@ -63,7 +66,7 @@ impl Batcher {
     /// have made ready.
     fn gather(&mut self, intake: Intake) -> (Vec<Job>, Vec<Wake>) {
         let mut jobs = intake.jobs;
-        jobs.retain(|job| !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed()));
+        jobs.retain(is_wanted);
         let mut foreign = Vec::new();
         for notice in intake.notices {
             self.commits.notify();
@@ -85,8 +88,9 @@ impl Batcher {
     /// Brings every job to an answer.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake]) {
         let mut open = vec![jobs];
+        let mut may_grow = true;
         while let Some(jobs) = open.pop() {
-            match self.try_batch(jobs, foreign).await {
+            match self.try_batch(jobs, foreign, std::mem::take(&mut may_grow)).await {
                 Verdict::Done => {}
                 Verdict::Answer(mut jobs, error) => {
                     // Nobody will tell of what others did a second time.
@@ -103,13 +107,27 @@ impl Batcher {
         }
     }
 
-    async fn try_batch(&mut self, mut jobs: Vec<Job>, foreign: &[Wake]) -> Verdict {
+    async fn try_batch(
+        &mut self,
+        mut jobs: Vec<Job>,
+        foreign: &[Wake],
+        mut may_grow: bool,
+    ) -> Verdict {
         let mut conflicts = 0;
         loop {
-            let hints = std::mem::take(&mut self.hints);
-            let own = jobs.len();
             let clock_at = self.timer.clock();
-            let tried = attempt(&*self.store, &mut jobs, foreign, &mut self.waiters, hints).await;
+            let begun = self.store.begin().await;
+            if std::mem::take(&mut may_grow) && begun.is_ok() {
+                // Beginning may have taken a while, in which callers came.
+                self.inbox.fill_up(&mut jobs);
+                jobs.retain(is_wanted);
+            }
+            let own = jobs.len();
+            let hints = std::mem::take(&mut self.hints);
+            let tried = match begun {
+                Ok(tx) => attempt(tx, &mut jobs, foreign, &mut self.waiters, hints).await,
+                Err(error) => Tried::Failed(error),
+            };
             let error = match tried {
                 Tried::Committed(batch) => {
                     self.timer.adjust(batch.at, clock_at);
@@ -173,6 +191,9 @@ impl Batcher {
         if !changes.events.is_empty() {
             self.commits.notify();
         }
+        if !changes.wakes.is_empty() || !changes.left_ready.is_empty() {
+            self.inbox.push_notice(Some(self.number), &Notice::with_left(&changes));
+        }
         let mut answered = Vec::with_capacity(jobs.len());
         for (job, answers) in jobs.into_iter().zip(answers) {
             if job.waits() && answers.iter().all(found_nothing) {
@@ -183,6 +204,11 @@ impl Batcher {
         }
         self.answerer.answer(answered);
     }
+}
+
+/// Whether somebody waits for it: a claim whose caller has left is not worth a lease.
+fn is_wanted(job: &Job) -> bool {
+    !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed())
 }
 
 struct End(Arc<Inbox>);

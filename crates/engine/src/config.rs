@@ -8,6 +8,9 @@ use windlass_store::{Clock, SystemClock};
 pub struct Config {
     /// The most commands decided in one transaction; 1 switches batching off.
     pub batch_commands: usize,
+    /// How many batches are under way at once. Left open it is one in a store of this machine,
+    /// which has one writer, and two in a store with a server: one waits while the other computes.
+    pub batches_at_once: Option<usize>,
     /// The most payload bytes taken into one transaction, beyond its first command.
     pub batch_bytes: usize,
     /// What may wait to be decided before callers are told that it is too much.
@@ -21,8 +24,14 @@ pub struct Config {
     /// How long log entries are kept.
     pub event_retention: Duration,
     /// Do by itself what happens by itself. Without it, [`crate::Engine::sweep`] and
-    /// [`crate::Engine::trim_log`] wait to be called.
+    /// [`crate::Engine::trim_log`] wait to be called, and no node is registered.
     pub background: bool,
+    /// What this engine is called among the nodes of a store that nodes share; by the name of its
+    /// host if this does not say.
+    pub node_name: Option<String>,
+    /// How often it tells them that it is there. After three beats that did not come it is taken
+    /// for gone. On a store of its own it never does.
+    pub beat_every: Duration,
     /// What the timers of this engine go by. The time of a batch comes from its store.
     pub clock: Arc<dyn Clock>,
 }
@@ -31,6 +40,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             batch_commands: 1_024,
+            batches_at_once: None,
             batch_bytes: 8 * 1_024 * 1_024,
             queue_commands: 20_000,
             queue_rows: 200_000,
@@ -39,6 +49,8 @@ impl Default for Config {
             sweep_page: 256,
             event_retention: Duration::from_secs(7 * 24 * 3_600),
             background: true,
+            node_name: None,
+            beat_every: Duration::from_secs(5),
             clock: Arc::new(SystemClock),
         }
     }

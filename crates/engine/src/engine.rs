@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::handed::Handed;
+use crate::heart::Heart;
 use crate::inbox::{Inbox, Job};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
@@ -39,12 +40,13 @@ struct Inner {
     config: Config,
     inbox: Arc<Inbox>,
     timer: Arc<Timer>,
+    heart: Arc<Heart>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
     offers: Offers,
     endings: Arc<Endings>,
     turn: AtomicU32,
-    batcher: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    batchers: tokio::sync::Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
     _apart: Option<Apart>,
@@ -52,7 +54,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.inbox.close(None);
         for task in self.background.lock().expect("nothing panics while it holds them").drain(..) {
             task.abort();
         }
@@ -65,7 +67,7 @@ impl Engine {
     }
 
     pub async fn start_shared(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
-        Ok(Self::assemble(store, config, None))
+        Self::assemble(store, config, None).await
     }
 
     /// Opens a store and starts an engine on threads of its own: code that blocks the threads of
@@ -78,14 +80,20 @@ impl Engine {
             Error::from(StoreError::Unavailable(error))
         };
         let apart = Apart::new().map_err(|error| failed(error.into()))?;
-        let start = |apart| async move { Ok(Self::assemble(open.await?, config, Some(apart))) };
+        let start = |apart| async move { Self::assemble(open.await?, config, Some(apart)).await };
         let started = apart.handle().spawn(start(apart)).await;
         started.map_err(|error| failed(error.into()))?
     }
 
     /// Must be called on a thread of the runtime that the engine is to run on.
-    fn assemble(store: Arc<dyn Store>, config: Config, apart: Option<Apart>) -> Self {
-        let inbox = Arc::new(Inbox::new(&config));
+    async fn assemble(
+        store: Arc<dyn Store>,
+        config: Config,
+        apart: Option<Apart>,
+    ) -> Result<Self, Error> {
+        let has_server = store.describe().await?.traffic.is_some();
+        let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
+        let inbox = Arc::new(Inbox::new(&config, batchers));
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::new());
         let counters = Arc::new(Counters::default());
@@ -94,27 +102,31 @@ impl Engine {
             inbox: inbox.clone(),
             claim_bytes: config.claim_bytes,
         };
-        let batcher = Batcher {
+        let batcher = |number| Batcher {
+            number,
             store: store.clone(),
             inbox: inbox.clone(),
-            answerer,
+            answerer: answerer.clone(),
             timer: timer.clone(),
             commits: commits.clone(),
             counters: counters.clone(),
             waiters: Waiters::default(),
             hints: Hints::default(),
         };
+        let batchers = (0..batchers).map(|number| tokio::spawn(batcher(number).run())).collect();
+        let heart = Arc::new(Heart::new(store.clone(), inbox.clone(), &config));
         let engine = Self(Arc::new(Inner {
             store,
             config,
             inbox,
             timer,
+            heart,
             commits,
             counters,
             offers: Offers::default(),
             endings: Arc::default(),
             turn: AtomicU32::new(0),
-            batcher: tokio::sync::Mutex::new(Some(tokio::spawn(batcher.run()))),
+            batchers: tokio::sync::Mutex::new(batchers),
             background: Mutex::default(),
             runtime: Handle::current(),
             _apart: apart,
@@ -123,8 +135,9 @@ impl Engine {
         if engine.0.config.background {
             engine.sweep_when_due();
             engine.trim_by_and_by();
+            engine.spawn(engine.0.heart.clone().run());
         }
-        engine
+        Ok(engine)
     }
 
     /// A fresh task id: time-ordered, so that rows that are made together lie together.
@@ -225,20 +238,21 @@ impl Engine {
         self.0.counters.read()
     }
 
-    /// Takes nothing more, decides what is queued, answers everybody, and closes the store.
+    /// Takes nothing more, decides what is queued, answers everybody, and closes the store. Nodes
+    /// that share it are told.
     /// Claims that wait are told that the engine shuts down.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        self.0.inbox.close();
+        self.0.inbox.close(self.0.heart.farewell());
         let background = {
             let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
             std::mem::take(&mut *tasks)
         };
         background.iter().for_each(JoinHandle::abort);
         // Whoever comes second waits too: the store closes when everybody has an answer.
-        let mut batcher = self.0.batcher.lock().await;
-        if let Some(running) = batcher.as_mut() {
+        let mut batchers = self.0.batchers.lock().await;
+        while let Some(running) = batchers.last_mut() {
             let ended = running.await;
-            *batcher = None;
+            batchers.pop();
             ended.map_err(|_| Error::Bug { command: "batcher" })?;
         }
         self.0.commits.end();
@@ -279,7 +293,7 @@ impl Engine {
         let inbox = self.0.inbox.clone();
         self.spawn(async move {
             while let Some(notice) = notices.next().await {
-                inbox.push_notice(notice);
+                inbox.push_notice(None, &notice);
             }
         });
     }

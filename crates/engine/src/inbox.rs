@@ -23,20 +23,22 @@ impl Job {
     }
 }
 
-/// What the batcher takes next.
+/// What a batcher takes next.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     pub(crate) jobs: Vec<Job>,
     pub(crate) notices: Vec<Notice>,
 }
 
-/// The bounded queue before the batcher. What ends or keeps a lease goes first, except that every
+/// The bounded queue before the batchers, each of which takes what is there. What ends or keeps a lease goes first, except that every
 /// fourth batch starts with the rest, and every batch takes one thing that the engine does by
 /// itself: nothing waits for ever, however much comes in.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
     arrived: Notify,
+    /// For each batcher: it has been told something.
+    told: Vec<Notify>,
     limit: Load,
     batch_commands: usize,
     batch_bytes: usize,
@@ -47,7 +49,10 @@ struct Queues {
     urgent: VecDeque<Job>,
     normal: VecDeque<Job>,
     own: VecDeque<Job>,
-    notices: Vec<Notice>,
+    /// For each batcher, what others did.
+    notices: Vec<Vec<Notice>>,
+    /// How many batchers are at work.
+    batchers: usize,
     load: Load,
     batches: u64,
     /// Callers are turned away; what is queued is still decided.
@@ -95,6 +100,11 @@ impl Load {
 }
 
 impl Queues {
+    fn add_own(&mut self, job: Job) {
+        self.load = self.load.plus(Load::of(&job));
+        self.own.push_back(job);
+    }
+
     fn next_of_callers(&mut self) -> Option<Job> {
         let (first, second) = match self.batches % 4 {
             0 => (&mut self.normal, &mut self.urgent),
@@ -105,10 +115,12 @@ impl Queues {
 }
 
 impl Inbox {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, batchers: usize) -> Self {
+        let notices = vec![Vec::new(); batchers];
         Self {
-            queues: Mutex::default(),
+            queues: Mutex::new(Queues { notices, batchers, ..Queues::default() }),
             arrived: Notify::new(),
+            told: (0..batchers).map(|_| Notify::new()).collect(),
             limit: Load {
                 commands: config.queue_commands,
                 rows: config.queue_rows,
@@ -148,14 +160,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues what the engine asks of itself. It is little: while anything is decided, this is.
+    /// Queues what the engine asks of itself. It is little, and never too much.
     pub(crate) fn push_own(&self, job: Job) -> Result<(), Error> {
         let mut queues = self.lock();
-        if queues.done {
+        if queues.closed {
             return Err(Error::ShuttingDown);
         }
-        queues.load = queues.load.plus(Load::of(&job));
-        queues.own.push_back(job);
+        queues.add_own(job);
         drop(queues);
         self.arrived.notify_one();
         Ok(())
@@ -172,56 +183,85 @@ impl Inbox {
         }
     }
 
-    pub(crate) fn push_notice(&self, notice: Notice) {
-        self.lock().notices.push(notice);
-        self.arrived.notify_one();
+    /// Tells every batcher but the one that it comes from, if it comes from one.
+    pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notice) {
+        let mut queues = self.lock();
+        for (batcher, told) in self.told.iter().enumerate().filter(|(n, _)| Some(*n) != from) {
+            queues.notices[batcher].push(notice.clone());
+            told.notify_one();
+        }
     }
 
-    /// Lets nothing more in; what is queued is still decided.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
-        self.arrived.notify_one();
+    /// Lets nothing more in after `last`; what is queued is still decided, and `last` behind
+    /// everything else that the engine has asked of itself.
+    pub(crate) fn close(&self, last: Option<Job>) {
+        let mut queues = self.lock();
+        if let Some(last) = last.filter(|_| !queues.closed) {
+            queues.add_own(last);
+        }
+        queues.closed = true;
+        drop(queues);
+        self.told.iter().for_each(Notify::notify_one);
     }
 
-    /// Turns everybody away, those who are queued as well: their answers will not come.
+    /// A batcher has ended. The last one turns everybody away, those who are queued as well: their
+    /// answers will not come.
     pub(crate) fn end(&self) {
         let mut queues = self.lock();
-        let batches = queues.batches;
-        *queues = Queues { closed: true, done: true, batches, ..Queues::default() };
+        queues.batchers -= 1;
+        if queues.batchers == 0 {
+            let (batches, notices) = (queues.batches, vec![Vec::new(); self.told.len()]);
+            *queues = Queues { closed: true, done: true, batches, notices, ..Queues::default() };
+        }
     }
 
     /// The next batch's worth of work: whatever is queued, never waiting for more. None once it
     /// is closed and empty.
-    pub(crate) async fn next(&self) -> Option<Intake> {
+    pub(crate) async fn next(&self, batcher: usize) -> Option<Intake> {
         loop {
-            let arrived = self.arrived.notified();
+            let (arrived, told) = (self.arrived.notified(), self.told[batcher].notified());
             {
                 let mut queues = self.lock();
-                let intake = self.take(&mut queues);
-                if !intake.jobs.is_empty() || !intake.notices.is_empty() {
-                    return Some(intake);
+                queues.batches += 1;
+                let notices = std::mem::take(&mut queues.notices[batcher]);
+                let own: Vec<Job> = queues.own.pop_front().into_iter().collect();
+                queues.load = own.iter().map(Load::of).fold(queues.load, Load::minus);
+                let jobs = self.take(&mut queues, own);
+                if !jobs.is_empty() || !notices.is_empty() {
+                    return Some(Intake { jobs, notices });
                 }
                 if queues.closed {
                     return None;
                 }
             }
-            arrived.await;
+            tokio::select! {
+                // Without chance, so that a simulation of it runs the same way twice.
+                biased;
+                () = arrived => {}
+                () = told => {}
+            }
         }
     }
 
-    fn take(&self, queues: &mut Queues) -> Intake {
-        let mut intake = Intake { notices: std::mem::take(&mut queues.notices), jobs: Vec::new() };
-        let mut taken = Load::default();
-        queues.batches += 1;
-        let mut next = queues.own.pop_front();
-        while let Some(job) = next.take().or_else(|| queues.next_of_callers()) {
-            taken = taken.plus(Load::of(&job));
-            intake.jobs.push(job);
-            if taken.commands >= self.batch_commands || taken.bytes > self.batch_bytes {
-                break;
-            }
+    /// Fills a batch up with what has arrived in the meantime.
+    pub(crate) fn fill_up(&self, jobs: &mut Vec<Job>) {
+        *jobs = self.take(&mut self.lock(), std::mem::take(jobs));
+    }
+
+    fn has_room(&self, taken: Load) -> bool {
+        taken.commands < self.batch_commands && taken.bytes <= self.batch_bytes
+    }
+
+    /// Adds to a batch what callers have queued.
+    fn take(&self, queues: &mut Queues, mut jobs: Vec<Job>) -> Vec<Job> {
+        let mut taken = jobs.iter().map(Load::of).fold(Load::default(), Load::plus);
+        while self.has_room(taken) {
+            let Some(job) = queues.next_of_callers() else { break };
+            let load = Load::of(&job);
+            taken = taken.plus(load);
+            queues.load = queues.load.minus(load);
+            jobs.push(job);
         }
-        queues.load = queues.load.minus(taken);
-        intake
+        jobs
     }
 }

@@ -1,18 +1,21 @@
 //! Statements that go out together, so that they cost one round trip.
 
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{MaybeDone, join_all, maybe_done, try_join_all};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Error, Row, Statement};
 use windlass_core::Value;
-use windlass_store::Traffic;
+use windlass_store::TrafficCounter;
 
 /// A statement with its parameters.
 #[derive(Debug)]
 pub(crate) struct Request<'p> {
-    pub(crate) text: String,
+    text: Cow<'p, str>,
     params: Vec<Param<'p>>,
 }
 
@@ -28,12 +31,12 @@ pub(crate) enum Param<'p> {
 }
 
 impl<'p> Request<'p> {
-    pub(crate) fn new(text: impl Into<String>, params: Vec<Param<'p>>) -> Self {
+    pub(crate) fn new(text: impl Into<Cow<'p, str>>, params: Vec<Param<'p>>) -> Self {
         Self { text: text.into(), params }
     }
 
-    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        self.params.iter().map(|param| (param.value(), param.type_of())).collect()
+    pub(crate) fn plain(text: &'p str) -> Self {
+        Self::new(text, Vec::new())
     }
 }
 
@@ -46,25 +49,14 @@ impl<'p> Param<'p> {
         }
     }
 
-    fn value(&self) -> &(dyn ToSql + Sync) {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
-            Param::Int(value) => value,
-            Param::Text(value) => value,
-            Param::Ints(values) => values,
-            Param::Texts(values) => values,
-            Param::Smalls(values) => values,
-            Param::Bytes(values) => values,
-        }
-    }
-
-    fn type_of(&self) -> Type {
-        match self {
-            Param::Int(_) => Type::INT8,
-            Param::Text(_) => Type::TEXT,
-            Param::Ints(_) => Type::INT8_ARRAY,
-            Param::Texts(_) => Type::TEXT_ARRAY,
-            Param::Smalls(_) => Type::INT2_ARRAY,
-            Param::Bytes(_) => Type::BYTEA_ARRAY,
+            Param::Int(value) => (value, Type::INT8),
+            Param::Text(value) => (value, Type::TEXT),
+            Param::Ints(values) => (values, Type::INT8_ARRAY),
+            Param::Texts(values) => (values, Type::TEXT_ARRAY),
+            Param::Smalls(values) => (values, Type::INT2_ARRAY),
+            Param::Bytes(values) => (values, Type::BYTEA_ARRAY),
         }
     }
 }
@@ -74,53 +66,49 @@ impl<'p> Param<'p> {
 pub(crate) struct Session {
     pub(crate) client: deadpool_postgres::Object,
     pub(crate) prepare: bool,
-    pub(crate) counters: Arc<Counters>,
-}
-
-/// What a handle has sent so far.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    statements: AtomicU64,
-    round_trips: AtomicU64,
-}
-
-impl Counters {
-    fn add(&self, statements: usize) {
-        self.statements.fetch_add(statements as u64, Ordering::Relaxed);
-        self.round_trips.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> Traffic {
-        Traffic {
-            statements: self.statements.load(Ordering::Relaxed),
-            round_trips: self.round_trips.load(Ordering::Relaxed),
-        }
-    }
+    pub(crate) counters: Arc<TrafficCounter>,
 }
 
 impl Session {
     /// Sends all requests in this order, without waiting for one before the next; their answers.
+    /// What cannot be sent is not followed by anything.
     pub(crate) async fn fly(
         &self,
         requests: &[Request<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Error>>, Error> {
         self.counters.add(requests.len());
-        if !self.prepare {
-            let each = requests.iter().map(|request| async {
-                self.client.query_typed(&request.text, &request.typed()).await
-            });
-            return Ok(join_all(each).await);
-        }
-        let statements = requests.iter().map(|request| async {
-            let types: Vec<Type> = request.params.iter().map(Param::type_of).collect();
+        let statements = requests.iter().filter(|_| self.prepare).map(|request| async {
+            let types: Vec<Type> = request.params.iter().map(|param| param.typed().1).collect();
             self.client.prepare_typed_cached(&request.text, &types).await
         });
         let statements = try_join_all(statements).await?;
-        let each = requests.iter().zip(&statements).map(|(request, statement)| async move {
-            let params: Vec<_> = request.params.iter().map(Param::value).collect();
-            self.client.query(statement, &params).await
-        });
-        Ok(join_all(each).await)
+        let mut sent = Vec::with_capacity(requests.len());
+        for (at, request) in requests.iter().enumerate() {
+            let statement = statements.get(at);
+            let mut answer = Box::pin(maybe_done(self.ask(request, statement)));
+            // The first look at it sends it.
+            poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await;
+            if let Some(Err(_)) = answer.as_mut().output_mut() {
+                return Ok(answer.as_mut().take_output().into_iter().collect());
+            }
+            sent.push(answer);
+        }
+        join_all(sent.iter_mut()).await;
+        let answer = |answer: &mut Pin<Box<MaybeDone<_>>>| answer.as_mut().take_output();
+        Ok(sent.iter_mut().filter_map(answer).collect())
+    }
+
+    async fn ask(
+        &self,
+        request: &Request<'_>,
+        statement: Option<&Statement>,
+    ) -> Result<Vec<Row>, Error> {
+        let typed: Vec<_> = request.params.iter().map(Param::typed).collect();
+        let Some(statement) = statement else {
+            return self.client.query_typed(&request.text, &typed).await;
+        };
+        let values: Vec<_> = typed.into_iter().map(|(value, _)| value).collect();
+        self.client.query(statement, &values).await
     }
 
     /// Sends all requests at once; the first error is the error of all.

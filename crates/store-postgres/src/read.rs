@@ -7,7 +7,7 @@ use windlass_store::{Count, Query, StoreError};
 use crate::error::translate;
 use crate::flight::{Param, Request};
 use crate::load::{stored, values};
-use crate::save::{last_seq as last_seq_text, payload_keys};
+use crate::save::payload_keys;
 use crate::sql::number;
 use crate::store::Shared;
 
@@ -32,15 +32,9 @@ pub(crate) async fn payloads(
     shared: &Shared,
     keys: &[PayloadKey],
 ) -> Result<Vec<Option<Payload>>, StoreError> {
-    let text = format!(
-        "SELECT k.ord, t.content_type, t.bytes FROM unnest($1::text[], $2::text[], $3::bigint[], \
-         $4::text[]) WITH ORDINALITY AS k(tenant, task, generation, slot, ord) JOIN {} AS t \
-         ON t.tenant = k.tenant AND t.task = k.task AND t.generation = k.generation \
-         AND t.slot = k.slot",
-        shared.sql.name("payload")
-    );
+    let (text, params) = (shared.sql.written("payloads"), payload_keys(keys.iter()));
     let mut found = vec![None; keys.len()];
-    for row in shared.read(Request::new(text, payload_keys(keys.iter()))).await? {
+    for row in shared.read(Request::new(text, params)).await? {
         let (at, payload) = payload(&row).map_err(translate)?;
         found[at] = Some(payload);
     }
@@ -59,18 +53,13 @@ pub(crate) async fn events(
     after: u64,
     limit: usize,
 ) -> Result<Vec<Logged>, StoreError> {
-    let text = format!(
-        "SELECT seq, at, tenant, lane, task, kind, family, name, body FROM {} WHERE seq > $1 \
-         ORDER BY seq LIMIT $2",
-        shared.sql.name("event")
-    );
     let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
-    let rows = shared.read(Request::new(text, params)).await?;
+    let rows = shared.read(Request::new(shared.sql.written("events"), params)).await?;
     rows.iter().map(logged).collect::<Result<_, _>>().map_err(translate)
 }
 
 pub(crate) async fn last_seq(shared: &Shared) -> Result<u64, StoreError> {
-    let rows = shared.read(Request::new(last_seq_text(&shared.sql), Vec::new())).await?;
+    let rows = shared.read(Request::plain(shared.sql.written("last_seq"))).await?;
     rows.first().map_or(Ok(0), |row| unsigned(row, 0)).map_err(translate)
 }
 

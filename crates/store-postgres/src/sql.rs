@@ -1,4 +1,6 @@
-//! The text of every statement, made from the shape of the tables.
+//! The text of every statement: as it is written, or made from the shape of the tables.
+
+use std::collections::BTreeMap;
 
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query};
@@ -8,7 +10,8 @@ use crate::flight::Param;
 /// Statements for the tables of one schema.
 #[derive(Debug)]
 pub(crate) struct Sql {
-    pub(crate) schema: String,
+    schema: String,
+    written: BTreeMap<&'static str, String>,
     pub(crate) optimistic: bool,
 }
 
@@ -25,6 +28,20 @@ fn exactly_written(writing: &str, last: usize) -> String {
 }
 
 impl Sql {
+    pub(crate) fn new(schema: &str) -> Self {
+        let sections = include_str!("../sql/statements.sql").split("-- @").skip(1);
+        let written = sections.map(|section| {
+            let (name, text) = section.split_once('\n').expect("a name has a line of its own");
+            (name, text.replace("{schema}", &format!(r#""{schema}""#)))
+        });
+        Self { schema: schema.to_owned(), written: written.collect(), optimistic: false }
+    }
+
+    /// A statement of `statements.sql`.
+    pub(crate) fn written(&self, name: &str) -> &str {
+        self.written.get(name).expect("what is asked for is written there")
+    }
+
     pub(crate) fn name(&self, table: &str) -> String {
         format!(r#""{}"."{table}""#, self.schema)
     }
@@ -102,15 +119,13 @@ impl Sql {
         exactly_written(&delete, key.len() + 2)
     }
 
-    /// Raises an error if anything was deleted since the time that is given.
-    pub(crate) fn nothing_deleted(&self) -> String {
-        let deletion = self.name("deletion");
-        format!("SELECT 1 / (CASE WHEN last_value = $1 THEN 1 ELSE 0 END) FROM {deletion}")
-    }
-
     /// A page of an index. Rows that another transaction has its hands on are passed over: they
     /// will not be there for long.
-    pub(crate) fn scan<'s>(&self, scan: &'s Scan) -> (String, Vec<Param<'s>>) {
+    pub(crate) fn scan<'s>(
+        &self,
+        scan: &'s Scan,
+        start: Option<&'s [Value]>,
+    ) -> (String, Vec<Param<'s>>) {
         let Range { index, prefix, until } = &scan.range;
         let spec = index.spec();
         let (same, rest) = spec.columns.split_at(prefix.len());
@@ -123,9 +138,10 @@ impl Sql {
         for (i, column) in same.iter().enumerate() {
             text += &format!(r#" AND "{column}" = ${}"#, i + 1);
         }
-        if let Some(after) = &scan.after {
-            text += &behind(rest, params.len());
-            params.extend(after[prefix.len()..].iter().map(Param::of));
+        let after = scan.after.as_deref().map(|after| (after, ">"));
+        if let Some((from, how)) = after.or(start.map(|start| (start, ">="))) {
+            text += &beyond(rest, how, params.len());
+            params.extend(from[prefix.len()..].iter().map(Param::of));
         }
         if let Some(until) = until {
             params.push(Param::of(until));
@@ -136,7 +152,7 @@ impl Sql {
             text += &format!(" ORDER BY {}", list(rest, ""));
         }
         text += &format!(" LIMIT ${}", params.len());
-        if index.is_taken_from() {
+        if index.queue_columns().is_some() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)
@@ -158,7 +174,7 @@ impl Sql {
             }
         }
         if let Some(after) = &query.after {
-            text += &behind(key, params.len());
+            text += &beyond(key, ">", params.len());
             params.extend(after.iter().map(Param::of));
         }
         params.push(Param::Int(number(query.limit)));
@@ -249,8 +265,8 @@ fn same(key: &[&str]) -> String {
     each.join(" AND ")
 }
 
-/// The condition that a row lies behind a position, whose parameters follow the first `given`.
-fn behind(columns: &[&str], given: usize) -> String {
+/// The condition that a row lies beyond a position, whose parameters follow the first `given`.
+fn beyond(columns: &[&str], how: &str, given: usize) -> String {
     let marks: Vec<_> = (1..=columns.len()).map(|i| format!("${}", given + i)).collect();
-    format!(" AND ({}) > ({})", list(columns, ""), marks.join(", "))
+    format!(" AND ({}) {how} ({})", list(columns, ""), marks.join(", "))
 }

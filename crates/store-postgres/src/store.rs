@@ -5,19 +5,20 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Config, NoTls, Row};
+use tokio::time::timeout;
+use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
-    Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
-    Ticket, Tx,
+    Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
+    SystemClock, Ticket, TrafficCounter, Tx,
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::{Counters, Param, Request, Session};
+use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
-use crate::{listen, migrate, read};
+use crate::{listen, migrate, read, tls};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
@@ -36,16 +37,16 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
-    /// What begins a batch, and what begins a read.
-    pub(crate) set_up: String,
-    set_up_read: String,
+    /// Whether a connection stays the same from one transaction to the next.
+    pub(crate) prepare: bool,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
     pub(crate) channel: String,
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
-    counters: Arc<Counters>,
+    counters: Arc<TrafficCounter>,
+    pub(crate) starts: Starts,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -57,7 +58,7 @@ pub(crate) struct Shared {
 
 impl PostgresStore {
     /// Opens a database by its URL, and makes the tables if need be. The URL may say `schema`,
-    /// `connections` and `prepare`: see [`Options`].
+    /// `connections`, `prepare`, `sslmode` and `sslrootcert`: see [`Options`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let (config, options) = Options::parse(url)?;
         Self::open_with(config, options).await
@@ -71,10 +72,15 @@ impl PostgresStore {
         shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
-    pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
+    pub async fn open_with(mut config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let tls = tls::connector(&mut config, &options.trust)?;
+        let prepare = match options.prepare {
+            Some(prepare) => prepare,
+            None => tls::is_direct(&config, &tls).await?,
+        };
+        let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
@@ -82,14 +88,13 @@ impl PostgresStore {
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
-            set_up: set_up(&found.sql),
-            set_up_read: format!("SELECT {}", settings()),
             patience: options.patience.as_millis().to_string(),
             origin,
             channel: format!("windlass_{}", options.schema),
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
             counters: Arc::default(),
+            starts: Starts::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -97,41 +102,16 @@ impl PostgresStore {
             incarnation: found.incarnation,
             sql: Sql { optimistic: options.optimistic, ..found.sql },
             options,
+            prepare,
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
         let (begun, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender, begun));
+        let listener = tokio::spawn(listen::listen((config, tls), shared.clone(), sender, begun));
         // Where nobody can listen, a look from time to time has to do.
         let _ = tokio::time::timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
     }
-}
-
-/// Settings for the transaction alone, so that a pooler can be in between.
-fn settings() -> String {
-    let patient = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
-    // Statements are planned when tables may be empty, and must stay good when they are full.
-    let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
-    let patient = patient.iter().map(|name| format!("set_config('{name}', $1, true)"));
-    let off = off.iter().map(|name| format!("set_config('{name}', 'off', true)"));
-    let plan = "set_config('plan_cache_mode', 'force_generic_plan', true)";
-    let sync = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
-    let all: Vec<String> = patient.chain(off).chain([plan, sync].map(String::from)).collect();
-    all.join(", ")
-}
-
-/// The name of the transaction, the times of the database, the last commit and the last deletion.
-fn set_up(sql: &Sql) -> String {
-    format!(
-        "SELECT pg_current_xact_id()::text::bigint, \
-         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
-         (SELECT last_value FROM {}), (SELECT last_value FROM {}), {}",
-        sql.name("clock"),
-        sql.name("deletion"),
-        settings()
-    )
 }
 
 impl Shared {
@@ -141,16 +121,25 @@ impl Shared {
             deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
-        Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
+        Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
+    }
+
+    /// What every transaction begins with.
+    pub(crate) fn settings(&self) -> Request<'_> {
+        Request::new(self.sql.written("settings"), vec![Param::Text(&self.patience)])
     }
 
     /// Asks something outside of any batch, in one flight.
     pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
-        let plain = |text: &str| Request::new(text, Vec::new());
-        let set = Request::new(self.set_up_read.as_str(), vec![Param::Text(&self.patience)]);
-        let requests = [plain("BEGIN READ ONLY"), set, request, plain("COMMIT")];
-        let answers = self.session().await?.all(&requests).await.map_err(translate)?;
-        Ok(answers.into_iter().nth(2).unwrap_or_default())
+        let begin = Request::plain("BEGIN READ ONLY");
+        let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
+        let session = self.session().await?;
+        // A statement that is not known yet is planned before the settings hold: it may wait.
+        let Ok(answers) = timeout(2 * self.options.patience, session.all(&requests)).await else {
+            drop(deadpool_postgres::Object::take(session.client));
+            return Err(unavailable(Oddity::Silent));
+        };
+        Ok(answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default())
     }
 
     /// The time of a batch, from that of the database and that of the last commit.
@@ -175,15 +164,16 @@ impl Store for PostgresStore {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
-        let xid = ticket.0.to_string();
-        let text = "SELECT pg_xact_status($1::text::xid8)";
-        let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
+        let xid = ticket.number.to_string();
+        let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
+        let text = self.shared.sql.written("outcome");
+        let rows = self.shared.read(Request::new(text, params.into())).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
         match status.map_err(translate)? {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),
-            None => Err(unavailable(Oddity::LongAgo)),
+            None => Err(unavailable(Oddity::NoTrace)),
         }
     }
 
@@ -210,6 +200,7 @@ impl Store for PostgresStore {
     async fn describe(&self) -> Result<Description, StoreError> {
         Ok(Description {
             backend: "postgres",
+            format: migrate::FORMAT,
             durability: self.shared.durability.clone(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,

@@ -20,6 +20,13 @@ pub enum StoreUrl {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
+impl Secret {
+    /// The URL with the password.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BadUrl {
     #[error(
@@ -153,7 +160,10 @@ mod tests {
             ("sqlite://", Err(BadUrl::NoPath)),
             (
                 "postgres://a@b/c?connections=none",
-                Err(BadUrl::Postgres("the URL of the database: connections=none".into())),
+                Err(BadUrl::Postgres(
+                    "\"connections=none\" in the URL of the database: this is a number from 1 on"
+                        .into(),
+                )),
             ),
             ("mysql://x", Err(BadUrl::UnknownScheme)),
             ("/tmp/a.db", Err(BadUrl::UnknownScheme)),

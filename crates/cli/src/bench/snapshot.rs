@@ -1,6 +1,5 @@
 use clap::Args;
-use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 use windlass::StoreUrl;
 
 use crate::bench::fleet::Fleet;
@@ -83,25 +82,18 @@ impl Snapshot {
 }
 
 /// A session with a snapshot, and with a transaction id, which alone holds up the clearing away.
-struct Held {
-    client: Client,
-    connection: JoinHandle<Result<(), tokio_postgres::Error>>,
-}
+struct Held(Client);
 
 impl Held {
     async fn hold(url: &StoreUrl) -> Result<Self, BenchError> {
-        let (config, _) = windlass_store_postgres::Options::parse(&url.revealed())?;
-        let (client, connection) = config.connect(NoTls).await.map_err(BenchError::Session)?;
-        let connection = tokio::spawn(connection);
+        let (client, _) = windlass_store_postgres::connect(&url.revealed()).await?;
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()";
         client.batch_execute(begin).await.map_err(BenchError::Session)?;
-        Ok(Self { client, connection })
+        Ok(Self(client))
     }
 
     /// An error if the server has ended it before its time.
     async fn end(self) -> Result<(), BenchError> {
-        self.client.batch_execute("COMMIT").await.map_err(BenchError::Session)?;
-        drop(self.client);
-        self.connection.await?.map_err(BenchError::Session)
+        self.0.batch_execute("COMMIT").await.map_err(BenchError::Session)
     }
 }
