@@ -84,7 +84,8 @@ impl PostgresStore {
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
-        let found = migrate::migrate(&client, &options.schema).await?;
+        let mut found = migrate::migrate(&client, &options.schema).await?;
+        found.sql.optimistic = options.optimistic;
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
@@ -100,7 +101,7 @@ impl PostgresStore {
             pace: Mutex::default(),
             durability: found.durability,
             incarnation: found.incarnation,
-            sql: Sql { optimistic: options.optimistic, ..found.sql },
+            sql: found.sql,
             options,
             prepare,
             pool,
