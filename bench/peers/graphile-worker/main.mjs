@@ -19,7 +19,7 @@ const { values: given } = parseArgs({
     push: { type: "string", default: "one-by-one" }, // or bulk
     bulk: { type: "string", default: "500" },
     callers: { type: "string", default: "64" },
-    connections: { type: "string" }, // as many as callers, 10 in bulk
+    connections: { type: "string" }, // 16, or 10 in bulk
     queue: { type: "string", default: "500" },
     concurrent: { type: "string", default: "24" },
     "batch-delay": { type: "string", default: "0" },
@@ -31,7 +31,7 @@ const settings = {
   jobs: number("jobs"),
   bulk: number("bulk"),
   callers: number("callers"),
-  connections: number("connections", given.push === "bulk" ? 10 : number("callers")),
+  connections: number("connections", given.push === "bulk" ? 10 : 16),
   queue: number("queue"),
   concurrent: number("concurrent"),
   delay: number("batch-delay"),

@@ -30,8 +30,8 @@ pub(crate) struct Settings {
     /// Write down that a job runs before it does.
     #[arg(long)]
     pub(crate) lock: bool,
-    /// How many connections the pool has, all of them open from the start [default: as many as
-    /// callers, 4 in bulk]
+    /// How many connections the pool has, all of them open from the start [default: 16,
+    /// 4 in bulk]
     #[arg(long)]
     pub(crate) connections: Option<u32>,
     /// Leave it to autovacuum when Postgres learns what the tables look like.
@@ -50,9 +50,10 @@ pub(crate) enum Push {
 
 impl Settings {
     /// One producer, one worker, what it writes and its heartbeat have no use for more than four.
+    /// Callers commit one after the other, as each notifies: more of them only wait in Postgres.
     pub(crate) fn connections(&self) -> u32 {
         self.connections.unwrap_or(match self.push {
-            Push::OneByOne => u32::try_from(self.callers).unwrap_or(u32::MAX),
+            Push::OneByOne => 16,
             Push::Bulk => 4,
         })
     }
