@@ -21,6 +21,7 @@ pub(crate) fn run() -> Result<(), String> {
     require_components()?;
     require_compiler()?;
     require_postgres()?;
+    require_pgbouncer()?;
     let start = Instant::now();
     let mut rows = vec![row([&"step", &"took"])];
     for step in steps(has_nextest()) {
@@ -104,6 +105,14 @@ fn require_postgres() -> Result<(), String> {
     install("Postgres (initdb)", "postgresql")
 }
 
+/// Debian puts it where only root looks for programs.
+fn require_pgbouncer() -> Result<(), String> {
+    if succeeds("pgbouncer", &["--version"]) || succeeds("/usr/sbin/pgbouncer", &["--version"]) {
+        return Ok(());
+    }
+    install("PgBouncer (pgbouncer)", "pgbouncer")
+}
+
 fn install(what: &str, package: &str) -> Result<(), String> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if !is_root || !succeeds("apt-get", &["--version"]) {
@@ -112,7 +121,9 @@ fn install(what: &str, package: &str) -> Result<(), String> {
     println!("==> there is no {what}: installing {package}");
     for args in [&["update", "-qq"][..], &["install", "-y", "--no-install-recommends", package]] {
         let mut apt = Command::new("apt-get");
-        let status = apt.args(args).env("DEBIAN_FRONTEND", "noninteractive").status();
+        // At this level no package starts a service: the tests start what they need.
+        apt.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+        let status = apt.args(args).status();
         if !status.is_ok_and(|status| status.success()) {
             return Err(format!("apt-get {} failed: install {package}", args.join(" ")));
         }

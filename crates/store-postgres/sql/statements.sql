@@ -36,16 +36,17 @@ SELECT seq, at FROM {schema}.event ORDER BY seq LIMIT $1
 SELECT pg_advisory_xact_lock($1)
 
 -- @seal
--- Raises the clock and tells the others. A batch that found a key absent and makes it gives the
+-- Raises the clock, by something in any case so that a look at it shows every commit, and tells
+-- the others. A batch that found a key absent and makes it gives the
 -- last deletion of its beginning as $4, others -1: another deletion since then raises an error.
-SELECT setval('{schema}.clock', greatest($1, (SELECT last_value FROM {schema}.clock))),
+SELECT setval('{schema}.clock', greatest($1, (SELECT last_value + 1 FROM {schema}.clock))),
        pg_notify($2, $3),
        1 / (CASE WHEN $4 IN (-1, (SELECT last_value FROM {schema}.deletion)) THEN 1 ELSE 0 END)
 
 -- @note_deletion
--- A sequence stays raised when the transaction ends badly, which for a number that may only rise
+-- Another number after every deletion. A sequence stays raised when the transaction ends badly, which for a number that may only rise
 -- does no harm.
-SELECT setval('{schema}.deletion', greatest($1, (SELECT last_value FROM {schema}.deletion)))
+SELECT setval('{schema}.deletion', greatest($1, (SELECT last_value + 1 FROM {schema}.deletion)))
 
 -- @append
 WITH last AS MATERIALIZED (

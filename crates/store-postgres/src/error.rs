@@ -8,8 +8,18 @@ use windlass_store::StoreError;
 pub(crate) enum Oddity {
     #[error("the URL of the database: {0}")]
     Url(String),
+    #[error("{pair:?} in the URL of the database: this is {wanted}")]
+    Value { pair: String, wanted: &'static str },
+    #[error("sslrootcert needs sslmode=verify-full: nothing else looks at certificates")]
+    RootsUnused,
     #[error("{0:?} does not name a schema: small letters, digits and _, at most 63")]
     Schema(String),
+    #[error("the certificates in {0:?}: {1}")]
+    Roots(std::path::PathBuf, String),
+    #[error("there is no certificate to trust: name some with sslrootcert=FILE")]
+    NoRoots,
+    #[error("a pooler lends connections out in turn: prepare=off in the URL")]
+    Pooler(#[source] tokio_postgres::Error),
     #[error("a commit is still under way")]
     UnderWay,
     #[error("there is no trace left of what became of a commit")]
@@ -24,6 +34,10 @@ pub(crate) enum Oddity {
 
 /// A row count was not what it had to be: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
+
+pub(crate) fn refused(oddity: Oddity) -> StoreError {
+    StoreError::Refused(Box::new(oddity))
+}
 
 /// With all that is behind the error: the driver says the least on top.
 pub(crate) fn unavailable(error: impl Error) -> StoreError {
@@ -52,6 +66,10 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     ];
     if conflicts.contains(code) {
         return StoreError::Conflict;
+    }
+    let unknown = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+    if unknown.contains(code) {
+        return unavailable(Oddity::Pooler(error));
     }
     match &code.code()[..2] {
         _ if *code == SqlState::DISK_FULL => StoreError::Full,

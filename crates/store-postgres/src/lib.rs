@@ -23,7 +23,10 @@ mod read;
 mod save;
 mod sql;
 mod store;
+mod tls;
 mod tx;
 
+pub use migrate::{FORMAT, MIGRATIONS};
 pub use options::Options;
 pub use store::PostgresStore;
+pub use tls::{Trust, connect};

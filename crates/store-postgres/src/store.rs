@@ -6,19 +6,19 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Config, NoTls, Row};
+use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
-    Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
-    Ticket, Tx,
+    Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
+    SystemClock, Ticket, TrafficCounter, Tx,
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::{Counters, Param, Request, Session};
+use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
-use crate::{listen, migrate, read};
+use crate::{listen, migrate, read, tls};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
@@ -37,13 +37,16 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) sql: Sql,
     pub(crate) options: Options,
+    /// Whether a connection stays the same from one transaction to the next.
+    pub(crate) prepare: bool,
     pub(crate) patience: String,
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
     pub(crate) channel: String,
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
-    counters: Arc<Counters>,
+    counters: Arc<TrafficCounter>,
+    pub(crate) starts: Starts,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -55,7 +58,7 @@ pub(crate) struct Shared {
 
 impl PostgresStore {
     /// Opens a database by its URL, and makes the tables if need be. The URL may say `schema`,
-    /// `connections` and `prepare`: see [`Options`].
+    /// `connections`, `prepare`, `sslmode` and `sslrootcert`: see [`Options`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let (config, options) = Options::parse(url)?;
         Self::open_with(config, options).await
@@ -69,14 +72,20 @@ impl PostgresStore {
         shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
-    pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
+    pub async fn open_with(mut config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let tls = tls::connector(&mut config, &options.trust)?;
+        let prepare = match options.prepare {
+            Some(prepare) => prepare,
+            None => tls::is_direct(&config, &tls).await?,
+        };
+        let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
-        let found = migrate::migrate(&client, &options.schema).await?;
+        let mut found = migrate::migrate(&client, &options.schema).await?;
+        found.sql.optimistic = options.optimistic;
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
@@ -86,6 +95,7 @@ impl PostgresStore {
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
             counters: Arc::default(),
+            starts: Starts::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -93,11 +103,12 @@ impl PostgresStore {
             incarnation: found.incarnation,
             sql: found.sql,
             options,
+            prepare,
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
         let (begun, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::listen(config, shared.clone(), sender, begun));
+        let listener = tokio::spawn(listen::listen((config, tls), shared.clone(), sender, begun));
         // Where nobody can listen, a look from time to time has to do.
         let _ = tokio::time::timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
@@ -111,7 +122,7 @@ impl Shared {
             deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
-        Ok(Session { client, prepare: self.options.prepare, counters: self.counters.clone() })
+        Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
     }
 
     /// What every transaction begins with.
@@ -190,6 +201,7 @@ impl Store for PostgresStore {
     async fn describe(&self) -> Result<Description, StoreError> {
         Ok(Description {
             backend: "postgres",
+            format: migrate::FORMAT,
             durability: self.shared.durability.clone(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,

@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Notice, StoreError, Ticket, Tx};
+use windlass_core::{ChangeSet, Loaded, Scan, Timestamp, Wanted};
+use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
 use crate::flight::{Request, Session};
-use crate::listen::word;
+use crate::listen::LONGEST_WORD;
 use crate::load::load;
 use crate::save::{self, Seal};
 use crate::store::Shared;
@@ -25,6 +25,8 @@ pub(crate) struct PostgresTx {
     deletion: i64,
     /// Whether it may hold locks on what it looked at.
     locks: bool,
+    /// Where it looked for something to take, and where it puts something.
+    lowest: Lowest,
 }
 
 impl PostgresTx {
@@ -35,8 +37,8 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let ticket = Ticket::default();
-        let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false };
+        let (ticket, lowest) = (Ticket::default(), Lowest::default());
+        let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
         let start = Request::plain(tx.shared.sql.written("start"));
         let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
         let answers = tx.session()?.all(&requests).await.map_err(translate)?;
@@ -75,21 +77,28 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
-        load(self.session()?, &self.shared.sql, &wanted).await.map_err(translate)
+        let takes = |scan: &Scan| scan.range.index.queue_columns().is_some();
+        self.locks |= wanted.scans.iter().any(takes);
+        let Shared { sql, starts, .. } = &*self.shared;
+        let loaded = load(self.session()?, sql, starts, &wanted).await.map_err(translate)?;
+        self.lowest.note_pages(&wanted, &loaded);
+        Ok(loaded)
     }
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.change.body()).collect();
         let shared = self.shared.clone();
-        let word = word(&shared.origin, at, &Notice::with_left(&changes));
+        self.lowest.note_changes(&changes);
+        shared.starts.lower(&self.lowest);
+        let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
+        let word = Word { origin, at, lowest, notice: Notice::with_left(&changes) };
         let seal = Seal {
             log_lock: shared.log_lock,
             deletion: self.deletion,
             at,
             channel: &shared.channel,
-            word: &word,
+            word: &word.written(LONGEST_WORD),
             bodies: &bodies,
         };
         let requests = save::commit(&shared.sql, &changes, &seal);
@@ -113,7 +122,7 @@ impl Drop for PostgresTx {
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
         // What it had locked, others may have passed over, of this handle as well: nobody's word.
-        let word = word("-", Timestamp::default(), &Notice::Anything);
+        let word = Word::of_anything().written(LONGEST_WORD);
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
@@ -122,6 +131,7 @@ impl Drop for PostgresTx {
             if !matches!(timeout(shared.options.patience, ended).await, Ok(Ok(()))) {
                 drop(deadpool_postgres::Object::take(session.client));
             }
+            shared.starts.forget();
             shared.ending.send_modify(|ending| *ending -= 1);
         });
     }

@@ -15,10 +15,11 @@ use crate::sql;
 
 /// What this program writes and reads. A database of a higher format is fine as long as that
 /// format says that this one may open it.
-const FORMAT: i64 = MIGRATIONS.len() as i64;
+pub(crate) const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_tables.sql")];
+pub(crate) const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
 
 const DURABLE: &str = "wal, synchronous=FULL";
 
@@ -175,9 +176,8 @@ fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
         tx.execute_batch(migration)?;
     }
     if applied == 0 {
-        let made = "INSERT INTO meta (id, format, lowest, incarnation, clock, last_seq) \
-            VALUES (1, ?, ?, ?, 0, 0)";
-        tx.execute(made, (FORMAT, FORMAT, Uuid::now_v7().to_string()))?;
+        let made = "INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)";
+        tx.execute(made, (FORMAT, Uuid::now_v7().to_string()))?;
     }
     tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;
     options.hit("sqlite.migrate.before")?;

@@ -125,6 +125,7 @@ impl Store for SqliteStore {
         let (incarnation, last_seq) = self.readers.read(open::log).await?;
         Ok(Description {
             backend: "sqlite",
+            format: open::FORMAT,
             durability: self.durability.clone(),
             incarnation,
             last_seq: u64::try_from(last_seq).unwrap_or(0),

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+pub mod bouncer;
 pub mod conformance;
 pub mod differential;
 mod factory;

@@ -1,11 +1,14 @@
 //! A Postgres to test against: nothing has to run, and nothing is left.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+/// The port that a socket is named after where nobody listens on one.
+const USUAL_PORT: u16 = 5432;
 /// Longer than a test has to wait for anything.
 const NEVER: Duration = Duration::from_secs(60);
 
@@ -15,6 +18,7 @@ pub struct Server {
     folder: TempDir,
     /// Settings that differ from those of a fresh cluster, as `name=value`.
     settings: Vec<String>,
+    port: u16,
 }
 
 impl Server {
@@ -25,8 +29,17 @@ impl Server {
     }
 
     pub fn start_with(settings: &[&str]) -> Self {
+        Self::start_on(USUAL_PORT, settings)
+    }
+
+    /// One that can be reached by TCP as well, on a port that is free.
+    pub fn start_on_tcp(settings: &[&str]) -> Self {
+        Self::start_on(free_port(), &[&["listen_addresses=localhost"], settings].concat())
+    }
+
+    fn start_on(port: u16, settings: &[&str]) -> Self {
         let settings = settings.iter().map(ToString::to_string).collect();
-        let server = Self { folder: folder(), settings };
+        let server = Self { folder: folder(), settings, port };
         let auth = ["-A", "trust", "-U", "windlass", "-E", "UTF8", "--locale=C"];
         run(program("initdb").arg("-D").arg(server.data()).args(auth));
         server.control("start");
@@ -37,6 +50,7 @@ impl Server {
     pub fn control(&self, action: &str) {
         let folder = self.folder.path().display();
         let mut options = format!("-c listen_addresses='' -c unix_socket_directories={folder}");
+        options += &format!(" -c port={}", self.port);
         for setting in &self.settings {
             options += &format!(" -c {setting}");
         }
@@ -54,6 +68,7 @@ impl Server {
     pub fn sql(&self, text: &str) -> String {
         let mut psql = program("psql");
         psql.args(["-At", "-U", "windlass", "-d", "postgres", "-c", text]);
+        psql.arg("-p").arg(self.port.to_string());
         let output = psql.arg("-h").arg(self.socket()).output().expect("psql runs");
         assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("answers are UTF-8").trim().to_owned()
@@ -81,8 +96,68 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        url(self.socket())
+        format!("{}&port={}", url(self.socket()), self.port)
     }
+
+    /// By TCP, where it was started so.
+    pub fn tcp_url(&self) -> String {
+        format!("postgres://windlass@localhost:{}/postgres", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Turns TLS on, with a certificate that vouches for itself; the file that it is in.
+    pub fn encrypt(&self, certificate: Certificate) -> PathBuf {
+        let made = self.certificate("server", certificate);
+        for (name, file) in [("ssl_cert_file", "server.crt"), ("ssl_key_file", "server.key")] {
+            let file = self.folder.path().join(file);
+            self.sql(&format!("ALTER SYSTEM SET {name} = '{}'", file.display()));
+        }
+        self.sql("ALTER SYSTEM SET ssl = on");
+        self.sql("SELECT pg_reload_conf()");
+        while self.sql("SHOW ssl") != "on" {
+            std::thread::yield_now();
+        }
+        made
+    }
+
+    /// Makes a certificate for `localhost` that vouches for itself, in the folder of the server.
+    pub fn certificate(&self, name: &str, form: Certificate) -> PathBuf {
+        let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
+        let openssl = || as_server(Path::new("openssl"));
+        let subject = format!("/CN=windlass test {name}");
+        let subject = ["-subj", &subject, "-days", "2"];
+        let request = ["req", "-newkey", "rsa:2048", "-nodes", "-keyout"];
+        match form {
+            Certificate::Usual => {
+                let names = ["-x509", "-addext", "subjectAltName=DNS:localhost"];
+                let leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
+                let mut make = openssl();
+                make.args(request).arg(path("key")).args(subject).args(names).args(leaf);
+                run(make.arg("-out").arg(path("crt")).stderr(Stdio::null()));
+            }
+            Certificate::Old => {
+                let mut ask = openssl();
+                ask.args(request).arg(path("key")).args(&subject[..2]);
+                run(ask.arg("-out").arg(path("csr")).stderr(Stdio::null()));
+                let mut sign = openssl();
+                sign.args(["x509", "-req", "-in"]).arg(path("csr")).args(&subject[2..]);
+                sign.arg("-signkey").arg(path("key")).arg("-out").arg(path("crt"));
+                run(sign.stderr(Stdio::null()));
+            }
+        }
+        path("crt")
+    }
+}
+
+/// What a certificate looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certificate {
+    Usual,
+    /// Without extensions, as the manual of Postgres makes them: it names nobody.
+    Old,
 }
 
 impl Drop for Server {
@@ -94,7 +169,13 @@ impl Drop for Server {
 }
 
 pub fn url(socket: &Path) -> String {
-    format!("postgres://windlass@localhost/postgres?host={}", socket.display())
+    format!("postgres:///postgres?user=windlass&host={}", socket.display())
+}
+
+/// Somebody else may be faster, but rarely is.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("localhost:0").expect("there is a free port");
+    listener.local_addr().expect("it is bound").port()
 }
 
 fn is_root() -> bool {
@@ -112,9 +193,13 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Postgres does not run as root: as root, its programs run as the user `postgres`.
 fn program(name: &str) -> Command {
     let path = newest_binaries().map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    as_server(&path)
+}
+
+/// Postgres does not run as root: as root, its programs run as the user `postgres`.
+pub fn as_server(path: &Path) -> Command {
     if !is_root() {
         return Command::new(path);
     }

@@ -11,6 +11,7 @@ mod documents;
 mod events;
 mod help;
 mod lane;
+mod node;
 mod place;
 mod stage;
 mod task;

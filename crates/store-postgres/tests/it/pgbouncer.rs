@@ -1,0 +1,203 @@
+//! Through PgBouncer in transaction mode, where every transaction may be on another connection.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_core::command::{Claim, Complete, Create, NewTask};
+use windlass_core::{Command, PublicState, Rejection, Tenant};
+use windlass_engine::{Config, Engine, Error, TaskFilter};
+use windlass_store::{ManualClock, Store};
+use windlass_store_postgres::{Options, PostgresStore, connect};
+use windlass_store_test::bouncer::Bouncer;
+use windlass_store_test::postgres::Server;
+use windlass_store_test::{Factory, differential, execute};
+
+use crate::stage::{create, must, prepare};
+
+/// A schema for every place, behind one pooler.
+struct Schemas(Bouncer);
+
+#[async_trait]
+impl Factory for Schemas {
+    async fn open(&self, place: &str, clock: Arc<ManualClock>) -> Arc<dyn Store> {
+        let (config, options) = Options::parse(&self.0.url()).unwrap();
+        let schema = place.replace('-', "_").to_lowercase();
+        let schema = schema.chars().rev().take(60).collect::<String>().chars().rev().collect();
+        let options = Options { schema, clock: Some(clock), ..options };
+        Arc::new(PostgresStore::open_with(config, options).await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_store_does_through_it_what_the_shelf_does() {
+    let server = Server::start();
+    let schemas = Schemas(Bouncer::start(&server, "transaction", 4));
+    let run = differential::run(differential::seeds(0..1, 400), &[("pgbouncer", &schemas)]).await;
+    run.unwrap_or_else(|divergence| panic!("{divergence}"));
+}
+
+async fn engine(url: &str) -> Engine {
+    let store = PostgresStore::open(url).await.unwrap();
+    Engine::start(store, Config::default()).await.unwrap()
+}
+
+/// Asks until there is an answer: while the pooler is down there is none.
+async fn persist<T, F: Future<Output = Result<T, Error>>>(
+    missed: &AtomicUsize,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, Rejection> {
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(Error::Rejected(rejection)) => return Err(rejection),
+            Err(Error::Store(_) | Error::OutcomeUnknown) => {
+                missed.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// How often each task was completed, by the account of those who did it.
+type Account = Mutex<BTreeMap<String, usize>>;
+
+async fn drain(engine: Engine, tasks: usize, account: Arc<Account>, missed: Arc<AtomicUsize>) {
+    let done = || account.lock().unwrap().len();
+    while done() < tasks {
+        let claim = Claim { limit: 50, lease_ms: 2_000, ..Claim::new("w") };
+        let claimed = persist(&missed, || engine.claim(claim.clone(), Duration::from_millis(200)));
+        for claimed in claimed.await.unwrap() {
+            let complete = Complete { fence: claimed.task.fence(), result: None };
+            // Whose lease ran out while nothing could be reached has lost the task to another.
+            if persist(&missed, || engine.submit(complete.clone())).await.is_ok() {
+                let id = claimed.task.id.to_string();
+                *account.lock().unwrap().entry(id).or_default() += 1;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_engines_lose_nothing_when_it_dies() {
+    const TASKS: usize = 3_000;
+    let server = Server::start();
+    let mut bouncer = Bouncer::start(&server, "transaction", 4);
+    let (one, two) = (engine(&bouncer.url()).await, engine(&bouncer.url()).await);
+    let (missed, account) = (Arc::new(AtomicUsize::new(0)), Arc::new(Account::default()));
+    for chunk in (0..TASKS).collect::<Vec<_>>().chunks(500) {
+        let tasks = chunk.iter().map(|n| NewTask::new(format!("{n:05}").as_str(), "k")).collect();
+        let create: Command = Create { tenant: Tenant::default(), tasks }.into();
+        one.submit(create).await.unwrap();
+    }
+    let workers: Vec<_> = [&one, &two, &one, &two]
+        .into_iter()
+        .map(|engine| tokio::spawn(drain(engine.clone(), TASKS, account.clone(), missed.clone())))
+        .collect();
+    for part in 1..=3 {
+        while account.lock().unwrap().len() < TASKS * part / 4 {
+            tokio::task::yield_now().await;
+        }
+        bouncer.kill();
+        let before = missed.load(Ordering::Relaxed);
+        while missed.load(Ordering::Relaxed) == before {
+            tokio::task::yield_now().await;
+        }
+        bouncer.restart();
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let twice = account.lock().unwrap().iter().filter(|(_, times)| **times > 1).count();
+    assert_eq!(twice, 0, "each is completed once, by the account of the fence");
+    let filter = TaskFilter { state: Some(PublicState::Completed), ..TaskFilter::default() };
+    let mut completed = 0;
+    let mut after = None;
+    loop {
+        let page = two.tasks(&Tenant::default(), &filter, after.as_ref(), 1_000).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.id.clone());
+        completed += page.len();
+    }
+    assert_eq!(completed, TASKS);
+}
+
+/// LISTEN does not reach through it: a look at the clock finds what another node has made ready.
+#[tokio::test]
+async fn a_claim_that_waits_is_woken_by_another_node() {
+    let server = Server::start();
+    let bouncer = Bouncer::start(&server, "transaction", 4);
+    let (one, two) = (engine(&bouncer.url()).await, engine(&bouncer.url()).await);
+    for round in 0..3 {
+        let waiting = two.clone();
+        let claim = Claim { lease_ms: 3_600_000, ..Claim::new("w") };
+        let claim =
+            tokio::spawn(async move { waiting.claim(claim, Duration::from_secs(60)).await });
+        let id = format!("t{round}");
+        one.submit(Create::one(NewTask::new(id.as_str(), "k"))).await.unwrap();
+        assert_eq!(claim.await.unwrap().unwrap()[0].task.id.as_str(), id);
+    }
+}
+
+/// A commit that is late by its own time is seen by a look at the clock all the same.
+#[tokio::test]
+async fn word_of_a_late_committer_is_not_lost() {
+    let server = Server::start();
+    let bouncer = Bouncer::start(&server, "transaction", 4);
+    let open = async || PostgresStore::open(&bouncer.url()).await.unwrap();
+    let (one, two, other) = (open().await, open().await, open().await);
+    must(&one, create("first")).await;
+    let mut notices = other.notices();
+    notices.next().await.unwrap();
+    let late = prepare(&one, create("late")).await;
+    must(&two, create("early")).await;
+    notices.next().await.unwrap();
+    late.commit().await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(60), notices.next()).await;
+    assert!(heard.expect("a look finds it").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_it_is_there_is_found_out() {
+    const TASKS: usize = 300;
+    let server = Server::start();
+    let bouncer = Bouncer::start(&server, "transaction", 3);
+    let (one, two) = (engine(&bouncer.plain_url()).await, engine(&bouncer.plain_url()).await);
+    for n in 0..TASKS {
+        let id = format!("{n:05}");
+        one.submit(Create::one(NewTask::new(id.as_str(), "k"))).await.unwrap();
+    }
+    let (missed, account) = (Arc::new(AtomicUsize::new(0)), Arc::new(Account::default()));
+    let workers = [&one, &two]
+        .map(|engine| tokio::spawn(drain(engine.clone(), TASKS, account.clone(), missed.clone())));
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert_eq!((account.lock().unwrap().len(), missed.load(Ordering::Relaxed)), (TASKS, 0));
+    // Prepared statements are seen where they were made.
+    assert_eq!(server.sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"), "0");
+}
+
+/// Whoever insists is told what is wrong as soon as a connection is another one.
+#[tokio::test]
+async fn statements_that_a_connection_does_not_know_are_explained() {
+    let server = Server::start();
+    let bouncer = Bouncer::start(&server, "transaction", 2);
+    let url = format!("{}&prepare=on", bouncer.plain_url());
+    let store = PostgresStore::open(&url).await.unwrap();
+    let error = loop {
+        // Keeps one of the two connections, whichever comes.
+        let (client, _) = connect(&bouncer.url()).await.unwrap();
+        client.batch_execute("BEGIN; SELECT 1").await.unwrap();
+        match execute(&store, &create("t").into()).await {
+            Ok(_) => client.batch_execute("ROLLBACK").await.unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), "store_unavailable");
+    assert!(error.to_string().contains("prepare=off in the URL"), "{error}");
+}

@@ -1,0 +1,97 @@
+//! TLS as libpq does it.
+
+use windlass_store::{Store, StoreError};
+use windlass_store_postgres::{PostgresStore, connect};
+use windlass_store_test::execute;
+use windlass_store_test::postgres::{Certificate, Server};
+
+const IS_ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+
+async fn is_encrypted(url: &str) -> Result<bool, StoreError> {
+    let (client, _) = connect(url).await?;
+    Ok(client.query_one(IS_ENCRYPTED, &[]).await.unwrap().get(0))
+}
+
+/// What is said where a connection is not made.
+async fn complaint(url: &str) -> (&'static str, String) {
+    let error = PostgresStore::open(url).await.expect_err(url);
+    let same = connect(url).await.map(|_| ()).expect_err(url);
+    assert_eq!(error.code(), same.code(), "{error} and {same}");
+    (error.code(), error.to_string())
+}
+
+#[tokio::test]
+async fn without_a_word_it_is_encrypted_where_it_can_be() {
+    let server = Server::start_on_tcp(&[]);
+    let url = server.tcp_url();
+    assert!(!is_encrypted(&url).await.unwrap());
+    let (code, said) = complaint(&format!("{url}?sslmode=require")).await;
+    assert!(code == "store_unavailable" && said.contains("does not support TLS"), "{said}");
+    server.encrypt(Certificate::Usual);
+    for (options, expected) in [
+        ("", true),
+        ("?sslmode=prefer", true),
+        ("?sslmode=require", true),
+        ("?sslmode=disable", false),
+    ] {
+        assert_eq!(is_encrypted(&format!("{url}{options}")).await.unwrap(), expected, "{options}");
+    }
+    let socket = server.url();
+    for mode in ["prefer", "require", "verify-full"] {
+        assert!(!is_encrypted(&format!("{socket}&sslmode={mode}")).await.unwrap(), "{mode}");
+    }
+}
+
+/// The pool and the connection that listens.
+#[tokio::test]
+async fn a_store_is_encrypted_throughout() {
+    let server = Server::start_on_tcp(&[]);
+    let root = server.encrypt(Certificate::Usual);
+    let url = format!("{}?sslmode=verify-full&sslrootcert={}", server.tcp_url(), root.display());
+    let store = PostgresStore::open(&url).await.unwrap();
+    let create = windlass_core::command::NewTask::new("t", "k");
+    let create = windlass_core::command::Create::one(create).into();
+    execute(&store, &create).await.unwrap().unwrap();
+    let count = |encrypted| {
+        server.sql(&format!(
+            "SELECT count(*) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
+             WHERE client_port > 0 AND ssl = {encrypted}"
+        ))
+    };
+    assert_eq!((count("true").as_str(), count("false").as_str()), ("2", "0"));
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_to_be_verified_is() {
+    let server = Server::start_on_tcp(&[]);
+    let root = server.encrypt(Certificate::Usual);
+    let other = server.certificate("other", Certificate::Usual);
+    let empty = server.socket().join("empty.crt");
+    std::fs::write(&empty, "").unwrap();
+    let url = format!("{}?sslmode=verify-full", server.tcp_url());
+    let with = |root: &std::path::Path| format!("{url}&sslrootcert={}", root.display());
+    assert!(is_encrypted(&with(&root)).await.unwrap());
+    let elsewhere = with(&root).replace("localhost", "127.0.0.1");
+    for (url, code, part) in [
+        (url.clone(), "store_unavailable", "invalid peer certificate: UnknownIssuer"),
+        (with(&other), "store_unavailable", "invalid peer certificate: UnknownIssuer"),
+        (elsewhere, "store_unavailable", "not valid for name"),
+        (with("/no/such.crt".as_ref()), "store_refused", "/no/such.crt"),
+        (with(&empty), "store_refused", "no certificate to trust"),
+    ] {
+        let (found, said) = complaint(&url).await;
+        assert!(found == code && said.contains(part), "{url}: {found}: {said}");
+    }
+}
+
+/// Such certificates cannot be verified by their name, but they can be talked to.
+#[tokio::test]
+async fn a_certificate_of_the_oldest_form_will_do_to_encrypt() {
+    let server = Server::start_on_tcp(&[]);
+    let root = server.encrypt(Certificate::Old);
+    let url = server.tcp_url();
+    assert!(is_encrypted(&url).await.unwrap());
+    let url = format!("{url}?sslmode=verify-full&sslrootcert={}", root.display());
+    assert_eq!(complaint(&url).await.0, "store_unavailable");
+}
