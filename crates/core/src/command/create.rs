@@ -402,6 +402,7 @@ mod tests {
     fn bad_input_is_refused_by_name_and_changes_nothing() {
         let labels = |name: &str| BTreeMap::from([(name.to_owned(), String::new())]);
         let many = || (0..257).map(|n| n.to_string()).collect();
+        let wide = || (10..18).map(|n| format!("{n}{}", "x".repeat(200))).collect();
         let payload = |bytes: usize| Some(Payload::new("a/b", vec![0; bytes]));
         let base = || new_task("t");
         let policy = |change: fn(&mut Policy)| {
@@ -420,6 +421,7 @@ mod tests {
             ("content_type", NewTask { payload: Some(Payload::new("", vec![])), ..base() }),
             ("capabilities", NewTask { capabilities: many(), ..base() }),
             ("capability", NewTask { capabilities: ["a b".to_owned()].into(), ..base() }),
+            ("route in bytes", NewTask { capabilities: wide(), ..base() }),
             ("tag", NewTask { tag: Some("a,b".into()), ..base() }),
             ("label name", NewTask { labels: labels(""), ..base() }),
             ("delay_ms", NewTask { start: Start::After { ms: u64::MAX }, ..base() }),
