@@ -8,11 +8,12 @@ use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
 
-/// Make or complete the tables of a store, before the first engine does
-///
-/// Engines do it by themselves when they start. Do it first where they may not, or to be done
-/// before many of them start with a version that has more tables.
+/// Make or complete the tables of a store.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Engines do it by themselves when they start. Do it before them where their \
+    role may not make tables, or to have it done when many of them start."
+)]
 pub(crate) struct Migrate {
     /// Do nothing; exit code 3 where there is something to do.
     #[arg(long)]
@@ -81,13 +82,23 @@ fn of_file(path: &std::path::Path) -> Result<Option<i64>, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read = || {
         let conn = Connection::open_with_flags(path, flags)?;
-        conn.query_row("SELECT format FROM meta", [], |row| row.get(0))
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        conn.query_row("SELECT format, lowest FROM meta", [], read)
     };
     let corrupt = |source: rusqlite::Error| StoreError::Corrupt {
         path: path.to_owned(),
         source: Box::new(source),
     };
-    read().map(Some).map_err(corrupt)
+    let (found, lowest) = read().map_err(corrupt)?;
+    compatible(found, lowest, windlass_store_sqlite::FORMAT)
+}
+
+/// A format that this program may work with.
+fn compatible(found: i64, lowest: i64, supported: i64) -> Result<Option<i64>, StoreError> {
+    if lowest > supported {
+        return Err(StoreError::Incompatible { found, supported });
+    }
+    Ok(Some(found))
 }
 
 async fn of_database(url: &str) -> Result<Option<i64>, StoreError> {
@@ -101,10 +112,7 @@ async fn of_database(url: &str) -> Result<Option<i64>, StoreError> {
     }
     let text = format!("SELECT format, lowest FROM {schema}.meta");
     let row = client.query_typed_one(&text, &[]).await.map_err(unavailable)?;
-    let (found, lowest) = (row.try_get(0), row.try_get::<_, i64>(1));
-    let (found, supported) = (found.map_err(unavailable)?, windlass_store_postgres::FORMAT);
-    if lowest.map_err(unavailable)? > supported {
-        return Err(StoreError::Incompatible { found, supported });
-    }
-    Ok(Some(found))
+    let (found, lowest) = (row.try_get(0), row.try_get(1));
+    let (found, lowest) = (found.map_err(unavailable)?, lowest.map_err(unavailable)?);
+    compatible(found, lowest, windlass_store_postgres::FORMAT)
 }

@@ -1,18 +1,25 @@
+use std::time::Duration;
+
 use clap::Args;
 use windlass::StoreUrl;
 
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{postgres, sqlite};
+use crate::duration::parse;
 use crate::error::CliError;
 use crate::output::{counted, say, say_json, say_table};
 use crate::target::Target;
 
-/// Look at a store and at what it stands on; say what to do. Changes nothing
-///
-/// Every finding is ok, a warning or a problem, with what was found and what to do. The exit code
-/// is 1 where there is a problem.
+/// Look at a store and at what it stands on, change nothing, and say what to do.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Every finding is ok, a warning or a problem, with what was found and what \
+    to do. The exit code is 1 where there is a problem."
+)]
 pub(crate) struct Doctor {
+    /// How long a transaction in Postgres may be open without a word.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse)]
+    long: Duration,
     #[command(flatten)]
     target: Target,
 }
@@ -20,7 +27,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let findings = match &self.target.store {
-            StoreUrl::Postgres(url) => postgres::examine(url.reveal()).await,
+            StoreUrl::Postgres(url) => postgres::examine(url.reveal(), self.long).await,
             StoreUrl::Sqlite(path) => sqlite::examine(path),
             StoreUrl::Memory => Vec::new(),
         };

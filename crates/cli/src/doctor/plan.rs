@@ -24,7 +24,8 @@ impl Plan {
         let words: Vec<&str> = statement.split_whitespace().collect();
         match words[..] {
             ["CREATE", "TABLE", name, ..] => {
-                self.tables.push(name.trim_end_matches('(').to_owned());
+                let name = name.split('(').next().unwrap_or(name);
+                self.tables.push(name.to_owned());
             }
             ["DROP", "TABLE", name, ..] => self.tables.retain(|table| table != name),
             ["CREATE", "INDEX", name, "ON", ..] | ["CREATE", "UNIQUE", "INDEX", name, "ON", ..] => {

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One question to the database, and what its answer means.
 pub(super) struct Look {
     pub(super) check: &'static str,
-    /// `{schema}` is the name of the schema.
+    /// `{schema}` is the name of the schema, `{long}` how long a transaction may be open.
     pub(super) sql: &'static str,
     pub(super) judge: fn(&Seen<'_>) -> Result<Vec<Finding>, Error>,
 }
@@ -43,7 +43,7 @@ const OF_SERVER: &[&[Look]] =
 /// What can be seen where there are tables.
 const OF_TABLES: &[&[Look]] = &[tables::LOOKS_INSIDE, indexes::LOOKS];
 
-pub(super) async fn examine(url: &str) -> Vec<Finding> {
+pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
     let asked = tokio::time::timeout(PATIENCE, connect(url)).await;
     let unreachable = |why: String| {
         let advice = "see that the server runs, that the URL is right and that the role may log in";
@@ -58,39 +58,53 @@ pub(super) async fn examine(url: &str) -> Vec<Finding> {
         Ok((config, _)) => config,
         Err(error) => return unreachable(error.to_string()),
     };
+    let patient = Patient { client, config, options, long };
     let mut findings = vec![Finding::ok("connection", "the server answers")];
     for look in OF_SERVER.iter().copied().flatten() {
-        findings.extend(take(&client, &config, &options, look).await);
+        findings.extend(patient.take(look).await);
     }
     if tables::are_there(&findings) {
         for look in OF_TABLES.iter().copied().flatten() {
-            findings.extend(take(&client, &config, &options, look).await);
+            findings.extend(patient.take(look).await);
         }
     }
-    let looked = tokio::time::timeout(PATIENCE, pooler::look(url, options.prepare)).await;
+    let looked = tokio::time::timeout(PATIENCE, pooler::look(url, patient.options.prepare)).await;
     findings.push(looked.unwrap_or_else(|_| pooler::busy()));
     findings
 }
 
-/// A look that is not allowed, or fails in another way, is a finding too.
-async fn take(client: &Client, config: &Config, options: &Options, look: &Look) -> Vec<Finding> {
-    let sql = look.sql.replace("{schema}", &options.schema);
-    let before = SystemTime::now();
-    let asked = tokio::time::timeout(PATIENCE, client.query_typed(&sql, &[])).await;
-    let Ok(asked) = asked else {
-        let found = format!("not looked at: no answer within {} s", PATIENCE.as_secs());
-        return vec![Finding::warning(look.check, found, "look again when less is going on")];
-    };
-    let judged = asked.and_then(|rows| {
-        let after = SystemTime::now();
-        (look.judge)(&Seen { rows: &rows, config, options, before, after })
-    });
-    judged.unwrap_or_else(|error| {
-        let advice = match error.code() {
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "look again as a role that may",
-            _ => "report this, with the version of the server",
+/// A database that is looked at.
+struct Patient {
+    client: Client,
+    config: Config,
+    options: Options,
+    long: Duration,
+}
+
+impl Patient {
+    /// A look that is not allowed, or fails in another way, is a finding too.
+    async fn take(&self, look: &Look) -> Vec<Finding> {
+        let long = format!("interval '{} milliseconds'", self.long.as_millis());
+        let sql = look.sql.replace("{schema}", &self.options.schema).replace("{long}", &long);
+        let before = SystemTime::now();
+        let asked = tokio::time::timeout(PATIENCE, self.client.query_typed(&sql, &[])).await;
+        let Ok(asked) = asked else {
+            let found = format!("not looked at: no answer within {} s", PATIENCE.as_secs());
+            return vec![Finding::warning(look.check, found, "look again when less is going on")];
         };
-        let why = error.as_db_error().map_or(error.to_string(), |said| said.message().to_owned());
-        vec![Finding::warning(look.check, format!("not looked at: {why}"), advice)]
-    })
+        let judged = asked.and_then(|rows| {
+            let (config, options, after) = (&self.config, &self.options, SystemTime::now());
+            (look.judge)(&Seen { rows: &rows, config, options, before, after })
+        });
+        judged.unwrap_or_else(|error| vec![failed(look.check, &error)])
+    }
+}
+
+fn failed(check: &'static str, error: &Error) -> Finding {
+    let advice = match error.code() {
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "look again as a role that may",
+        _ => "report this, with the version of the server",
+    };
+    let why = error.as_db_error().map_or(error.to_string(), |said| said.message().to_owned());
+    Finding::warning(check, format!("not looked at: {why}"), advice)
 }

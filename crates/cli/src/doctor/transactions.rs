@@ -7,8 +7,7 @@ use crate::doctor::postgres::{Look, Seen};
 use crate::duration::brief;
 use crate::output::one_line;
 
-/// From here on a transaction is worth a word, and from there on it does harm.
-const LONG_SECONDS: f64 = 60.0;
+/// From here on a transaction does harm.
 const HARMFUL_SECONDS: f64 = 3_600.0;
 
 pub(super) const LOOKS: &[Look] = &[
@@ -23,13 +22,14 @@ pub(super) const LOOKS: &[Look] = &[
               extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(query, '') \
               FROM pg_stat_activity WHERE datname = current_database() \
               AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
-              AND xact_start < clock_timestamp() - interval '1 minute' ORDER BY xact_start",
+              AND xact_start < clock_timestamp() - {long} ORDER BY xact_start",
         judge: long,
     },
     Look {
         check: "prepared transactions",
         sql: "SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 \
-              FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared",
+              FROM pg_prepared_xacts WHERE database = current_database() \
+              AND prepared < clock_timestamp() - {long} ORDER BY prepared",
         judge: prepared,
     },
     Look {
@@ -73,7 +73,7 @@ fn long(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
             Finding::warning(CHECK, found, advice)
         });
     }
-    Ok(or_none(findings, CHECK, format!("none over {}", told(LONG_SECONDS))))
+    Ok(or_none(findings, CHECK, "none that is long"))
 }
 
 fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
@@ -81,9 +81,6 @@ fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for row in seen.rows {
         let (name, seconds): (String, f64) = (row.try_get(0)?, row.try_get(1)?);
-        if seconds < LONG_SECONDS {
-            continue;
-        }
         let found = format!("{} since {}", one_line(&name), told(seconds));
         let advice = "let its program end it, or ROLLBACK PREPARED: dead rows stay until then";
         findings.push(if seconds >= HARMFUL_SECONDS {
@@ -92,7 +89,7 @@ fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
             Finding::warning(CHECK, found, advice)
         });
     }
-    Ok(or_none(findings, CHECK, format!("none over {}", told(LONG_SECONDS))))
+    Ok(or_none(findings, CHECK, "none that is long"))
 }
 
 fn slots(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
@@ -105,13 +102,13 @@ fn slots(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         let advice = format!("start its reader, or SELECT pg_drop_replication_slot('{name}')");
         findings.push(Finding::warning(CHECK, found, advice));
     }
-    Ok(or_none(findings, CHECK, "none that nobody reads".to_owned()))
+    Ok(or_none(findings, CHECK, "none that nobody reads"))
 }
 
 fn told(seconds: f64) -> String {
     brief((seconds * 1_000.0) as u64)
 }
 
-fn or_none(findings: Vec<Finding>, check: &'static str, none: String) -> Vec<Finding> {
+fn or_none(findings: Vec<Finding>, check: &'static str, none: &str) -> Vec<Finding> {
     if findings.is_empty() { vec![Finding::ok(check, none)] } else { findings }
 }

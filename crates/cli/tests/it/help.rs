@@ -23,6 +23,8 @@ const COMMANDS: &[&str] = &[
     "dead replay",
     "events",
     "stats",
+    "migrate",
+    "doctor",
 ];
 
 #[test]
@@ -49,7 +51,7 @@ fn every_command_explains_itself() {
 fn a_list_of_commands_names_each_with_a_line() {
     let place = Place::empty();
     for (line, names) in [
-        ("--help", &["task", "lane", "dead", "events", "stats", "completions", "bench"][..]),
+        ("--help", &["task", "lane", "dead", "events", "stats", "migrate", "doctor", "bench"][..]),
         ("task --help", &["create", "list", "show", "why", "cancel", "replay", "priority"]),
         ("lane --help", &["list", "pause", "resume", "drain", "disable", "limit"]),
         ("dead --help", &["list", "replay"]),
