@@ -22,7 +22,7 @@ async fn tasks_lanes_and_the_log() {
     assert_eq!(place.run("task show nope").code, 4);
 
     assert_eq!(place.one("lane pause default"), json!({ "lane": "default", "state": "paused" }));
-    assert_eq!(place.one("task why a")["why"], "lane_paused");
+    assert_eq!(place.one("task why a")["why"], "lane_hands_nothing_out");
     place.ok("lane resume default");
     place.ok("lane limit default 5");
 
