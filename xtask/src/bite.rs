@@ -8,12 +8,12 @@ use crate::table::{row, table};
 use crate::tree;
 
 /// A rule, and the change that switches it off.
-struct Bite {
-    rule: &'static str,
-    file: &'static str,
+pub(crate) struct Bite {
+    pub(crate) rule: &'static str,
+    pub(crate) file: &'static str,
     /// Found exactly once in the file.
-    from: &'static str,
-    to: &'static str,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
 }
 
 const BITES: &[Bite] = &[
@@ -215,12 +215,7 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
     rows.push(untouched.row("nothing"));
     let mut unnoticed = Vec::new();
     for bite in BITES {
-        let path = place.tree.join(bite.file);
-        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
-        write(&path, &bite.patch(&text)?)?;
-        let found = place.simulate(bite.rule, seeds);
-        write(&path, &text)?;
-        let found = found?;
+        let found = place.without(bite, || place.simulate(bite.rule, seeds))?;
         rows.push(found.row(bite.rule));
         if found.violations == 0 {
             unnoticed.push(bite.rule);
@@ -237,7 +232,7 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
 }
 
 impl Bite {
-    fn patch(&self, text: &str) -> Result<String, String> {
+    pub(crate) fn patch(&self, text: &str) -> Result<String, String> {
         match text.matches(self.from).count() {
             1 => Ok(text.replace(self.from, self.to)),
             times => Err(format!(
@@ -249,20 +244,20 @@ impl Bite {
 }
 
 /// A copy of the tree, which stays for the next time, with a target folder of its own.
-struct Place {
+pub(crate) struct Place {
     tree: PathBuf,
     target: PathBuf,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
         let home = tree::root().join(target).join("bite");
         Self { tree: home.join("tree"), target: home.join("target") }
     }
 
     /// Brings the copy up to date. What is the same stays as it is, so that it is not built again.
-    fn copy(&self) -> Result<(), String> {
+    pub(crate) fn copy(&self) -> Result<(), String> {
         let mut paths = Vec::new();
         for extension in EXTENSIONS {
             paths.extend(tree::files(extension)?);
@@ -282,17 +277,39 @@ impl Place {
         Ok(())
     }
 
+    /// Does something while a rule is switched off.
+    pub(crate) fn without<T>(
+        &self,
+        bite: &Bite,
+        act: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let path = self.tree.join(bite.file);
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+        write(&path, bite.patch(&text)?)?;
+        let done = act();
+        write(&path, &text)?;
+        done.map_err(|error| format!("without \"{}\": {error}", bite.rule))
+    }
+
+    /// A call of cargo in the copy. What is switched off may leave something unused.
+    pub(crate) fn command(&self, call: Cargo) -> Command {
+        let call = call
+            .env("CARGO_TARGET_DIR", self.target.to_string_lossy())
+            .env("RUSTFLAGS", "--cap-lints=allow");
+        let mut command = call.command();
+        command.current_dir(&self.tree);
+        command
+    }
+
     fn simulate(&self, rule: &str, seeds: u64) -> Result<Found, String> {
         println!("==> without: {rule}");
         // Fat link-time optimization would take longer than the seeds.
         let build = Cargo::new("build --release --quiet --package windlass-sim --bin windlass-sim")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_TARGET_DIR", self.target.to_string_lossy())
-            .env("RUSTFLAGS", "--cap-lints=allow");
-        let status = build.command().current_dir(&self.tree).status();
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        let status = self.command(build).status();
         if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
-            return Err(format!("the build failed without \"{rule}\""));
+            return Err("the build failed".into());
         }
         let mut simulator = Command::new(self.target.join("release/windlass-sim"));
         simulator.args(["--count", "--seeds", &seeds.to_string()]);

@@ -1,4 +1,4 @@
-//! Values of a flat JSON object on one line, as the benchmarks print it.
+//! Values of a JSON object, as the benchmarks print it. What is within a value is passed over.
 
 /// The number under a key.
 pub(crate) fn number_of(json: &str, key: &str) -> Option<f64> {
@@ -14,8 +14,34 @@ pub(crate) fn text_of<'a>(json: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn value_of<'a>(json: &'a str, key: &str) -> Option<&'a str> {
-    let (_, rest) = json.split_once(&format!("\"{key}\""))?;
-    Some(rest.trim_start().strip_prefix(':')?.trim_start())
+    let (mut depth, mut rest) = (0, json);
+    while let Some(at) = rest.find(['{', '}', '[', ']', '"']) {
+        let (sign, behind) = (rest.as_bytes()[at], &rest[at + 1..]);
+        rest = behind;
+        match sign {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {
+                let end = end_of_text(behind)?;
+                rest = &behind[end + 1..];
+                let value = rest.trim_start().strip_prefix(':');
+                if let Some(value) = value.filter(|_| depth == 1 && behind[..end] == *key) {
+                    return Some(value.trim_start());
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Where the text ends that begins here.
+fn end_of_text(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })
 }
 
 #[cfg(test)]
@@ -32,6 +58,14 @@ mod tests {
             ("none", None),
             ("p50", None),
         ] {
+            assert_eq!(number_of(json, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_within_is_passed_over() {
+        let json = r#"{"a":{"n":1,"m":[{"n":2}]},"l":[3],"t":"\"n\":4 }","n":5,"z":{"q":6}}"#;
+        for (key, expected) in [("n", Some(5.0)), ("m", None), ("q", None)] {
             assert_eq!(number_of(json, key), expected, "{key}");
         }
     }

@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
 mod bench;
+mod bench_postgres;
 mod bite;
+mod bite_postgres;
 mod cargo;
 mod ci;
 mod json;
@@ -11,6 +13,7 @@ mod matrix;
 mod options;
 mod peers;
 mod prove;
+mod sides;
 mod source;
 mod table;
 mod tidy;
@@ -19,6 +22,7 @@ mod tree;
 use std::process::ExitCode;
 
 use options::Options;
+use sides::Store;
 
 const HELP: &str = "\
 The chores of this repository.
@@ -29,15 +33,19 @@ commands:
   ci       everything a change must pass: tidy, fmt, clippy, tests, doctests, docs
   tidy     what of the house style can be checked
   matrix   how many rows the tables of core have, by command and state
-  prove    the long proofs, in release
+  prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
   bite     switches off one rule at a time and counts the simulator's seeds that notice
              --seeds N      seeds for each rule (1000)
+             --postgres     runs the tests on Postgres instead, each without its rule
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
-  peers    Windlass against apalis, both on a SQLite file, both durable (see bench/README.md)
-             --bulk N       tasks pushed in bulk and drained (200000)
-             --singles N    tasks pushed one by one and drained (15000)
+             --postgres     the measuring points on Postgres instead, each on a server of its own
+  peers    Windlass against others, all equally durable (see bench/README.md)
+             sqlite         apalis, each on a file of its own (this one if none is named)
+             postgres       apalis-postgres and graphile-worker, each on a server of its own
+             --bulk N       tasks pushed in bulk and drained (200000; postgres: 50000)
+             --singles N    tasks pushed one by one and drained (15000; postgres: 50000)
              --rounds N     how often each is run, in turn (3)
   help     this text
 ";
@@ -84,18 +92,26 @@ fn run(args: &[String]) -> Result<(), Failure> {
             Ok(prove::run(seeds)?)
         }
         "bite" => {
+            if rest == ["--postgres"] {
+                return Ok(bite_postgres::run()?);
+            }
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(seeds)?)
         }
+        "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
             Ok(bench::run(seconds)?)
         }
         "peers" => {
+            let named = rest.first().and_then(|name| Store::named(name));
+            let rest = if named.is_some() { &rest[1..] } else { rest };
+            let store = named.unwrap_or(Store::Sqlite);
             let options = Options::parse(rest, &["--bulk", "--singles", "--rounds"])?;
-            let bulk = options.number("--bulk", 200_000)?;
-            let singles = options.number("--singles", 15_000)?;
-            Ok(peers::run(bulk, singles, options.number("--rounds", 3)?)?)
+            let (bulk, singles) = store.tasks();
+            let bulk = options.number("--bulk", bulk)?;
+            let singles = options.number("--singles", singles)?;
+            Ok(peers::run(store, bulk, singles, options.number("--rounds", 3)?)?)
         }
         other => Err(Failure::Usage(format!("no such command: {other} (see cargo xtask --help)"))),
     }

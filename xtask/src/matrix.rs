@@ -51,6 +51,7 @@ impl Matrix {
         let subjects = vec![
             subject("task", "check_task(", "TASK_STATES")?,
             subject("lane", "check_lane(", "LANE_STATES")?,
+            subject("node", "check_node(", "NODE_STATES")?,
         ];
         let names = command_names(source(&format!("{COMMANDS}/mod.rs"))?)?;
         let command = |name: String| Command::read(name, sources, &subjects);
@@ -186,6 +187,7 @@ mod tests {
         const TASK_STATES: &[&str] = &[\"absent\", \"waiting\"];
         const LANE_STATES: &[&str] =
             &[\"paused\"];
+        const NODE_STATES: &[&str] = &[\"late\"];
     ";
 
     fn tested(call: &str, rows: &[&str]) -> String {
@@ -211,7 +213,8 @@ mod tests {
         let limit = tested("check_lane", &["paused | | x"]);
         let matrix = matrix(&[("cancel.rs", cancel), ("limit_lane/run.rs", limit)]).unwrap();
         assert_eq!(matrix.gaps(), [""; 0]);
-        let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows";
+        let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
+            0 commands x 1 node states, 0 rows";
         assert_eq!(matrix.size(), size);
         assert!(matrix.shown().contains("Cancel              1        2\n"), "{}", matrix.shown());
     }

@@ -4,37 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::bench::target;
-use crate::cargo::Cargo;
 use crate::json::{number_of, text_of};
+use crate::sides::{Side, Store, Work};
 use crate::table::{row, table};
-use crate::tree;
-
-const DURABLE: &str = "wal, synchronous=FULL";
-const APALIS: &str = "bench/peers/apalis";
-const BUILDS: &[&str] = &[
-    "build --release --locked --package windlass-cli --bin windlass",
-    "build --release --locked --manifest-path bench/peers/apalis/Cargo.toml \
-     --target-dir bench/peers/apalis/target",
-];
-
-/// Handlers that do nothing, as many at once as the other side fetches.
-const DRAIN: &str = "bench drain --json --handlers 1000";
-/// How many push one by one at once.
-const PRODUCERS: u64 = 64;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Side {
-    Apalis,
-    Windlass,
-}
-
-/// What both sides are asked to do.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    name: &'static str,
-    tasks: u64,
-    one_by_one: bool,
-}
 
 /// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,44 +15,6 @@ struct Run {
     drain: f64,
     durability: String,
     batching: String,
-}
-
-impl Side {
-    /// In the order they take turns; the first is what the others are compared with.
-    const ALL: [Side; 2] = [Side::Apalis, Side::Windlass];
-
-    fn name(self) -> &'static str {
-        match self {
-            Side::Apalis => "apalis",
-            Side::Windlass => "windlass",
-        }
-    }
-
-    fn program(self) -> PathBuf {
-        match self {
-            Side::Apalis => tree::root().join(APALIS).join("target/release/peer-apalis"),
-            Side::Windlass => target().join("release/windlass"),
-        }
-    }
-
-    fn args(self, work: Work, file: &Path) -> Vec<String> {
-        let (tasks, file) = (work.tasks, file.display());
-        let line = match (self, work.one_by_one) {
-            (Side::Apalis, true) => {
-                format!("--json --jobs {tasks} --push one-by-one --concurrency {PRODUCERS}")
-            }
-            (Side::Apalis, false) => format!("--json --jobs {tasks} --push bulk"),
-            (Side::Windlass, true) => {
-                format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}")
-            }
-            (Side::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
-        };
-        let (option, place) = match self {
-            Side::Apalis => ("--file", file.to_string()),
-            Side::Windlass => ("--store", format!("sqlite://{file}")),
-        };
-        line.split(' ').map(String::from).chain([option.to_owned(), place]).collect()
-    }
 }
 
 impl Run {
@@ -102,9 +36,8 @@ impl Run {
     }
 }
 
-pub(crate) fn run(bulk: u64, singles: u64, rounds: u64) -> Result<(), String> {
-    for line in BUILDS {
-        let build = Cargo::new(line);
+pub(crate) fn run(store: Store, bulk: u64, singles: u64, rounds: u64) -> Result<(), String> {
+    for build in store.builds() {
         println!("==> {build}");
         build
             .run()
@@ -118,7 +51,10 @@ pub(crate) fn run(bulk: u64, singles: u64, rounds: u64) -> Result<(), String> {
         Work { name: "one by one", tasks: singles, one_by_one: true },
     ];
     let before = load();
-    let report = compare(&folder, &works, rounds);
+    let report = disk_of(store, &folder).and_then(|disk| {
+        let report = compare(store, &folder, &works, rounds)?;
+        Ok(format!("{report}written to {disk}\n"))
+    });
     if let Err(error) = std::fs::remove_dir_all(&folder) {
         eprintln!("note: {} is left behind: {error}", folder.display());
     }
@@ -129,30 +65,51 @@ pub(crate) fn run(bulk: u64, singles: u64, rounds: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// What the tasks are written to; a failure if it is memory. The servers of `with-postgres` are in
+/// /tmp, as the path of a socket must be short.
+fn disk_of(store: Store, folder: &Path) -> Result<String, String> {
+    let place = if store == Store::Postgres { Path::new("/tmp") } else { folder };
+    let mut df = Command::new("df");
+    let output = df.args(["--output=source,fstype"]).arg(place).output();
+    let output = output.map_err(|error| format!("cannot run {df:?}: {error}"))?;
+    disk(&String::from_utf8_lossy(&output.stdout))
+        .map_err(|problem| format!("{}: {problem}", place.display()))
+}
+
+/// The last line of what `df` prints: a device and the kind of its file system.
+fn disk(printed: &str) -> Result<String, String> {
+    let words: Vec<&str> = printed.lines().last().unwrap_or_default().split_whitespace().collect();
+    match words[..] {
+        [_, "tmpfs" | "ramfs"] => Err("memory, where a commit costs nothing".into()),
+        [device, kind] => Ok(format!("{device} ({kind})")),
+        _ => Err(format!("df said {printed}")),
+    }
+}
+
 /// What else the machine was doing: figures of a busy one are worth less.
 fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next().map(String::from)
 }
 
-fn compare(folder: &Path, works: &[Work], rounds: u64) -> Result<String, String> {
-    let mut found = vec![[Vec::new(), Vec::new()]; works.len()];
+fn compare(store: Store, folder: &Path, works: &[Work], rounds: u64) -> Result<String, String> {
+    let sides = store.sides();
+    let mut found = vec![vec![Vec::new(); sides.len()]; works.len()];
     for round in 1..=rounds {
         for (work, runs) in works.iter().zip(&mut found) {
-            for (side, runs) in Side::ALL.into_iter().zip(runs) {
+            for (side, runs) in sides.iter().zip(runs) {
                 let file = folder.join(format!("{}-{}-{round}.db", side.name(), work.name));
-                runs.push(measure(side, *work, &file)?);
+                runs.push(measure(store, *side, *work, &file)?);
                 remove(&file)?;
             }
         }
     }
     let found: Vec<_> = works.iter().copied().zip(found).collect();
-    Ok(report(&found, rounds))
+    Ok(report(sides, &found, rounds))
 }
 
-fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
-    let mut command = Command::new(side.program());
-    command.args(side.args(work, file));
+fn measure(store: Store, side: Side, work: Work, file: &Path) -> Result<Run, String> {
+    let mut command = store.command(side, work, file);
     println!("==> {command:?}");
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;
@@ -160,18 +117,19 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
         return Err(format!("{command:?}: {}", output.status));
     }
     let run = Run::read(&String::from_utf8_lossy(&output.stdout))?;
-    require_durable(side, &run)?;
+    require_durable(store, side, &run)?;
     let (push, drain) = (run.push, run.drain);
     println!("    {push:.0} pushed a second, {drain:.0} drained a second, {}", run.durability);
     Ok(run)
 }
 
-fn require_durable(side: Side, run: &Run) -> Result<(), String> {
-    if run.durability == DURABLE {
+fn require_durable(store: Store, side: Side, run: &Run) -> Result<(), String> {
+    let wanted = store.durable();
+    if run.durability == wanted {
         return Ok(());
     }
     let (name, found) = (side.name(), &run.durability);
-    Err(format!("{name} ran with {found} where {DURABLE} was asked for: nothing to compare"))
+    Err(format!("{name} ran with {found} where {wanted} was asked for: nothing to compare"))
 }
 
 /// The database with what SQLite keeps beside it.
@@ -186,7 +144,7 @@ fn remove(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn report(found: &[(Work, [Vec<Run>; 2])], rounds: u64) -> String {
+fn report(sides: &[Side], found: &[(Work, Vec<Vec<Run>>)], rounds: u64) -> String {
     let titles: [&dyn std::fmt::Display; 9] = [
         &"work",
         &"tasks",
@@ -199,9 +157,9 @@ fn report(found: &[(Work, [Vec<Run>; 2])], rounds: u64) -> String {
         &"batches",
     ];
     let mut rows = vec![row(titles)];
-    for (work, sides) in found {
-        let base = median(&sides[0], Run::end_to_end);
-        for (side, runs) in Side::ALL.into_iter().zip(sides) {
+    for (work, runs) in found {
+        let base = fastest_peer(sides, runs);
+        for (side, runs) in sides.iter().zip(runs) {
             let ratio = format!("{:.2}", median(runs, Run::end_to_end) / base);
             let first = runs.first();
             rows.push(row([
@@ -218,7 +176,15 @@ fn report(found: &[(Work, [Vec<Run>; 2])], rounds: u64) -> String {
         }
     }
     let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds in turn") };
-    format!("{}\nmedian (lowest-highest) of {rounds}; ratio: end to end\n", table(&rows))
+    format!(
+        "{}\nmedian (lowest-highest) of {rounds}; ratio: end to end, to the fastest peer\n",
+        table(&rows)
+    )
+}
+
+fn fastest_peer(sides: &[Side], runs: &[Vec<Run>]) -> f64 {
+    let peers = sides.iter().zip(runs).filter(|(side, _)| **side != Side::Windlass);
+    peers.map(|(_, runs)| median(runs, Run::end_to_end)).fold(0.0, f64::max)
 }
 
 fn sorted(runs: &[Run], figure: impl Fn(&Run) -> f64) -> Vec<f64> {
@@ -245,34 +211,10 @@ mod tests {
     use super::*;
 
     const BULK: Work = Work { name: "bulk", tasks: 20, one_by_one: false };
-    const SINGLES: Work = Work { name: "one by one", tasks: 10, one_by_one: true };
+    const DURABLE: &str = "wal, synchronous=FULL";
 
     fn some_run(push: f64, drain: f64) -> Run {
         Run { push, drain, durability: DURABLE.into(), batching: "1 a push".into() }
-    }
-
-    #[test]
-    fn both_sides_are_asked_for_the_same() {
-        for (side, work, expected) in [
-            (Side::Apalis, BULK, "--json --jobs 20 --push bulk --file f.db"),
-            (
-                Side::Apalis,
-                SINGLES,
-                "--json --jobs 10 --push one-by-one --concurrency 64 --file f.db",
-            ),
-            (
-                Side::Windlass,
-                BULK,
-                "bench drain --json --handlers 1000 --tasks 20 --store sqlite://f.db",
-            ),
-            (
-                Side::Windlass,
-                SINGLES,
-                "bench drain --json --handlers 1000 --tasks 10 --producers 64 --store sqlite://f.db",
-            ),
-        ] {
-            assert_eq!(side.args(work, Path::new("f.db")).join(" "), expected);
-        }
     }
 
     #[test]
@@ -290,29 +232,53 @@ mod tests {
     #[test]
     fn what_is_not_durable_is_not_compared() {
         let run = some_run(1.0, 1.0);
-        assert_eq!(require_durable(Side::Windlass, &run), Ok(()));
+        assert_eq!(require_durable(Store::Sqlite, Side::Windlass, &run), Ok(()));
         for durability in [
             "wal, synchronous=OFF",
             "wal, synchronous=NORMAL",
             "wal, synchronous=FULL / wal, synchronous=OFF",
+            "fsync=on, synchronous_commit=on",
             "memory",
             "",
         ] {
             let run = Run { durability: durability.into(), ..run.clone() };
-            let refused = require_durable(Side::Apalis, &run).unwrap_err();
+            let refused = require_durable(Store::Sqlite, Side::Apalis, &run).unwrap_err();
             assert!(refused.starts_with(&format!("apalis ran with {durability} ")), "{refused}");
+        }
+        for (durability, durable) in [
+            ("fsync=on, synchronous_commit=on", true),
+            ("fsync=on, synchronous_commit=off", false),
+            ("fsync=off, synchronous_commit=on", false),
+            ("fsync=on, synchronous_commit=off / fsync=on, synchronous_commit=on", false),
+        ] {
+            let run = Run { durability: durability.into(), ..run.clone() };
+            let found = require_durable(Store::Postgres, Side::GraphileWorker, &run);
+            assert_eq!(found.is_ok(), durable, "{durability}");
         }
     }
 
     #[test]
+    fn memory_is_no_disk() {
+        let printed = |line: &str| disk(&format!("Filesystem     Type\n{line}\n"));
+        assert_eq!(printed("/dev/vda       ext4"), Ok("/dev/vda (ext4)".into()));
+        for memory in ["tmpfs          tmpfs", "none ramfs"] {
+            assert!(printed(memory).unwrap_err().starts_with("memory"), "{memory}");
+        }
+        assert!(disk("").is_err());
+    }
+
+    #[test]
     fn a_report_shows_the_median_and_the_spread() {
-        let apalis = vec![some_run(100.0, 100.0), some_run(300.0, 300.0), some_run(200.0, 200.0)];
-        let windlass = vec![some_run(400.0, 400.0); 3];
-        let text = report(&[(BULK, [apalis, windlass])], 3);
+        let slow = vec![some_run(100.0, 100.0), some_run(300.0, 300.0), some_run(200.0, 200.0)];
+        let fast = vec![some_run(300.0, 600.0); 3];
+        let windlass = vec![some_run(800.0, 800.0); 3];
+        let found = [(BULK, vec![slow, fast, windlass])];
+        let text = report(Store::Postgres.sides(), &found, 3);
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         let figures = |line: usize| lines[line][5..12].join(" ");
-        assert_eq!(figures(1), "200 (100-300) 200 (100-300) 100 (50-150) 1.00");
-        assert_eq!(figures(2), "400 (400-400) 400 (400-400) 200 (200-200) 2.00");
+        assert_eq!(figures(1), "200 (100-300) 200 (100-300) 100 (50-150) 0.50");
+        assert_eq!(figures(2), "300 (300-300) 600 (600-600) 200 (200-200) 1.00");
+        assert_eq!(figures(3), "800 (800-800) 800 (800-800) 400 (400-400) 2.00");
     }
 }

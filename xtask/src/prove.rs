@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use crate::cargo::{Cargo, has_nextest, seconds};
 use crate::table::{row, table};
 
+/// Three engine processes on one Postgres, through sixty faults.
+const CHAOS: &str = "run --release -p windlass-sim --bin chaos";
+
 /// What one test binary came to.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
@@ -26,9 +29,16 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
     println!("==> {tests}");
     let begun = Instant::now();
     let (tallies, passed) = watch(&tests)?;
+    // Whatever the tests say: its figures belong to the proofs, and it is judged by itself.
+    let chaos = Cargo::new(CHAOS);
+    println!("\n==> {chaos}");
+    let survived = chaos.run();
     print!("\n{}", shown(&tallies));
     println!("{seeds} seeds, {}", seconds(begun.elapsed()));
-    if passed { Ok(()) } else { Err(format!("a proof failed\nreproduce: {tests}")) }
+    if !passed {
+        return Err(format!("a proof failed\nreproduce: {tests}"));
+    }
+    survived.map_err(|problem| format!("chaos broke a rule: {problem}\nreproduce: {chaos}"))
 }
 
 /// Passes on what nextest says while counting its verdicts.

@@ -11,6 +11,7 @@ mod events;
 mod lane;
 mod log;
 mod migrate;
+mod node;
 mod output;
 mod signals;
 mod stats;
@@ -47,6 +48,8 @@ enum Command {
     Task(task::TaskCommand),
     /// Look at lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
+    /// Look at the engines that share a database.
+    Node(node::NodeCommand),
     /// Look at tasks that have failed, and start them over.
     Dead(dead::DeadCommand),
     Events(events::Events),
@@ -64,6 +67,7 @@ impl Command {
         match self {
             Command::Task(task) => task.run().await,
             Command::Lane(lane) => lane.run().await,
+            Command::Node(node) => node.run().await,
             Command::Dead(dead) => dead.run().await,
             Command::Events(events) => events.run().await,
             Command::Stats(stats) => stats.run().await,

@@ -37,6 +37,9 @@ pub const TASK_ID: TextLimit = text("id", 255);
 pub const KIND: TextLimit = text("kind", 255);
 pub const LANE: TextLimit = text("lane", 255);
 pub const WORKER: TextLimit = text("worker", 255);
+pub const NODE_ID: TextLimit = text("id", 255);
+pub const NODE_NAME: TextLimit = text("name", 255);
+pub const NODE_VERSION: TextLimit = text("version", 255);
 pub const TAG: TextLimit = text("tag", 255);
 pub const CAPABILITY: TextLimit = text("capability", 255);
 pub const CONTENT_TYPE: TextLimit = text("content_type", 255);
@@ -49,6 +52,8 @@ pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
 pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_096);
+/// With all else that is in a line of an index of Postgres, which holds 2,704 bytes.
+pub const ROUTE_BYTES: RangeLimit = range("route in bytes", 0, 1_536);
 pub const LABELS: RangeLimit = range("labels", 0, 64);
 pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1_024);
 pub const BULK: RangeLimit = range("tasks", 1, 1_000);
@@ -67,6 +72,7 @@ pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
 pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
 pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
+pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.

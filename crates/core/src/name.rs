@@ -69,6 +69,8 @@ names! {
     LaneName
     /// Names whoever holds a lease.
     WorkerId
+    /// Names one life of an engine.
+    NodeId
 }
 
 impl Default for Tenant {

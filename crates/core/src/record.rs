@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 use crate::admission::Admission;
 use crate::lane::Lane;
 use crate::log::Log;
+use crate::node::Node;
 use crate::queue::Queue;
 use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
 use crate::task::Task;
@@ -95,7 +96,7 @@ macro_rules! records {
     };
 }
 
-records!(Task, Lane, Queue, Admission, Log);
+records!(Task, Lane, Queue, Admission, Log, Node);
 
 impl Table {
     /// The index by which the records of this table come to the engine's notice, if they do.
@@ -104,6 +105,7 @@ impl Table {
             Table::Task => Some(Index::TaskDue),
             Table::Queue => Some(Index::QueueDue),
             Table::Admission => Some(Index::AdmissionDue),
+            Table::Node => Some(Index::NodeDue),
             Table::Lane | Table::Log => None,
         }
     }

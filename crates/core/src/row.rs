@@ -8,7 +8,8 @@ use crate::record::Table;
 
 /// One value of a key or of an index column. The order is that of every store:
 /// nothing, then numbers, then text by its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Value {
     Null,
     Int(i64),
@@ -167,13 +168,15 @@ impl Layout {
 }
 
 /// Every index that a transition scans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Index {
     TaskReady,
     TaskDue,
     QueueByLane,
     QueueDue,
     AdmissionDue,
+    NodeDue,
 }
 
 impl Index {
@@ -182,24 +185,35 @@ impl Index {
             Index::TaskReady | Index::TaskDue => Table::Task,
             Index::QueueByLane | Index::QueueDue => Table::Queue,
             Index::AdmissionDue => Table::Admission,
+            Index::NodeDue => Table::Node,
         }
     }
 
-    /// Whether whoever scans it is about to take what it finds, so that others had better look
-    /// further on.
-    pub const fn is_taken_from(self) -> bool {
+    /// How many of its columns name a queue, if whoever scans one is about to take what it finds:
+    /// others had better look further on.
+    pub const fn queue_columns(self) -> Option<usize> {
         match self {
-            Index::TaskReady => true,
-            Index::TaskDue | Index::QueueByLane | Index::QueueDue | Index::AdmissionDue => false,
+            Index::TaskReady => Some(3),
+            Index::TaskDue
+            | Index::QueueByLane
+            | Index::QueueDue
+            | Index::AdmissionDue
+            | Index::NodeDue => None,
         }
     }
 
-    pub(crate) const ALL: [Index; 5] = [
+    /// The position of a row, or nothing while it is not in the index.
+    pub fn position(self, row: &Row) -> Option<Vec<Value>> {
+        self.layout().position(&row.key.values, &row.columns)
+    }
+
+    pub(crate) const ALL: [Index; 6] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
         Index::QueueDue,
         Index::AdmissionDue,
+        Index::NodeDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

@@ -165,8 +165,6 @@ fn stored(row: &Row) -> StoredRow {
 }
 
 fn positions(spec: &TableSpec, row: &Row) -> Vec<(Index, Vec<Value>)> {
-    let position = |index: &crate::row::IndexSpec| {
-        Some((index.index, index.index.layout().position(&row.key.values, &row.columns)?))
-    };
+    let position = |index: &crate::row::IndexSpec| Some((index.index, index.index.position(row)?));
     spec.indexes.iter().filter_map(position).collect()
 }

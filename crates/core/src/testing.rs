@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Cancel, Claim, Command, Complete, Create, Fail, LimitLane, NewTask, Outcome, SetLaneState,
-    Start, Sweep,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
+    SetLaneState, Start, Sweep,
 };
 use crate::lane::LaneState;
 use crate::name::{LaneName, Tenant};
+use crate::node::Node;
 use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
@@ -32,6 +33,9 @@ pub(crate) const TASK_STATES: &[&str] = &[
 /// The states that every table about lanes must have a row for.
 pub(crate) const LANE_STATES: &[&str] =
     &["absent", "active", "paused", "draining", "disabled", "limited"];
+
+/// The states that every table about nodes must have a row for.
+pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone", "left", "lost"];
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -68,6 +72,19 @@ pub(crate) fn new_task(id: &str) -> NewTask {
 
 pub(crate) fn claim() -> Claim {
     Claim { lanes: vec![lane()], ..Claim::new("w") }
+}
+
+/// The beat of the tables: every five seconds, two seconds after its start.
+pub(crate) fn beat() -> Beat {
+    Beat {
+        id: "n".into(),
+        name: "host".into(),
+        pid: 7,
+        version: "1.0.0".into(),
+        format: 2,
+        up_ms: 2_000,
+        every_ms: 5_000,
+    }
 }
 
 /// A waiting task that was just created.
@@ -187,6 +204,27 @@ impl Stage {
         stage
     }
 
+    /// A stage on which node `n` is in the named state.
+    pub(crate) fn with_node(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(beat());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "gone" => stage.later(17_500),
+            "left" => drop(stage.must(Leave { id: "n".into() })),
+            "lost" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
     fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
@@ -209,6 +247,16 @@ impl Stage {
                     format!(" {}/{limit}", gate.running)
                 });
                 format!("{}{}", lane.state.as_str(), gate.unwrap_or_default())
+            }
+        }
+    }
+
+    fn node_after(&self) -> String {
+        match self.record::<Node>(&Node::key_of(&"n".into())) {
+            None => "absent".into(),
+            Some(node) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                format!("seen +{} up +{}", ago(node.seen_at), ago(node.started_at))
             }
         }
     }
@@ -240,6 +288,11 @@ impl Stage {
                 format!("swept {swept} next {}", next_due.map_or("none".into(), plus))
             }
             Ok(Outcome::Trimmed { trimmed, more }) => format!("trimmed {trimmed} more {more}"),
+            Ok(Outcome::Registered { joined, nodes, format }) => {
+                let joined = if *joined { "joined " } else { "" };
+                format!("{joined}{nodes} nodes format {format}")
+            }
+            Ok(Outcome::Left) => "left".into(),
         }
     }
 }
@@ -300,6 +353,12 @@ pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 #[track_caller]
 pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, LANE_STATES, |state, _| Stage::with_lane(state), command, Stage::lane_after);
+}
+
+/// Rows of `node state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
 }
 
 #[track_caller]

@@ -24,8 +24,14 @@ pub struct Config {
     /// How long log entries are kept.
     pub event_retention: Duration,
     /// Do by itself what happens by itself. Without it, [`crate::Engine::sweep`] and
-    /// [`crate::Engine::trim_log`] wait to be called.
+    /// [`crate::Engine::trim_log`] wait to be called, and no node is registered.
     pub background: bool,
+    /// What this engine is called among the nodes of a store that nodes share; by the name of its
+    /// host if this does not say.
+    pub node_name: Option<String>,
+    /// How often it tells them that it is there. After three beats that did not come it is taken
+    /// for gone. On a store of its own it never does.
+    pub beat_every: Duration,
     /// What the timers of this engine go by. The time of a batch comes from its store.
     pub clock: Arc<dyn Clock>,
 }
@@ -43,6 +49,8 @@ impl Default for Config {
             sweep_page: 256,
             event_retention: Duration::from_secs(7 * 24 * 3_600),
             background: true,
+            node_name: None,
+            beat_every: Duration::from_secs(5),
             clock: Arc::new(SystemClock),
         }
     }

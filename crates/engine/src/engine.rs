@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::handed::Handed;
+use crate::heart::Heart;
 use crate::inbox::{Inbox, Job};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
@@ -39,6 +40,7 @@ struct Inner {
     config: Config,
     inbox: Arc<Inbox>,
     timer: Arc<Timer>,
+    heart: Arc<Heart>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
     offers: Offers,
@@ -52,7 +54,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.inbox.close(None);
         for task in self.background.lock().expect("nothing panics while it holds them").drain(..) {
             task.abort();
         }
@@ -112,11 +114,13 @@ impl Engine {
             hints: Hints::default(),
         };
         let batchers = (0..batchers).map(|number| tokio::spawn(batcher(number).run())).collect();
+        let heart = Arc::new(Heart::new(store.clone(), inbox.clone(), &config));
         let engine = Self(Arc::new(Inner {
             store,
             config,
             inbox,
             timer,
+            heart,
             commits,
             counters,
             offers: Offers::default(),
@@ -131,6 +135,7 @@ impl Engine {
         if engine.0.config.background {
             engine.sweep_when_due();
             engine.trim_by_and_by();
+            engine.spawn(engine.0.heart.clone().run());
         }
         Ok(engine)
     }
@@ -233,10 +238,11 @@ impl Engine {
         self.0.counters.read()
     }
 
-    /// Takes nothing more, decides what is queued, answers everybody, and closes the store.
+    /// Takes nothing more, decides what is queued, answers everybody, and closes the store. Nodes
+    /// that share it are told.
     /// Claims that wait are told that the engine shuts down.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        self.0.inbox.close();
+        self.0.inbox.close(self.0.heart.farewell());
         let background = {
             let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
             std::mem::take(&mut *tasks)

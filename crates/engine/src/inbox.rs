@@ -100,6 +100,11 @@ impl Load {
 }
 
 impl Queues {
+    fn add_own(&mut self, job: Job) {
+        self.load = self.load.plus(Load::of(&job));
+        self.own.push_back(job);
+    }
+
     fn next_of_callers(&mut self) -> Option<Job> {
         let (first, second) = match self.batches % 4 {
             0 => (&mut self.normal, &mut self.urgent),
@@ -155,14 +160,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues what the engine asks of itself. It is little: while anything is decided, this is.
+    /// Queues what the engine asks of itself. It is little, and never too much.
     pub(crate) fn push_own(&self, job: Job) -> Result<(), Error> {
         let mut queues = self.lock();
-        if queues.done {
+        if queues.closed {
             return Err(Error::ShuttingDown);
         }
-        queues.load = queues.load.plus(Load::of(&job));
-        queues.own.push_back(job);
+        queues.add_own(job);
         drop(queues);
         self.arrived.notify_one();
         Ok(())
@@ -188,9 +192,15 @@ impl Inbox {
         }
     }
 
-    /// Lets nothing more in; what is queued is still decided.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
+    /// Lets nothing more in after `last`; what is queued is still decided, and `last` behind
+    /// everything else that the engine has asked of itself.
+    pub(crate) fn close(&self, last: Option<Job>) {
+        let mut queues = self.lock();
+        if let Some(last) = last.filter(|_| !queues.closed) {
+            queues.add_own(last);
+        }
+        queues.closed = true;
+        drop(queues);
         self.told.iter().for_each(Notify::notify_one);
     }
 

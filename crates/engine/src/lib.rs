@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod handed;
 mod handle;
+mod heart;
 mod inbox;
 mod offers;
 mod read;

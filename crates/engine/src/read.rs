@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Filed, Kind, Lane, LaneName, Payload, PayloadKey, PublicState, Rejection, RowKey, Table, Task,
-    TaskId, TaskKey, Tenant, Value, Why, read_row, why,
+    Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey, PublicState, Rejection, RowKey,
+    Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row, why,
 };
 use windlass_store::{Count, Description, Query};
 
@@ -51,6 +51,18 @@ impl Engine {
         let after = after.map(|name| vec![tenant.into(), name.into()]);
         let query = Query { prefix: vec![tenant.into()], after, ..Query::all(Table::Lane, limit) };
         self.list::<Lane>(query).await
+    }
+
+    /// The nodes behind `after`, by id, which is by the time of their start. An engine alone on its
+    /// store registers none. These are the ones that were heard of: one that has just died may be
+    /// among them.
+    pub async fn nodes(
+        &self,
+        after: Option<&NodeId>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Node>>, Error> {
+        let after = after.map(|id| vec![id.into()]);
+        self.list::<Node>(Query { after, ..Query::all(Table::Node, limit) }).await
     }
 
     /// The tasks of a tenant that are as `filter` says, behind `after`, by id.

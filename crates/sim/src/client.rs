@@ -285,7 +285,9 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::Reap(reap) => reap.task.id.to_string(),
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
-        Command::Sweep(_) | Command::TrimLog(_) => String::new(),
+        Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
+            String::new()
+        }
     };
     format!("{} {rest}", command.name())
 }

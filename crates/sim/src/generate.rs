@@ -44,6 +44,7 @@ fn node(random: &mut Random) -> NodeSpec {
         stride: *random.pick(&[1, 2, 61, 61]),
         deaf: random.percent(10),
         batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
+        batches_at_once: *random.pick(&[1, 1, 2, 3]),
     }
 }
 

@@ -118,6 +118,7 @@ impl Node {
         let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
         let config = Config {
             batch_commands: self.spec.batch_commands,
+            batches_at_once: Some(self.spec.batches_at_once),
             clock: Arc::new(clock),
             ..Config::default()
         };

@@ -33,6 +33,7 @@ pub struct NodeSpec {
     /// It hears nothing of what others change.
     pub deaf: bool,
     pub batch_commands: usize,
+    pub batches_at_once: usize,
 }
 
 /// A task that scripts create, under one of its ids and in one of its variants. Two variants are

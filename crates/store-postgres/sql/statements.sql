@@ -16,11 +16,14 @@ SELECT set_config('statement_timeout', $1, true),
            WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)
 
 -- @start
--- The name of the transaction, the time, the last commit and the last deletion.
+-- The name of the transaction, the time, the last commit and the last deletion; and the life of
+-- the server: what it counts begins again when it comes back from a crash, or another takes its
+-- place.
 SELECT pg_current_xact_id()::text::bigint,
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        (SELECT last_value FROM {schema}.clock),
-       (SELECT last_value FROM {schema}.deletion)
+       (SELECT last_value FROM {schema}.deletion),
+       (coalesce(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()), 0) * 1000000)::bigint
 
 -- @clock
 SELECT last_value FROM {schema}.clock
@@ -91,4 +94,17 @@ SELECT coalesce((SELECT max(seq) FROM {schema}.event WHERE seq > f.last_value), 
 FROM {schema}.forgotten AS f
 
 -- @outcome
-SELECT pg_xact_status($1::text::xid8)
+-- What became of a transaction. After a crash its number may be given again, unless it was
+-- committed: that another one of this number was not says that it was not either, and that one was
+-- says nothing unless its events bear the time of the batch. $2: its life, $3: its time.
+SELECT CASE
+    WHEN $2 = (coalesce(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()), 0) * 1000000)::bigint
+        THEN pg_xact_status(xid)
+    WHEN xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN 'aborted'
+    WHEN pg_xact_status(xid) <> 'committed' THEN 'aborted'
+    WHEN EXISTS (
+        SELECT FROM {schema}.event
+        WHERE seq > (SELECT max(seq) FROM {schema}.event) - 10000 AND at = $3 AND xmin = xid::xid
+    ) THEN 'committed'
+END
+FROM CAST($1::text AS xid8) AS xid

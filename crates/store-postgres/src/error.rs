@@ -22,8 +22,10 @@ pub(crate) enum Oddity {
     Pooler(#[source] tokio_postgres::Error),
     #[error("a commit is still under way")]
     UnderWay,
-    #[error("it is too long ago that a commit was made to say what became of it")]
-    LongAgo,
+    #[error("there is no trace left of what became of a commit")]
+    NoTrace,
+    #[error("the server says nothing")]
+    Silent,
     #[error("the transaction has ended")]
     Ended,
     #[error("another program is making the tables")]

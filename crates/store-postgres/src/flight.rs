@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures_util::future::{MaybeDone, join_all, maybe_done, try_join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement};
 use windlass_core::Value;
-use windlass_store::Traffic;
+use windlass_store::TrafficCounter;
 
 /// A statement with its parameters.
 #[derive(Debug)]
@@ -67,28 +66,7 @@ impl<'p> Param<'p> {
 pub(crate) struct Session {
     pub(crate) client: deadpool_postgres::Object,
     pub(crate) prepare: bool,
-    pub(crate) counters: Arc<Counters>,
-}
-
-/// What a handle has sent so far.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    statements: AtomicU64,
-    round_trips: AtomicU64,
-}
-
-impl Counters {
-    fn add(&self, statements: usize) {
-        self.statements.fetch_add(statements as u64, Ordering::Relaxed);
-        self.round_trips.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> Traffic {
-        Traffic {
-            statements: self.statements.load(Ordering::Relaxed),
-            round_trips: self.round_trips.load(Ordering::Relaxed),
-        }
-    }
+    pub(crate) counters: Arc<TrafficCounter>,
 }
 
 impl Session {

@@ -8,21 +8,18 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_postgres::{AsyncMessage, Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use windlass_core::Timestamp;
-use windlass_store::Notice;
+use windlass_store::{Notice, Word};
 
 use crate::store::Shared;
 
 /// How often to look for what nobody told of, and to try to connect again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Every so many looks, whoever waits looks again for itself.
+const REPAIR: u32 = 5;
 /// Postgres takes less than 8,000 bytes, and there is more to say than the notice.
-const LONGEST_NOTICE: usize = 7_900;
+pub(crate) const LONGEST_WORD: usize = 7_900;
 /// The origin of every notice: somebody else.
 const SOMEBODY: u64 = 1;
-
-/// What one commit tells the others: who made it, when, and what may be there to find.
-pub(crate) fn word(origin: &str, at: Timestamp, notice: &Notice) -> String {
-    format!("{origin} {} {}", at.micros(), notice.written(LONGEST_NOTICE))
-}
 
 /// Listens until the store is gone; says when it has begun to.
 pub(crate) async fn listen(
@@ -66,15 +63,18 @@ async fn hear(
             // Whoever opened the store has not looked at anything yet.
             Some(begun) => drop(begun.send(())),
             // What was told while nobody listened is lost, and the clock does not show all of it.
-            None => drop(notices.send((SOMEBODY, Notice::Anything))),
+            None => tell_anything(shared, notices),
         }
         let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut looks: u32 = 0;
         loop {
             tokio::select! {
                 Some(word) = words.recv() => tell(shared, notices, &word),
                 _ = look.tick() => {
-                    if look_at_clock(&client, shared).await? {
-                        let _ = notices.send((SOMEBODY, Notice::Anything));
+                    looks += 1;
+                    // Who dies lets go of what others have passed over, and tells nobody.
+                    if look_at_clock(&client, shared).await? || looks.is_multiple_of(REPAIR) {
+                        tell_anything(shared, notices);
                     }
                 }
             }
@@ -87,15 +87,23 @@ async fn hear(
 }
 
 fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str) {
-    let mut parts = word.splitn(3, ' ');
-    if parts.next() == Some(&shared.origin) {
+    let Word { origin, at, lowest, notice } = Word::read(word);
+    if origin == shared.origin {
         return;
     }
-    if let Some(micros) = parts.next().and_then(|at| at.parse().ok()) {
-        shared.heard(Timestamp::from_micros(micros));
+    shared.heard(at);
+    shared.starts.lower(&lowest);
+    if notice == Notice::Anything {
+        shared.starts.forget();
     }
     // Nobody listening is fine.
-    let _ = notices.send((SOMEBODY, Notice::read(parts.next().unwrap_or_default())));
+    let _ = notices.send((SOMEBODY, notice));
+}
+
+/// Anything may have happened that nobody told of.
+fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>) {
+    shared.starts.forget();
+    let _ = notices.send((SOMEBODY, Notice::Anything));
 }
 
 /// Whether there was a commit that is later than all that was heard of: the word of it got lost.

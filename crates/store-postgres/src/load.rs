@@ -5,15 +5,18 @@ use tokio_postgres::{Error, Row};
 use windlass_core::{
     Loaded, LogEntry, PageRow, RowKey, StoredRow, Table, Timestamp, Value, Version, Wanted,
 };
+use windlass_store::{Look, Starts};
 
 use crate::flight::{Param, Request, Session};
 use crate::sql::{Sql, number};
 
 pub(crate) async fn load<'w>(
     session: &Session,
-    sql: &Sql,
+    sql: &'w Sql,
+    starts: &Starts,
     wanted: &'w Wanted,
 ) -> Result<Loaded, Error> {
+    let looks: Vec<Option<Look>> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
     let keys = |keys: &&'w [RowKey]| {
         let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
@@ -27,8 +30,9 @@ pub(crate) async fn load<'w>(
     }
     let locks = requests.len();
     // Scans may lock what they return, and what is read after that is as late.
-    for scan in &wanted.scans {
-        let (text, params) = sql.scan(scan);
+    for (scan, look) in wanted.scans.iter().zip(&looks) {
+        let start = look.as_ref().and_then(|look| look.start.as_deref());
+        let (text, params) = sql.scan(scan, start);
         requests.push(Request::new(text, params));
     }
     for of_table in &tables {
@@ -43,9 +47,15 @@ pub(crate) async fn load<'w>(
     let mut answers = session.all(&requests).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();
-    for scan in &wanted.scans {
+    drop(requests);
+    for (scan, look) in wanted.scans.iter().zip(looks) {
         let width = scan.range.index.spec().columns.len();
-        loaded.pages.push(next().iter().map(|row| page_row(row, width)).collect::<Result<_, _>>()?);
+        let page: Result<Vec<_>, _> = next().iter().map(|row| page_row(row, width)).collect();
+        let page = page?;
+        if let Some(look) = look {
+            starts.learn(look, &page);
+        }
+        loaded.pages.push(page);
     }
     for keys in &tables {
         for row in next() {

@@ -14,7 +14,8 @@ use crate::sql::Sql;
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_tables.sql")];
+pub const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
 
 /// How long to wait for another program that makes the tables.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,8 +69,7 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
 /// The format of the tables; none when there are none yet.
 async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
-    let text = "SELECT to_regclass($1) IS NOT NULL";
-    if !ask::<bool>(client, text, &[(&meta, Type::TEXT)]).await? {
+    if !ask::<bool>(client, "SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await? {
         return Ok(None);
     }
     let found = ask(client, &format!("SELECT format FROM {meta}"), &[]).await?;

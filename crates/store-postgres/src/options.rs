@@ -24,6 +24,9 @@ pub struct Options {
     pub trust: Trust,
     /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
     pub patience: Duration,
+    /// Only to measure what it costs, by `contended=optimistic`: lock nothing ahead, and run again
+    /// what somebody else was faster with.
+    pub optimistic: bool,
     /// Whose time it is; that of the database unless another one is named.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -36,6 +39,7 @@ impl Default for Options {
             prepare: None,
             trust: Trust::Anybody,
             patience: Duration::from_secs(5),
+            optimistic: false,
             clock: None,
         }
     }
@@ -65,6 +69,7 @@ impl Options {
                     return Err(wrong("disable, prefer, require or verify-full"));
                 }
                 "sslrootcert" => roots = Some(percent_decode_str(value).decode_utf8_lossy()),
+                "contended" => options.optimistic = value == "optimistic",
                 _ => theirs.push(pair),
             }
         }

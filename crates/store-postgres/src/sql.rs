@@ -12,6 +12,7 @@ use crate::flight::Param;
 pub(crate) struct Sql {
     schema: String,
     written: BTreeMap<&'static str, String>,
+    pub(crate) optimistic: bool,
 }
 
 /// Raises an error unless a statement that returns one row for each hit made exactly so many, which
@@ -33,7 +34,7 @@ impl Sql {
             let (name, text) = section.split_once('\n').expect("a name has a line of its own");
             (name, text.replace("{schema}", &format!(r#""{schema}""#)))
         });
-        Self { schema: schema.to_owned(), written: written.collect() }
+        Self { schema: schema.to_owned(), written: written.collect(), optimistic: false }
     }
 
     /// A statement of `statements.sql`.
@@ -66,7 +67,7 @@ impl Sql {
     /// Waits for those of the records that many writers change, one after the other.
     pub(crate) fn lock(&self, table: Table) -> Option<String> {
         let TableSpec { name, key, contended, .. } = table.spec();
-        let contended = (*contended)?;
+        let contended = contended.filter(|_| !self.optimistic)?;
         let keys = Self::unnest(table, key, &[]);
         let (table, on, order) = (self.name(name), same(key), list(key, "t."));
         Some(format!(
@@ -120,7 +121,11 @@ impl Sql {
 
     /// A page of an index. Rows that another transaction has its hands on are passed over: they
     /// will not be there for long.
-    pub(crate) fn scan<'s>(&self, scan: &'s Scan) -> (String, Vec<Param<'s>>) {
+    pub(crate) fn scan<'s>(
+        &self,
+        scan: &'s Scan,
+        start: Option<&'s [Value]>,
+    ) -> (String, Vec<Param<'s>>) {
         let Range { index, prefix, until } = &scan.range;
         let spec = index.spec();
         let (same, rest) = spec.columns.split_at(prefix.len());
@@ -133,9 +138,10 @@ impl Sql {
         for (i, column) in same.iter().enumerate() {
             text += &format!(r#" AND "{column}" = ${}"#, i + 1);
         }
-        if let Some(after) = &scan.after {
-            text += &behind(rest, params.len());
-            params.extend(after[prefix.len()..].iter().map(Param::of));
+        let after = scan.after.as_deref().map(|after| (after, ">"));
+        if let Some((from, how)) = after.or(start.map(|start| (start, ">="))) {
+            text += &beyond(rest, how, params.len());
+            params.extend(from[prefix.len()..].iter().map(Param::of));
         }
         if let Some(until) = until {
             params.push(Param::of(until));
@@ -146,7 +152,7 @@ impl Sql {
             text += &format!(" ORDER BY {}", list(rest, ""));
         }
         text += &format!(" LIMIT ${}", params.len());
-        if index.is_taken_from() {
+        if index.queue_columns().is_some() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)
@@ -168,7 +174,7 @@ impl Sql {
             }
         }
         if let Some(after) = &query.after {
-            text += &behind(key, params.len());
+            text += &beyond(key, ">", params.len());
             params.extend(after.iter().map(Param::of));
         }
         params.push(Param::Int(number(query.limit)));
@@ -259,8 +265,8 @@ fn same(key: &[&str]) -> String {
     each.join(" AND ")
 }
 
-/// The condition that a row lies behind a position, whose parameters follow the first `given`.
-fn behind(columns: &[&str], given: usize) -> String {
+/// The condition that a row lies beyond a position, whose parameters follow the first `given`.
+fn beyond(columns: &[&str], how: &str, given: usize) -> String {
     let marks: Vec<_> = (1..=columns.len()).map(|i| format!("${}", given + i)).collect();
-    format!(" AND ({}) > ({})", list(columns, ""), marks.join(", "))
+    format!(" AND ({}) {how} ({})", list(columns, ""), marks.join(", "))
 }

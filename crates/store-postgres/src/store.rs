@@ -5,15 +5,16 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
-    Clock as _, Count, Description, Notice, Notices, Pace, Query, Store, StoreError, SystemClock,
-    Ticket, Tx,
+    Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
+    SystemClock, Ticket, TrafficCounter, Tx,
 };
 
 use crate::error::{Oddity, translate, unavailable};
-use crate::flight::{Counters, Param, Request, Session};
+use crate::flight::{Param, Request, Session};
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
@@ -44,7 +45,8 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
-    counters: Arc<Counters>,
+    counters: Arc<TrafficCounter>,
+    pub(crate) starts: Starts,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -82,7 +84,8 @@ impl PostgresStore {
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
-        let found = migrate::migrate(&client, &options.schema).await?;
+        let mut found = migrate::migrate(&client, &options.schema).await?;
+        found.sql.optimistic = options.optimistic;
         drop(client);
         let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
@@ -92,6 +95,7 @@ impl PostgresStore {
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
             counters: Arc::default(),
+            starts: Starts::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -130,8 +134,13 @@ impl Shared {
     pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
         let begin = Request::plain("BEGIN READ ONLY");
         let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
-        let answers = self.session().await?.all(&requests).await.map_err(translate)?;
-        Ok(answers.into_iter().nth(2).unwrap_or_default())
+        let session = self.session().await?;
+        // A statement that is not known yet is planned before the settings hold: it may wait.
+        let Ok(answers) = timeout(2 * self.options.patience, session.all(&requests)).await else {
+            drop(deadpool_postgres::Object::take(session.client));
+            return Err(unavailable(Oddity::Silent));
+        };
+        Ok(answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default())
     }
 
     /// The time of a batch, from that of the database and that of the last commit.
@@ -156,15 +165,16 @@ impl Store for PostgresStore {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
-        let xid = ticket.0.to_string();
+        let xid = ticket.number.to_string();
+        let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
         let text = self.shared.sql.written("outcome");
-        let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
+        let rows = self.shared.read(Request::new(text, params.into())).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
         match status.map_err(translate)? {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),
-            None => Err(unavailable(Oddity::LongAgo)),
+            None => Err(unavailable(Oddity::NoTrace)),
         }
     }
 
@@ -191,6 +201,7 @@ impl Store for PostgresStore {
     async fn describe(&self) -> Result<Description, StoreError> {
         Ok(Description {
             backend: "postgres",
+            format: migrate::FORMAT,
             durability: self.shared.durability.clone(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,

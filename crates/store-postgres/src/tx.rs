@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Notice, StoreError, Ticket, Tx};
+use windlass_core::{ChangeSet, Loaded, Scan, Timestamp, Wanted};
+use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
 use crate::flight::{Request, Session};
-use crate::listen::word;
+use crate::listen::LONGEST_WORD;
 use crate::load::load;
 use crate::save::{self, Seal};
 use crate::store::Shared;
@@ -19,12 +19,14 @@ pub(crate) struct PostgresTx {
     /// None once it has ended.
     session: Option<Session>,
     now: Timestamp,
-    /// Under which Postgres knows it.
-    xid: u64,
+    /// Under which Postgres knows it, with the time of the batch.
+    ticket: Ticket,
     /// The time of the last deletion when it began.
     deletion: i64,
     /// Whether it may hold locks on what it looked at.
     locks: bool,
+    /// Where it looked for something to take, and where it puts something.
+    lowest: Lowest,
 }
 
 impl PostgresTx {
@@ -35,7 +37,8 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let mut tx = Self { shared, session, now, xid: 0, deletion: 0, locks: false };
+        let (ticket, lowest) = (Ticket::default(), Lowest::default());
+        let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
         let start = Request::plain(tx.shared.sql.written("start"));
         let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
         let answers = tx.session()?.all(&requests).await.map_err(translate)?;
@@ -43,9 +46,9 @@ impl PostgresTx {
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
-        tx.xid = xid.cast_unsigned();
         tx.deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
+        tx.ticket = Ticket { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
         Ok(tx)
     }
 
@@ -62,7 +65,7 @@ impl PostgresTx {
         match flown.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
-            Some(_) => Err(StoreError::OutcomeUnknown(Ticket(self.xid))),
+            Some(_) => Err(StoreError::OutcomeUnknown(self.ticket.clone())),
         }
     }
 }
@@ -74,21 +77,28 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
-        load(self.session()?, &self.shared.sql, &wanted).await.map_err(translate)
+        let takes = |scan: &Scan| scan.range.index.queue_columns().is_some();
+        self.locks |= wanted.scans.iter().any(takes);
+        let Shared { sql, starts, .. } = &*self.shared;
+        let loaded = load(self.session()?, sql, starts, &wanted).await.map_err(translate)?;
+        self.lowest.note_pages(&wanted, &loaded);
+        Ok(loaded)
     }
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.change.body()).collect();
         let shared = self.shared.clone();
-        let word = word(&shared.origin, at, &Notice::with_left(&changes));
+        self.lowest.note_changes(&changes);
+        shared.starts.lower(&self.lowest);
+        let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
+        let word = Word { origin, at, lowest, notice: Notice::with_left(&changes) };
         let seal = Seal {
             log_lock: shared.log_lock,
             deletion: self.deletion,
             at,
             channel: &shared.channel,
-            word: &word,
+            word: &word.written(LONGEST_WORD),
             bodies: &bodies,
         };
         let requests = save::commit(&shared.sql, &changes, &seal);
@@ -112,7 +122,7 @@ impl Drop for PostgresTx {
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
         // What it had locked, others may have passed over, of this handle as well: nobody's word.
-        let word = word("-", Timestamp::default(), &Notice::Anything);
+        let word = Word::of_anything().written(LONGEST_WORD);
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
@@ -121,6 +131,7 @@ impl Drop for PostgresTx {
             if !matches!(timeout(shared.options.patience, ended).await, Ok(Ok(()))) {
                 drop(deadpool_postgres::Object::take(session.client));
             }
+            shared.starts.forget();
             shared.ending.send_modify(|ending| *ending -= 1);
         });
     }

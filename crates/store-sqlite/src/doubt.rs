@@ -28,7 +28,7 @@ impl Writer {
         self.conn = None;
         self.doubt = Some(batch);
         match self.ensure_open() {
-            Err(_) => Err(StoreError::OutcomeUnknown(Ticket(batch)).into()),
+            Err(_) => Err(StoreError::OutcomeUnknown(Ticket::new(batch)).into()),
             Ok(()) if self.lost.contains(&batch) => Err(trouble.into_error(&self.path).into()),
             Ok(()) => Ok(()),
         }
@@ -38,7 +38,7 @@ impl Writer {
     pub(crate) fn outcome(&mut self, ticket: &Ticket) -> Result<bool, Trouble> {
         self.ensure_open()?;
         let seen = last_batch(self.conn(), &self.id)?;
-        Ok(seen >= ticket.0 && !self.lost.contains(&ticket.0))
+        Ok(seen >= ticket.number && !self.lost.contains(&ticket.number))
     }
 
     /// Opens the file again if the connection was given up, and settles what was in doubt.

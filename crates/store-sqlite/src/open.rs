@@ -18,7 +18,8 @@ use crate::sql;
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_tables.sql")];
+pub const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
 
 const DURABLE: &str = "wal, synchronous=FULL";
 
@@ -175,9 +176,8 @@ fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
         tx.execute_batch(migration)?;
     }
     if applied == 0 {
-        let made = "INSERT INTO meta (id, format, lowest, incarnation, clock, last_seq) \
-            VALUES (1, ?, ?, ?, 0, 0)";
-        tx.execute(made, (FORMAT, FORMAT, Uuid::now_v7().to_string()))?;
+        let made = "INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)";
+        tx.execute(made, (FORMAT, Uuid::now_v7().to_string()))?;
     }
     tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;
     options.hit("sqlite.migrate.before")?;

@@ -174,7 +174,7 @@ mod tests {
 
     fn migrated() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../migrations/0001_tables.sql")).unwrap();
+        conn.execute_batch(&crate::open::MIGRATIONS.concat()).unwrap();
         conn
     }
 

@@ -125,6 +125,7 @@ impl Store for SqliteStore {
         let (incarnation, last_seq) = self.readers.read(open::log).await?;
         Ok(Description {
             backend: "sqlite",
+            format: open::FORMAT,
             durability: self.durability.clone(),
             incarnation,
             last_seq: u64::try_from(last_seq).unwrap_or(0),
@@ -166,7 +167,7 @@ impl Tx for SqliteTx {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
         // A writer that ends in the middle of a commit takes the answer with it.
-        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket(u64::MAX))))
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket::new(u64::MAX))))
     }
 }
 

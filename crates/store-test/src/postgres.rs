@@ -3,11 +3,14 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 /// The port that a socket is named after where nobody listens on one.
 const USUAL_PORT: u16 = 5432;
+/// Longer than a test has to wait for anything.
+const NEVER: Duration = Duration::from_secs(60);
 
 /// A Postgres of the test's own, in a temporary directory, reached through a socket in it.
 #[derive(Debug)]
@@ -72,8 +75,13 @@ impl Server {
     }
 
     /// Asks until the answer is yes.
+    ///
+    /// # Panics
+    /// When it takes so long that it will not be.
     pub async fn until(&self, question: &str) {
+        let asked = Instant::now();
         while self.sql(question) != "t" {
+            assert!(asked.elapsed() < NEVER, "it never comes to this: {question}");
             tokio::task::yield_now().await;
         }
     }

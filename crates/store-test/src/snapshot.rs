@@ -11,8 +11,14 @@ use windlass_store::{Query, Store, StoreError};
 /// Small enough that a snapshot of a lively store takes several pages.
 const PAGE: usize = 50;
 
-const INDEXES: &[Index] =
-    &[Index::TaskReady, Index::TaskDue, Index::QueueByLane, Index::QueueDue, Index::AdmissionDue];
+const INDEXES: &[Index] = &[
+    Index::TaskReady,
+    Index::TaskDue,
+    Index::QueueByLane,
+    Index::QueueDue,
+    Index::AdmissionDue,
+    Index::NodeDue,
+];
 
 /// Everything that can be read from a store: every row of every table, every index in its order,
 /// the payloads of every task, and the log.

@@ -9,6 +9,7 @@ use windlass_core::{
 
 use crate::error::{StoreError, Ticket};
 use crate::notice::Notices;
+use crate::traffic::Traffic;
 
 /// A place where records are kept.
 #[async_trait]
@@ -91,6 +92,8 @@ pub struct Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub backend: &'static str,
+    /// The highest format that this program knows of such a store.
+    pub format: i64,
     /// How durable an answer is, as read back from the database.
     pub durability: String,
     /// Names the life of the log. It is renewed when the log may have lost its end, by whoever
@@ -102,11 +105,4 @@ pub struct Description {
     pub commits: u64,
     /// What this handle sent to its server; none where there is no server that nodes share.
     pub traffic: Option<Traffic>,
-}
-
-/// What went to a server and back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    pub statements: u64,
-    pub round_trips: u64,
 }

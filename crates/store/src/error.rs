@@ -2,12 +2,25 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use windlass_core::Timestamp;
 
 type Source = Box<dyn Error + Send + Sync>;
 
 /// Names a commit, to ask later whether it took effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket(pub u64);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ticket {
+    pub number: u64,
+    /// Numbers may be given again in another life of the server; zero where they are not.
+    pub life: i64,
+    /// The time of the batch.
+    pub at: Timestamp,
+}
+
+impl Ticket {
+    pub fn new(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+}
 
 /// What a store could not do.
 #[derive(Debug, Error)]

@@ -21,10 +21,16 @@ mod error;
 mod failpoint;
 mod memory;
 mod notice;
+mod starts;
+mod traffic;
+mod word;
 
 pub use clock::{Clock, ManualClock, Pace, SystemClock};
-pub use contract::{Count, Description, Query, Store, Traffic, Tx};
+pub use contract::{Count, Description, Query, Store, Tx};
 pub use error::{StoreError, Ticket};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;
 pub use notice::{Notice, Notices};
+pub use starts::{Look, Lowest, Starts};
+pub use traffic::{Traffic, TrafficCounter};
+pub use word::Word;

@@ -135,6 +135,7 @@ impl Store for MemoryStore {
     async fn describe(&self) -> Result<Description, StoreError> {
         Ok(Description {
             backend: "memory",
+            format: 1,
             durability: "none: gone with the process".into(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: self.shared.lock().shelf.last_seq(),

@@ -71,9 +71,9 @@ pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::{
     Backoff, Change, Command, Cursor, CursorExpired, FailureClass, Fence, Gate, Kind, Lane,
-    LaneName, LaneState, Lease, Lifecycle, Logged, Offer, Outcome, Payload, PayloadKey, Policy,
-    Problem, Progress, PublicState, Rejection, Retry, RetryPolicy, Route, Run, Settled, TagFilter,
-    Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command, limits,
+    LaneName, LaneState, Lease, Lifecycle, Logged, Node, NodeId, Offer, Outcome, Payload,
+    PayloadKey, Policy, Problem, Progress, PublicState, Rejection, Retry, RetryPolicy, Route, Run,
+    Settled, TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Why, WorkerId, command, limits,
 };
 pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,

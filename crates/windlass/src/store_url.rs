@@ -109,6 +109,22 @@ impl StoreUrl {
         }
     }
 
+    /// The whole of it, with the password that it may hold: for another process, never for people.
+    pub fn revealed(&self) -> String {
+        match self {
+            StoreUrl::Postgres(url) => url.0.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The same store, opened with one more setting. Only a database server has any.
+    #[must_use]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let StoreUrl::Postgres(url) = self else { return self.clone() };
+        let sign = if url.0.contains('?') { '&' } else { '?' };
+        StoreUrl::Postgres(Secret(format!("{}{sign}{name}={value}", url.0)))
+    }
+
     /// Starts a new life of the log of a store that was restored from a backup, before anybody
     /// opens it: readers whose cursor is of the life that was lost are told so.
     pub async fn renew_incarnation(&self) -> Result<(), StoreError> {
@@ -153,6 +169,20 @@ mod tests {
             ("/tmp/a.db", Err(BadUrl::UnknownScheme)),
         ] {
             assert_eq!(text.parse(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_added_where_there_are_settings() {
+        for (text, expected) in [
+            ("memory:", "memory:"),
+            ("sqlite://a.db", "sqlite://a.db"),
+            ("postgres://a:p@h/d", "postgres://a:p@h/d?connections=2"),
+            ("postgres://h/d?schema=a", "postgres://h/d?schema=a&connections=2"),
+        ] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(url.revealed(), text);
+            assert_eq!(url.with("connections", "2").revealed(), expected);
         }
     }
 

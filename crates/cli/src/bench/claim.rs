@@ -1,12 +1,16 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use windlass_core::command::{Claim, LimitLane, NewTask, Release, Start};
-use windlass_core::{LaneName, Tenant};
-use windlass_engine::{Engine, Error};
+use windlass_core::{LaneName, Offer, TagFilter, Tenant};
+use windlass_engine::Engine;
+use windlass_store::Store;
 
+use crate::bench::fleet::Fleet;
+use crate::bench::load::count;
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::{Place, fill, own_tenant};
 use crate::bench::report::{Report, percentile};
@@ -37,6 +41,10 @@ enum Shape {
     OneOfHundred,
     /// Spread over 100 lanes; the claim names all of them.
     AllOfHundred,
+    /// Spread over 100 lanes and 20 routes in each; the claim names one lane and takes all routes.
+    RoutesOfLane,
+    /// Spread over 100 lanes and 20 routes in each; the claim names all lanes and takes all routes.
+    RoutesOfHundred,
     /// They need a capability that the worker lacks, and have the higher priority.
     Incapable,
     /// They are delayed until tomorrow.
@@ -51,6 +59,8 @@ impl fmt::Display for Shape {
             Shape::OneLane => "one-lane",
             Shape::OneOfHundred => "one-of-hundred",
             Shape::AllOfHundred => "all-of-hundred",
+            Shape::RoutesOfLane => "routes-of-lane",
+            Shape::RoutesOfHundred => "routes-of-hundred",
             Shape::Incapable => "incapable",
             Shape::Delayed => "delayed",
             Shape::FullLane => "full-lane",
@@ -59,7 +69,12 @@ impl fmt::Display for Shape {
 }
 
 const LANES: u64 = 100;
+const ROUTES: u64 = 20;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
+/// Engines that make a backlog together.
+const FILLERS: u32 = 2;
+/// The first claims learn which routes a lane has.
+const WARM_UP: u32 = 20;
 /// Claimable tasks beside a backlog that is not.
 const FREE: u64 = 100;
 
@@ -72,6 +87,10 @@ impl Shape {
         match self {
             Shape::OneLane => {}
             Shape::OneOfHundred | Shape::AllOfHundred => task.lane = lane(n % LANES),
+            Shape::RoutesOfLane | Shape::RoutesOfHundred => {
+                task.lane = lane(n % LANES);
+                task.tag = Some(format!("tag-{}", n / LANES % ROUTES));
+            }
             Shape::Incapable => {
                 task.capabilities.insert("gpu".into());
                 task.priority = 10;
@@ -82,17 +101,18 @@ impl Shape {
     }
 
     fn claimable(self) -> bool {
-        matches!(self, Shape::OneLane | Shape::OneOfHundred | Shape::AllOfHundred)
+        !matches!(self, Shape::Incapable | Shape::Delayed | Shape::FullLane)
     }
 
     fn claim(self, tenant: &Tenant) -> Claim {
         let lanes = match self {
             Shape::OneLane | Shape::Incapable | Shape::Delayed => vec![LaneName::default()],
-            Shape::OneOfHundred => vec![lane(7)],
-            Shape::AllOfHundred => (0..LANES).map(lane).collect(),
+            Shape::OneOfHundred | Shape::RoutesOfLane => vec![lane(7)],
+            Shape::AllOfHundred | Shape::RoutesOfHundred => (0..LANES).map(lane).collect(),
             Shape::FullLane => vec![lane(0), LaneName::default()],
         };
-        Claim { tenant: tenant.clone(), lanes, ..Claim::new("bench") }
+        let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        Claim { tenant: tenant.clone(), lanes, offer, ..Claim::new("bench") }
     }
 }
 
@@ -102,50 +122,55 @@ impl ClaimCost {
         let mut report = Report::default();
         report.set("bench", "claim");
         let mut rows = Vec::new();
-        let mut durability = String::new();
+        let (mut worst, mut worst_beside) = (1_f64, 1_f64);
         for &shape in shapes {
-            let mut smallest = None;
+            let mut smallest: Option<(Backlog, Duration)> = None;
             for &waiting in &self.waiting {
-                let (p50, p99, durable) = self.measure(shape, waiting).await?;
-                durability = durable;
-                let base = *smallest.get_or_insert(p50);
-                let ratio = p50.as_secs_f64() / base.as_secs_f64();
+                let backlog = self.make(shape, waiting).await?;
+                let beside = smallest.as_ref().map(|(smallest, _)| smallest);
+                let mut cost = self.time(&backlog, beside).await?;
+                let p50 = percentile(&mut cost.own, 50);
+                let alone = smallest.as_ref().map_or(p50, |(_, p50)| *p50);
+                let row = Row::new(&backlog, &mut cost, alone);
+                worst = worst.max(row.ratio);
+                worst_beside = worst_beside.max(row.ratio_beside.unwrap_or(1.0));
                 if !self.common.json {
-                    say(&format!(
-                        "{:<15} {waiting:>9} waiting   p50 {:.3} ms   p99 {:.3} ms   {ratio:.2}x",
-                        shape.to_string(),
-                        p50.as_secs_f64() * 1_000.0,
-                        p99.as_secs_f64() * 1_000.0,
-                    ));
+                    say(&row.line());
                 }
-                rows.push(row(shape, waiting, p50, p99, ratio));
+                report.number(&format!("{shape}.{waiting}.p50_ms"), row.p50_ms);
+                rows.push(row.json());
+                report.set("durability", backlog.store.describe().await?.durability);
+                match smallest {
+                    Some(_) => backlog.end().await?,
+                    None => smallest = Some((backlog, p50)),
+                }
+            }
+            if let Some((backlog, _)) = smallest {
+                backlog.end().await?;
             }
         }
         report.set("claims", rows);
-        report.set("durability", durability);
+        report.number("worst_ratio", worst);
+        report.number("worst_ratio_beside", worst_beside);
         if self.common.json {
             report.print(true);
         }
         Ok(())
     }
 
-    async fn measure(
-        &self,
-        shape: Shape,
-        waiting: u64,
-    ) -> Result<(Duration, Duration, String), BenchError> {
+    async fn make(&self, shape: Shape, waiting: u64) -> Result<Backlog, BenchError> {
         let place = Place::of(self.common.store.clone())?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
         let expiry_ms = place.expiry_ms();
-        let make = |n, task: &mut NewTask| {
+        let make = move |n, task: &mut NewTask| {
             shape.make(n, task);
             task.deadline_ms = expiry_ms;
         };
-        fill(&engine, &tenant, waiting, self.common.json, make).await?;
-        if !shape.claimable() {
-            fill(&engine, &tenant, FREE, true, |_, task| task.deadline_ms = expiry_ms).await?;
-        }
+        self.fill(&place, &engine, &tenant, waiting, make).await?;
+        let free = if shape.claimable() { 0 } else { FREE };
+        let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
+        fill(std::slice::from_ref(&engine), &tenant, free, true, expire).await?;
         if shape == Shape::FullLane {
             let limit = LimitLane { tenant: tenant.clone(), lane: lane(0), limit: Some(1) };
             engine.submit(limit).await?;
@@ -153,36 +178,139 @@ impl ClaimCost {
             let first = Claim { lanes, lease_ms: DAY_MS, ..shape.claim(&tenant) };
             engine.claim(first, Duration::ZERO).await?;
         }
-        let mut latencies = Vec::new();
-        for n in 0..self.claims + 20 {
-            let took = claim_once(&engine, shape.claim(&tenant)).await?;
-            if n >= 20 {
-                latencies.push(took);
+        Ok(Backlog { _place: place, engine, store, tenant, shape, waiting, free })
+    }
+
+    /// Times claims from a backlog, in turn with claims from the smallest: what else the machine
+    /// does meets both alike.
+    async fn time(&self, backlog: &Backlog, beside: Option<&Backlog>) -> Result<Cost, BenchError> {
+        let mut cost = Cost::default();
+        for n in 0..self.claims + WARM_UP {
+            let own = backlog.claim_once().await?;
+            let other = match beside {
+                Some(beside) => Some(beside.claim_once().await?),
+                None => None,
+            };
+            if n >= WARM_UP {
+                cost.own.push(own);
+                cost.beside.extend(other);
             }
         }
-        let durability = store.describe().await?.durability;
-        engine.shutdown().await?;
-        Ok((percentile(&mut latencies, 50), percentile(&mut latencies, 99), durability))
+        Ok(cost)
     }
 }
 
-/// Times one claim, and gives the task back so that the backlog stays what it is.
-async fn claim_once(engine: &Engine, claim: Claim) -> Result<Duration, Error> {
-    let started = Instant::now();
-    let claimed = engine.claim(claim, Duration::ZERO).await?;
-    let took = started.elapsed();
-    for claimed in claimed {
-        engine.submit(Release { fence: claimed.task.fence() }).await?;
-    }
-    Ok(took)
+/// Tasks that wait, and an engine to claim from them.
+struct Backlog {
+    _place: Place,
+    engine: Engine,
+    store: Arc<dyn Store>,
+    tenant: Tenant,
+    shape: Shape,
+    waiting: u64,
+    free: u64,
 }
 
-fn row(shape: Shape, waiting: u64, p50: Duration, p99: Duration, ratio: f64) -> Value {
-    json!({
-        "shape": shape.to_string(),
-        "waiting": waiting,
-        "p50_ms": p50.as_secs_f64() * 1_000.0,
-        "p99_ms": p99.as_secs_f64() * 1_000.0,
-        "ratio": ratio,
-    })
+impl Backlog {
+    /// Times one claim, and gives the task back so that the backlog stays what it is.
+    async fn claim_once(&self) -> Result<Duration, BenchError> {
+        let claim = self.shape.claim(&self.tenant);
+        let started = Instant::now();
+        let claimed = self.engine.claim(claim, Duration::ZERO).await?;
+        let took = started.elapsed();
+        if claimed.len() != 1 {
+            return Err(BenchError::Claimed(claimed.len()));
+        }
+        for claimed in claimed {
+            self.engine.submit(Release { fence: claimed.task.fence() }).await?;
+        }
+        Ok(took)
+    }
+
+    /// An error unless all of it is still there.
+    async fn end(self) -> Result<(), BenchError> {
+        let there = count(&self.engine, &self.tenant, None).await?;
+        let asked = self.waiting + self.free;
+        self.engine.shutdown().await?;
+        if there == asked { Ok(()) } else { Err(BenchError::Backlog { there, asked }) }
+    }
+}
+
+/// What claims took, from a backlog and from the smallest one in turn with it.
+#[derive(Default)]
+struct Cost {
+    own: Vec<Duration>,
+    beside: Vec<Duration>,
+}
+
+/// What is told of one backlog.
+struct Row {
+    shape: String,
+    waiting: u64,
+    p50_ms: f64,
+    p99_ms: f64,
+    /// Against the smallest backlog when it was alone.
+    ratio: f64,
+    /// Against the smallest backlog, in turn with it.
+    ratio_beside: Option<f64>,
+}
+
+impl Row {
+    fn new(backlog: &Backlog, cost: &mut Cost, alone: Duration) -> Self {
+        let (p50, p99) = (percentile(&mut cost.own, 50), percentile(&mut cost.own, 99));
+        let beside = percentile(&mut cost.beside, 50);
+        let ratio = |base: Duration| p50.as_secs_f64() / base.as_secs_f64();
+        Self {
+            shape: backlog.shape.to_string(),
+            waiting: backlog.waiting,
+            p50_ms: p50.as_secs_f64() * 1_000.0,
+            p99_ms: p99.as_secs_f64() * 1_000.0,
+            ratio: ratio(alone),
+            ratio_beside: (!beside.is_zero()).then(|| ratio(beside)),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { shape, waiting, p50_ms, p99_ms, ratio, .. } = self;
+        let beside = self.ratio_beside.map(|ratio| format!("   in turn {ratio:.2}x"));
+        format!(
+            "{shape:<17} {waiting:>9} waiting   p50 {p50_ms:.3} ms   p99 {p99_ms:.3} ms   \
+             {ratio:.2}x{}",
+            beside.unwrap_or_default()
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "shape": self.shape,
+            "waiting": self.waiting,
+            "p50_ms": self.p50_ms,
+            "p99_ms": self.p99_ms,
+            "ratio": self.ratio,
+            "ratio_beside": self.ratio_beside,
+        })
+    }
+}
+
+impl ClaimCost {
+    /// Makes the backlog. Where there is a server, by engines beside the one that is measured: it
+    /// can serve more than one at a time.
+    async fn fill(
+        &self,
+        place: &Place,
+        engine: &Engine,
+        tenant: &Tenant,
+        waiting: u64,
+        make: impl Fn(u64, &mut NewTask) + Clone + Send + 'static,
+    ) -> Result<(), BenchError> {
+        let json = self.common.json;
+        if !place.has_server() {
+            let producers = [engine.clone(), engine.clone()];
+            return fill(&producers, tenant, waiting, json, make).await;
+        }
+        let fleet = Fleet::start(place, &self.common.config(), FILLERS).await?;
+        let producers = [fleet.engines(), fleet.engines()].concat();
+        fill(&producers, tenant, waiting, json, make).await?;
+        fleet.shutdown().await
+    }
 }

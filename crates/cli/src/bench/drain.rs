@@ -2,15 +2,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde_json::{Map, Value};
 use windlass::{Failure, Worker};
 use windlass_core::command::{Claim, Complete, NewTask};
-use windlass_core::{Command, PublicState, Tenant};
+use windlass_core::{Command, Tenant, WorkerId};
 use windlass_engine::{Engine, Error};
 
+use crate::bench::fleet::Fleet;
+use crate::bench::ledger::{Ledger, Share};
+use crate::bench::load::completed;
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::{BULK, KIND, fill, fill_one_by_one, own_tenant};
 use crate::bench::process::{Memory, Usage};
 use crate::bench::report::{Progress, Report};
+use crate::bench::team::{Task, Team};
 
 /// Burn down a backlog.
 ///
@@ -40,10 +45,75 @@ pub(crate) struct Drain {
     /// Create the tasks one by one, by so many callers at once [default: in bulk, by one]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     producers: Option<u32>,
+    /// Drain with so many processes, a worker in each, and look into the log for who did what and
+    /// whether anything ran twice.
+    #[arg(long, conflicts_with_all = ["raw", "producers"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    processes: Option<u32>,
+    /// Drain as much with one process first.
+    #[arg(long, requires = "processes")]
+    compare: bool,
 }
 
 impl Drain {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
+        match self.processes {
+            Some(processes) => self.run_together(processes).await,
+            None => self.run_alone().await,
+        }
+    }
+
+    async fn run_together(&self, processes: u32) -> Result<(), BenchError> {
+        let mut report = Report::default();
+        report.set("bench", "drain");
+        report.set("handlers", self.handlers);
+        let rate = |of: &Report| of.value("tasks_per_s");
+        let one = if self.compare { Some(self.drain_together(1).await?) } else { None };
+        let together = self.drain_together(processes).await?;
+        if let Some(one) = one {
+            report.number("one_process_per_s", rate(&one));
+            report.number("ratio", rate(&together) / rate(&one));
+            report.within("one_process", one);
+        }
+        report.merge(together);
+        report.print(self.common.json);
+        Ok(())
+    }
+
+    async fn drain_together(&self, processes: u32) -> Result<Report, BenchError> {
+        let (place, tenant) = (self.common.place()?, own_tenant());
+        if !place.is_shared() {
+            return Err(BenchError::NotShared);
+        }
+        let (expiry_ms, json) = (place.expiry_ms(), self.common.json);
+        let fleet = Fleet::start(&place, &self.common.config(), 1).await?;
+        let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
+        fill(&[fleet.first().clone(), fleet.first().clone()], &tenant, self.tasks, json, expire)
+            .await?;
+        // An engine that only looks on would sweep and listen beside those that are measured.
+        fleet.shutdown().await?;
+        let store = place.url().open().await?;
+        let begun = store.describe().await?.last_seq;
+        let task = Task {
+            store: place.url(),
+            tenant: &tenant,
+            handlers: self.handlers,
+            unbatched: self.common.unbatched,
+        };
+        let said = Team::start(&task, processes).await?.drain(self.tasks, json).await?;
+        let ledger = Ledger::read(&*store, &tenant, begun, json).await?;
+        ledger.check(self.tasks)?;
+        let durability = store.describe().await?.durability;
+        store.close().await?;
+        let mut report = shares(&ledger, &said);
+        report.set("processes", processes);
+        report.set("tasks", self.tasks);
+        report.number("tasks_per_s", self.tasks as f64 / ledger.seconds());
+        report.set("durability", durability);
+        Ok(report)
+    }
+
+    async fn run_alone(self) -> Result<(), BenchError> {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
@@ -54,8 +124,8 @@ impl Drain {
                 fill_one_by_one(&engine, &tenant, self.tasks, callers, json, expiry_ms).await?;
             }
             None => {
-                let expire = |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
-                fill(&engine, &tenant, self.tasks, json, expire).await?;
+                let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
+                fill(std::slice::from_ref(&engine), &tenant, self.tasks, json, expire).await?;
             }
         }
         let fill_per_s = self.tasks as f64 / filling.elapsed().as_secs_f64();
@@ -138,17 +208,6 @@ impl Drain {
     }
 }
 
-/// How many tasks are completed, by the store; an error if it is not what was asked for.
-async fn completed(engine: &Engine, tenant: &Tenant, asked: u64) -> Result<u64, BenchError> {
-    let states = engine.count_by_state(tenant).await?;
-    let completed = states.get(PublicState::Completed.as_str()).copied().unwrap_or_default();
-    if completed == asked {
-        Ok(completed)
-    } else {
-        Err(BenchError::NotDrained { completed, asked })
-    }
-}
-
 async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<(), Error> {
     loop {
         let claimed = engine.claim(claim.clone(), Duration::ZERO).await?;
@@ -164,25 +223,29 @@ async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<(
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use windlass_engine::Config;
-    use windlass_store::MemoryStore;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn what_counts_is_what_the_store_has() {
-        let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
-        let tenant = own_tenant();
-        fill(&engine, &tenant, 3, true, |_, _| {}).await.unwrap();
-        let claim = Claim { tenant: tenant.clone(), limit: 2, ..Claim::new("w") };
-        for claimed in engine.claim(claim, Duration::ZERO).await.unwrap() {
-            let complete = Complete { fence: claimed.task.fence(), result: None };
-            engine.submit(complete).await.unwrap();
+/// Who did how much, by the log, and what the processes say of themselves.
+fn shares(ledger: &Ledger, said: &[Map<String, Value>]) -> Report {
+    let mut report = Report::default();
+    let mut least = f64::MAX;
+    for (n, said) in (1..).zip(said) {
+        let name = format!("process-{n}");
+        let Share { claims, completions } =
+            ledger.workers.get(&WorkerId::new(&*name)).copied().unwrap_or_default();
+        let percent = 100.0 * claims as f64 / ledger.claims.max(1) as f64;
+        least = least.min(percent);
+        let mut one = Report::default();
+        one.set("claims", claims);
+        one.number("claims_percent", percent);
+        one.set("completions", completions);
+        for name in ["stale", "batches", "commands", "conflicts"] {
+            one.set(name, said.get(name).cloned().unwrap_or_default());
         }
-        assert_eq!(completed(&engine, &tenant, 2).await.unwrap(), 2);
-        let refusal = completed(&engine, &tenant, 3).await.unwrap_err();
-        assert_eq!(refusal.to_string(), "2 of 3 tasks are completed in the store");
+        report.within(&name, one);
     }
+    report.number("least_share_percent", least);
+    report.set("claims", ledger.claims);
+    report.set("released", ledger.released);
+    report.set("leases_run_out", ledger.expired);
+    report.set("most_attempts", ledger.most_attempts);
+    report
 }

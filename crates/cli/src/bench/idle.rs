@@ -30,10 +30,17 @@ impl Idle {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        fill(&engine, &tenant, self.backlog, self.common.json, |_, task| {
-            task.lane = LaneName::new("elsewhere");
-            task.deadline_ms = place.expiry_ms();
-        })
+        let expiry_ms = place.expiry_ms();
+        fill(
+            std::slice::from_ref(&engine),
+            &tenant,
+            self.backlog,
+            self.common.json,
+            move |_, task| {
+                task.lane = LaneName::new("elsewhere");
+                task.deadline_ms = expiry_ms;
+            },
+        )
         .await?;
         let claims: Vec<_> = (0..self.claims)
             .map(|n| {

@@ -3,7 +3,7 @@ use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 
 use crate::bench::place::Place;
-use crate::bench::{claim, drain, idle, pickup, tasks};
+use crate::bench::{claim, contended, drain, idle, pickup, share, snapshot, tasks};
 use windlass::StoreUrl;
 
 /// Measure this machine.
@@ -23,6 +23,12 @@ enum What {
     Drain(drain::Drain),
     /// What a claim costs against backlogs of different size and shape.
     Claim(claim::ClaimCost),
+    /// Engines side by side on a lane with a limit: waiting for it, and without.
+    Contended(contended::Contended),
+    /// The load of `tasks` while somebody holds an old snapshot of the database open.
+    Snapshot(snapshot::Snapshot),
+    #[command(hide = true)]
+    DrainShare(share::DrainShare),
     /// Commits, processor and memory of an engine that only waits.
     Idle(idle::Idle),
 }
@@ -30,7 +36,7 @@ enum What {
 /// What every benchmark takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where: sqlite://PATH or memory: [default: a SQLite file in a temporary directory]
+    /// Where: sqlite://PATH, postgres:// or memory: [default: a temporary SQLite file]
     ///
     /// In a store that is kept, the benchmark works under a tenant of its own and touches nobody's
     /// tasks; what it leaves there expires by itself.
@@ -55,6 +61,27 @@ pub(crate) enum BenchError {
     Temporary(std::io::Error),
     #[error("{completed} of {asked} tasks are completed in the store")]
     NotDrained { completed: u64, asked: u64 },
+    #[error(
+        "by the log {once} of {tasks} tasks were completed once, under the fence of their last \
+         claim, and {claims_accounted} of {claims} claims are accounted for"
+    )]
+    Ledger { once: u64, tasks: u64, claims: u64, claims_accounted: u64 },
+    #[error("the lane counts {running} tasks that run, and none does")]
+    Gate { running: u32 },
+    #[error("a claim took {0} tasks where it was to take one")]
+    Claimed(usize),
+    #[error("there are {there} tasks in the store where {asked} were to be")]
+    Backlog { there: u64, asked: u64 },
+    #[error("what is in memory is one engine's own: name a file or a server")]
+    NotShared,
+    #[error("this needs a database server: --store postgres://...")]
+    NoServer,
+    #[error("a process of this benchmark: {0}")]
+    Process(std::io::Error),
+    #[error("a process of this benchmark ended before its time")]
+    ProcessEnded,
+    #[error("the session that holds a snapshot: {0}")]
+    Session(tokio_postgres::Error),
     #[error("a worker stopped: {0}")]
     Worker(#[from] tokio::task::JoinError),
 }
@@ -77,6 +104,9 @@ impl Bench {
             What::Pickup(pickup) => pickup.run().await,
             What::Drain(drain) => drain.run().await,
             What::Claim(claim) => claim.run().await,
+            What::Contended(contended) => contended.run().await,
+            What::Snapshot(snapshot) => snapshot.run().await,
+            What::DrainShare(share) => share.run().await,
             What::Idle(idle) => idle.run().await,
         }
     }

@@ -45,6 +45,33 @@ impl Place {
         self.temporary.is_none().then_some(2 * DAY_MS)
     }
 
+    /// Whether engines of several processes can have it open.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.url != StoreUrl::Memory
+    }
+
+    pub(crate) fn has_server(&self) -> bool {
+        matches!(self.url, StoreUrl::Postgres(_))
+    }
+
+    pub(crate) fn url(&self) -> &StoreUrl {
+        &self.url
+    }
+
+    /// The same place, opened with one more setting.
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
+        Self { url: self.url.with(name, value), ..self }
+    }
+
+    /// How many connections a handle has at most; none where there is no server.
+    pub(crate) fn connections(&self) -> Option<usize> {
+        if !self.has_server() {
+            return None;
+        }
+        let options = windlass_store_postgres::Options::parse(&self.url.revealed());
+        options.ok().map(|(_, options)| options.connections)
+    }
+
     pub(crate) async fn start(
         &self,
         config: Config,
@@ -67,27 +94,41 @@ pub(crate) fn some_task() -> NewTask {
     task
 }
 
-/// Creates `count` tasks in bulk; `shape` makes each what it should be.
+/// Creates `count` tasks in bulk, by a producer at each of these engines; `shape` makes each task
+/// what it should be.
 pub(crate) async fn fill(
-    engine: &Engine,
+    engines: &[Engine],
     tenant: &Tenant,
     count: u64,
     json: bool,
-    shape: impl Fn(u64, &mut NewTask),
+    shape: impl Fn(u64, &mut NewTask) + Clone + Send + 'static,
 ) -> Result<(), BenchError> {
-    let progress = Progress::new("filling", count, json);
-    let mut made = 0;
-    while made < count {
-        let next = (made + BULK).min(count);
-        let tasks = (made..next).map(|n| {
-            let mut task = some_task();
-            shape(n, &mut task);
-            task
-        });
-        let create = Create { tenant: tenant.clone(), tasks: tasks.collect() };
-        engine.submit(create).await?;
-        progress.add(next - made);
-        made = next;
+    let progress = Arc::new(Progress::new("filling", count, json));
+    let taken = Arc::new(AtomicU64::new(0));
+    let mut fillers = Vec::new();
+    for engine in engines {
+        let (engine, tenant, shape) = (engine.clone(), tenant.clone(), shape.clone());
+        let (taken, progress) = (taken.clone(), progress.clone());
+        fillers.push(tokio::spawn(async move {
+            loop {
+                let made = taken.fetch_add(BULK, Ordering::Relaxed);
+                if made >= count {
+                    return Ok::<_, Error>(());
+                }
+                let next = (made + BULK).min(count);
+                let tasks = (made..next).map(|n| {
+                    let mut task = some_task();
+                    shape(n, &mut task);
+                    task
+                });
+                let create = Create { tenant: tenant.clone(), tasks: tasks.collect() };
+                engine.submit(create).await?;
+                progress.add(next - made);
+            }
+        }));
+    }
+    for filler in fillers {
+        filler.await??;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use windlass_engine::Stats;
 
+use crate::bench::fleet::Reading;
 use crate::bench::process::{Memory, memory_mib};
 use crate::output::say;
 
@@ -26,6 +27,33 @@ impl Report {
         match value {
             Some(value) => self.number(name, value),
             None => self.set(name, Value::Null),
+        }
+    }
+
+    /// A number that was set; zero if it was not.
+    pub(crate) fn value(&self, name: &str) -> f64 {
+        self.0.get(name).and_then(Value::as_f64).unwrap_or_default()
+    }
+
+    /// What another report found, under a name.
+    pub(crate) fn within(&mut self, name: &str, other: Report) {
+        self.set(name, other.0);
+    }
+
+    /// Everything that another report found.
+    pub(crate) fn merge(&mut self, other: Report) {
+        self.0.extend(other.0);
+    }
+
+    /// What a fleet did between two readings: commits, batches, and what went to a server and back.
+    pub(crate) fn work(&mut self, before: &Reading, after: &Reading) {
+        self.batches(before.stats, after.stats);
+        self.set("commits", after.commits - before.commits);
+        if let (Some(before_it), Some(now)) = (before.traffic, after.traffic) {
+            let batches = (after.stats.batches - before.stats.batches).max(1) as f64;
+            let each = |count: u64| count as f64 / batches;
+            self.number("statements_per_batch", each(now.statements - before_it.statements));
+            self.number("round_trips_per_batch", each(now.round_trips - before_it.round_trips));
         }
     }
 
@@ -56,12 +84,23 @@ impl Report {
             say(&Value::Object(self.0.clone()).to_string());
             return;
         }
-        let widest = self.0.keys().map(String::len).max().unwrap_or(0);
-        for (name, value) in &self.0 {
-            match value {
-                Value::String(text) => say(&format!("{name:widest$}  {text}")),
-                other => say(&format!("{name:widest$}  {other}")),
-            }
+        let mut lines = Vec::new();
+        flatten("", &self.0, &mut lines);
+        let widest = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, value) in lines {
+            say(&format!("{name:widest$}  {value}"));
+        }
+    }
+}
+
+/// A line for each value; what is within something is named after it.
+fn flatten(within: &str, fields: &Map<String, Value>, lines: &mut Vec<(String, String)>) {
+    for (name, value) in fields {
+        let name = format!("{within}{name}");
+        match value {
+            Value::String(text) => lines.push((name, text.clone())),
+            Value::Object(inner) => flatten(&format!("{name}."), inner, lines),
+            other => lines.push((name, other.to_string())),
         }
     }
 }

@@ -1,16 +1,15 @@
-use std::time::{Duration, Instant};
-
 use clap::Args;
-use windlass_core::Tenant;
-use windlass_core::command::{Claim, Complete, Create};
-use windlass_engine::{Engine, Error};
 
+use crate::bench::fleet::Fleet;
+use crate::bench::load::Load;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{own_tenant, some_task};
+use crate::bench::place::{Place, own_tenant};
 use crate::bench::process::Usage;
-use crate::bench::report::{Progress, Report};
+use crate::bench::report::Report;
 
 /// Callers side by side, each: create a task, claim one, complete it.
+///
+/// What went to a server and back is counted whole, the payloads that come with claims included.
 #[derive(Debug, Args)]
 pub(crate) struct Tasks {
     #[command(flatten)]
@@ -21,80 +20,84 @@ pub(crate) struct Tasks {
     /// For how long.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// How many engines share the callers, each with a handle of the store of its own [default: 1;
+    /// without batching on Postgres 16, so that 16 transactions run at once]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    engines: Option<u32>,
+    /// How many connections each engine has to its server [default: what the URL says; without
+    /// batching 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    connections: Option<u32>,
+    /// Measure with batching and without, in turn, and say how much it is worth.
+    #[arg(long, conflicts_with = "unbatched")]
+    compare: bool,
 }
+
+/// Transactions at once without batching, where the store can have more than one.
+const UNBATCHED_ENGINES: u32 = 16;
 
 impl Tasks {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let mut config = self.common.config();
-        config.queue_commands = config.queue_commands.max(self.callers as usize);
-        config.queue_rows = config.queue_rows.max(self.callers as usize);
-        let (engine, store) = place.start(config).await?;
-        let tenant = own_tenant();
-        warm_up(&engine, &tenant).await?;
-        let (commits, stats, usage) =
-            (store.describe().await?.commits, engine.stats(), Usage::start());
-        let mut latencies = self.cycles(&engine, &tenant).await?;
-        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
-        let description = store.describe().await?;
-        let after = engine.stats();
+        if !self.compare {
+            self.measure(self.common.unbatched).await?.print(self.common.json);
+            return Ok(());
+        }
+        let batched = self.measure(false).await?;
+        let unbatched = self.measure(true).await?;
         let mut report = Report::default();
+        let rate = |of: &Report| of.value("cycles_per_s");
         report.set("bench", "tasks");
-        report.set("callers", self.callers);
-        report.set("batched", !self.common.unbatched);
-        report.number("cycles_per_s", latencies.len() as f64 / elapsed);
-        report.number("commands_per_s", (after.commands - stats.commands) as f64 / elapsed);
-        report.batches(stats, after);
-        report.latencies(&mut latencies);
-        report.set("commits", description.commits - commits);
-        report.maybe("cpu_percent", cpu);
-        report.set("durability", description.durability);
-        engine.shutdown().await?;
+        report.number("batched_per_s", rate(&batched));
+        report.number("unbatched_per_s", rate(&unbatched));
+        report.number("ratio", rate(&batched) / rate(&unbatched));
+        report.within("batched", batched);
+        report.within("unbatched", unbatched);
         report.print(self.common.json);
         Ok(())
     }
 
-    async fn cycles(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<Duration>, BenchError> {
-        let until = Instant::now() + Duration::from_secs(self.seconds);
-        let callers: Vec<_> = (0..self.callers)
-            .map(|_| tokio::spawn(call(engine.clone(), tenant.clone(), until)))
-            .collect();
-        let progress = Progress::new("seconds", self.seconds, self.common.json);
-        for _ in 0..self.seconds {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            progress.add(1);
+    async fn measure(&self, unbatched: bool) -> Result<Report, BenchError> {
+        let mut place = self.common.place()?;
+        let bare = unbatched && place.has_server();
+        let engines = self.engines.unwrap_or(if bare { UNBATCHED_ENGINES } else { 1 });
+        if let Some(connections) = self.connections.or(bare.then_some(1)) {
+            place = place.with("connections", &connections.to_string());
         }
-        let mut latencies = Vec::new();
-        for caller in callers {
-            latencies.extend(caller.await??);
-        }
-        Ok(latencies)
+        let mut config = Common { unbatched, ..self.common.clone() }.config();
+        config.queue_commands = config.queue_commands.max(self.callers as usize);
+        config.queue_rows = config.queue_rows.max(self.callers as usize);
+        let fleet = Fleet::start(&place, &config, engines).await?;
+        let (callers, seconds) = (self.callers, self.seconds);
+        let json = self.common.json;
+        let load = Load { fleet: &fleet, tenant: own_tenant(), callers, seconds, json };
+        load.warm_up().await?;
+        let (before, usage) = (fleet.read().await?, Usage::start());
+        let mut cycles = load.run().await?;
+        let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
+        let after = fleet.read().await?;
+        load.check(&cycles).await?;
+        let mut report = Report::default();
+        report.set("bench", "tasks");
+        report.set("callers", callers);
+        report.set("batched", !unbatched);
+        report.set("engines", engines);
+        connections(&mut report, &place, engines);
+        report.number("cycles_per_s", cycles.latencies.len() as f64 / elapsed);
+        let commands = after.stats.commands - before.stats.commands;
+        report.number("commands_per_s", commands as f64 / elapsed);
+        report.work(&before, &after);
+        report.latencies(&mut cycles.latencies);
+        report.set("stalls", cycles.stalls);
+        report.set("given_up", cycles.given_up);
+        report.maybe("cpu_percent", cpu);
+        report.set("durability", after.durability);
+        fleet.shutdown().await?;
+        Ok(report)
     }
 }
 
-/// The first commits of a database grow its file; they are not what is measured.
-async fn warm_up(engine: &Engine, tenant: &Tenant) -> Result<(), Error> {
-    for _ in 0..20 {
-        cycle(engine, tenant).await?;
+fn connections(report: &mut Report, place: &Place, engines: u32) {
+    if let Some(each) = place.connections() {
+        report.set("connections", u64::from(engines) * each as u64);
     }
-    Ok(())
-}
-
-async fn call(engine: Engine, tenant: Tenant, until: Instant) -> Result<Vec<Duration>, Error> {
-    let mut latencies = Vec::new();
-    while Instant::now() < until {
-        let started = Instant::now();
-        cycle(&engine, &tenant).await?;
-        latencies.push(started.elapsed());
-    }
-    Ok(latencies)
-}
-
-async fn cycle(engine: &Engine, tenant: &Tenant) -> Result<(), Error> {
-    engine.submit(Create { tenant: tenant.clone(), tasks: vec![some_task()] }).await?;
-    let claim = Claim { tenant: tenant.clone(), ..Claim::new("bench") };
-    for claimed in engine.claim(claim, Duration::from_secs(60)).await? {
-        engine.submit(Complete { fence: claimed.task.fence(), result: None }).await?;
-    }
-    Ok(())
 }

@@ -140,7 +140,8 @@ fn tables(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
         Finding::ok("tables", format!("all {} tables and indexes", planned.len()))
     } else {
         let found = format!("missing: {}", missing.join(", "));
-        Finding::problem("tables", found, "restore the file from a backup")
+        let advice = "windlass migrate; if that does not help, restore the file from a backup";
+        Finding::problem("tables", found, advice)
     })
 }
 

@@ -1,15 +1,30 @@
 use std::process::Command;
 
+use serde_json::Value;
+use windlass_store_test::postgres::Server;
+
 use crate::{json, text, windlass};
+
+/// Runs a benchmark on a store, and checks that it has these numbers.
+fn on(store: &str, line: &str, numbers: &[&str]) -> Value {
+    let words = line.split(' ').chain(["--json", "--store", store]);
+    let found = json(&windlass(&[&["bench"], &words.collect::<Vec<_>>()[..]].concat()));
+    for name in numbers {
+        let path = format!("/{}", name.replace('.', "/"));
+        assert!(found.pointer(&path).is_some_and(Value::is_number), "{name}: {found}");
+    }
+    found
+}
 
 #[test]
 fn help_names_what_there_is() {
     let help = text(&windlass(&["--help"]).stdout);
     assert!(help.contains("bench"), "{help}");
     let help = text(&windlass(&["bench", "--help"]).stdout);
-    for name in ["tasks", "pickup", "drain", "claim", "idle"] {
+    for name in ["tasks", "pickup", "drain", "claim", "contended", "snapshot", "idle"] {
         assert!(help.contains(name), "{help}");
     }
+    assert!(!help.contains("drain-share"), "{help}");
 }
 
 #[test]
@@ -22,6 +37,9 @@ fn a_wrong_argument_is_one_clear_complaint() {
         (&["bench", "drain", "--claim", "5"], "--raw"),
         (&["bench", "drain", "--raw", "--handlers", "5"], "cannot be used with"),
         (&["bench", "pickup", "--rate", "0"], "0 is not in 1..="),
+        (&["bench", "tasks", "--compare", "--unbatched"], "cannot be used with"),
+        (&["bench", "drain", "--processes", "2", "--raw"], "cannot be used with"),
+        (&["bench", "drain", "--compare"], "--processes"),
     ] {
         let output = windlass(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -85,7 +103,7 @@ fn drain_claim_and_idle_report() {
     }
     let args = ["bench", "claim", "--waiting", "100,200", "--claims", "20", "--json"];
     let claims = json(&windlass(&args));
-    assert_eq!(claims["claims"].as_array().unwrap().len(), 12, "six shapes of two sizes");
+    assert_eq!(claims["claims"].as_array().unwrap().len(), 16, "eight shapes of two sizes");
     let idle = json(&windlass(&["bench", "idle", "--seconds", "2", "--backlog", "100", "--json"]));
     assert_eq!(idle["commits"], 0);
 }
@@ -138,4 +156,65 @@ fn a_reader_that_has_seen_enough_is_no_trouble() {
     let complaint = text(&output.stderr);
     assert!(!complaint.contains("panicked"), "{complaint}");
     assert!(text(&output.stdout).contains("one-lane"));
+}
+
+#[test]
+fn two_processes_share_a_backlog_and_nothing_runs_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite://{}", folder.path().join("shared.db").display());
+    let server = Server::start();
+    for store in [&file, &server.url()] {
+        let line = "drain --tasks 3000 --handlers 20 --processes 2 --compare";
+        let found = on(store, line, &["tasks_per_s", "one_process_per_s", "ratio"]);
+        let number = |path: &str| found.pointer(path).and_then(Value::as_u64).unwrap();
+        let both = |what: &str| {
+            number(&format!("/process-1/{what}")) + number(&format!("/process-2/{what}"))
+        };
+        assert_eq!(both("completions"), 3_000, "{found}");
+        assert_eq!(both("claims"), number("/claims"), "{found}");
+        assert_eq!(number("/one_process/process-1/completions"), 3_000, "{found}");
+        assert_eq!(both("stale"), 0, "{found}");
+    }
+}
+
+#[test]
+fn processes_share_no_memory() {
+    let refused = windlass(&["bench", "drain", "--processes", "2", "--store", "memory:"]);
+    assert!(text(&refused.stderr).contains("name a file or a server"), "{refused:?}");
+}
+
+#[test]
+fn what_needs_a_server_says_so() {
+    let refused = windlass(&["bench", "snapshot", "--seconds", "2"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("needs a database server"), "{refused:?}");
+}
+
+#[test]
+fn contended_has_one_figure_on_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite://{}", folder.path().join("contended.db").display());
+    let found = on(&file, "contended --seconds 1 --callers 8", &["waiting_per_s"]);
+    assert!(found.get("optimistic").is_none(), "{found}");
+}
+
+#[test]
+fn measuring_points_on_postgres() {
+    let server = Server::start();
+    let url = server.url();
+    let batched = ["batched.statements_per_batch", "batched.round_trips_per_batch", "ratio"];
+    let found = on(&url, "tasks --callers 32 --seconds 1 --compare", &batched);
+    assert_eq!(found["unbatched"]["engines"], 16);
+    assert_eq!(found["unbatched"]["connections"], 16);
+    assert_eq!(found["unbatched"]["mean_batch"], 1.0);
+    let found = on(&url, "tasks --callers 32 --seconds 1 --engines 2", &["cycles_per_s"]);
+    assert_eq!(found["connections"], 16, "eight each");
+    let both = ["waiting_per_s", "optimistic_per_s", "waiting_conflicts", "optimistic_conflicts"];
+    on(&url, "contended --seconds 1 --callers 16", &both);
+    let ends = ["first_per_s", "last_per_s", "ratio", "without.ratio"];
+    on(&url, "snapshot --seconds 2 --callers 16 --compare", &ends);
+    let claims = "claim --waiting 2000,4000 --claims 10 --shape routes-of-lane,routes-of-hundred";
+    let found = on(&url, claims, &["worst_ratio"]);
+    assert!(found["routes-of-lane.4000.p50_ms"].is_number(), "{found}");
+    assert_eq!(found["claims"].as_array().unwrap().len(), 4, "{found}");
 }

@@ -64,6 +64,7 @@ async fn every_field_is_in_the_guide() {
         "lane list",
         "lane pause slow",
         "lane limit slow 2",
+        "node list",
         "events",
         "stats",
         "migrate",

@@ -19,6 +19,7 @@ const COMMANDS: &[&str] = &[
     "lane drain",
     "lane disable",
     "lane limit",
+    "node list",
     "dead list",
     "dead replay",
     "events",
@@ -51,9 +52,13 @@ fn every_command_explains_itself() {
 fn a_list_of_commands_names_each_with_a_line() {
     let place = Place::empty();
     for (line, names) in [
-        ("--help", &["task", "lane", "dead", "events", "stats", "migrate", "doctor", "bench"][..]),
+        (
+            "--help",
+            &["task", "lane", "node", "dead", "events", "stats", "migrate", "doctor", "bench"][..],
+        ),
         ("task --help", &["create", "list", "show", "why", "cancel", "replay", "priority"]),
         ("lane --help", &["list", "pause", "resume", "drain", "disable", "limit"]),
+        ("node --help", &["list"]),
         ("dead --help", &["list", "replay"]),
     ] {
         let help = place.ok(line);

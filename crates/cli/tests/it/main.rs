@@ -13,6 +13,7 @@ mod events;
 mod help;
 mod lane;
 mod migrate;
+mod node;
 mod place;
 mod postgres;
 mod stage;

@@ -5,22 +5,30 @@ use windlass_store_test::postgres::Server;
 
 use crate::place::Place;
 
-/// `format` raises the numbers of a store to these, as a later version would.
-fn a_store_is_migrated(place: &Place, later: impl Fn(i64, i64)) {
+/// `sql` runs a statement on the store, as an operator would.
+fn a_store_is_migrated(place: &Place, ours: i64, meta: &str, sql: impl Fn(&str)) {
     let store = place.one_of("migrate --check", 3)["store"].clone();
-    let row = |from, done| json!({ "store": store, "from": from, "to": 1, "done": done });
-    assert_eq!(place.one_of("migrate --check", 3), row(json!(null), false));
+    let row = |from, to, done| json!({ "store": store, "from": from, "to": to, "done": done });
+    assert_eq!(place.one_of("migrate --check", 3), row(json!(null), ours, false));
     let said = place.run("migrate --check");
     assert!(said.err.contains("has no tables") && said.err.contains("[not_migrated]"), "{said:?}");
-    assert_eq!(place.one("migrate"), row(json!(null), true));
-    assert_eq!(place.one("migrate"), row(json!(1), false));
-    assert_eq!(place.one("migrate --check"), row(json!(1), false));
-    assert!(place.ok("migrate").contains("has format 1: there is nothing to do"));
+    assert_eq!(place.one("migrate"), row(json!(null), ours, true));
+    assert_eq!(place.one("migrate"), row(json!(ours), ours, false));
+    assert_eq!(place.one("migrate --check"), row(json!(ours), ours, false));
     place.ok("task create k --id t");
-    later(2, 1);
-    assert_eq!(place.one("migrate")["to"], 2);
+
+    sql(&format!("DROP TABLE {}", meta.replace("meta", "node")));
+    sql(&format!("UPDATE {meta} SET format = 1"));
+    assert_eq!(place.one_of("migrate --check", 3), row(json!(1), ours, false));
+    assert!(place.run("migrate --check").err.contains("has format 1"));
+    assert_eq!(place.one("migrate"), row(json!(1), ours, true));
+    assert!(place.ok("migrate").contains(&format!("has format {ours}: there is nothing to do")));
     assert_eq!(place.json("task list").len(), 1);
-    later(2, 2);
+
+    let later = ours + 1;
+    sql(&format!("UPDATE {meta} SET format = {later}"));
+    assert_eq!(place.one("migrate"), row(json!(later), later, false));
+    sql(&format!("UPDATE {meta} SET lowest = {later}"));
     for line in ["migrate", "migrate --check", "task list"] {
         let said = place.run(line);
         assert_eq!(said.code, 1, "{line}: {said:?}");
@@ -31,17 +39,17 @@ fn a_store_is_migrated(place: &Place, later: impl Fn(i64, i64)) {
 #[test]
 fn a_file() {
     let place = Place::empty();
-    a_store_is_migrated(&place, |format, lowest| {
-        let conn = rusqlite::Connection::open(place.file("app.db")).unwrap();
-        conn.execute("UPDATE meta SET format = ?, lowest = ?", [format, lowest]).unwrap();
+    a_store_is_migrated(&place, windlass_store_sqlite::FORMAT, "meta", |text| {
+        rusqlite::Connection::open(place.file("app.db")).unwrap().execute_batch(text).unwrap();
     });
 }
 
 #[test]
 fn a_database() {
     let server = Server::start();
-    a_store_is_migrated(&Place::at(server.url()), |format, lowest| {
-        server.sql(&format!("UPDATE windlass.meta SET format = {format}, lowest = {lowest}"));
+    let place = Place::at(server.url());
+    a_store_is_migrated(&place, windlass_store_postgres::FORMAT, "windlass.meta", |text| {
+        server.sql(text);
     });
 }
 

@@ -190,6 +190,7 @@ impl NewTask {
         limits::PRIORITY.check(self.priority)?;
         limits::check_labels(&self.labels)?;
         Route::check(&self.capabilities, self.tag.as_deref())?;
+        limits::ROUTE_BYTES.check(self.route().as_str().len())?;
         self.policy.check()?;
         match self.start {
             Start::Now => {}

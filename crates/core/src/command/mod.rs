@@ -1,5 +1,6 @@
 //! One command, one file: its fields, its transition, its table of tests.
 
+mod beat;
 mod begin;
 mod cancel;
 mod cancel_held;
@@ -9,6 +10,7 @@ mod complete;
 mod create;
 mod delay;
 mod fail;
+mod leave;
 mod limit_lane;
 mod outcome;
 mod reap;
@@ -20,6 +22,7 @@ mod set_lane_state;
 mod sweep;
 mod trim_log;
 
+pub use beat::Beat;
 pub use begin::Begin;
 pub use cancel::Cancel;
 pub use cancel_held::CancelHeld;
@@ -29,6 +32,7 @@ pub use complete::Complete;
 pub use create::{Create, Idempotency, NewTask, Start};
 pub use delay::Delay;
 pub use fail::Fail;
+pub use leave::Leave;
 pub use limit_lane::LimitLane;
 pub use outcome::{Created, Outcome};
 pub use reap::Reap;
@@ -97,7 +101,9 @@ commands!(
     SetLaneState,
     LimitLane,
     Sweep,
-    TrimLog
+    TrimLog,
+    Beat,
+    Leave
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -148,7 +154,9 @@ impl Command {
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)
-            | Command::TrimLog(_) => false,
+            | Command::TrimLog(_)
+            | Command::Beat(_)
+            | Command::Leave(_) => false,
         }
     }
 

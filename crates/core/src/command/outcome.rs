@@ -33,6 +33,13 @@ pub enum Outcome {
         trimmed: usize,
         more: bool,
     },
+    /// `joined` when the node was not registered before; the rest is a hint about all nodes.
+    Registered {
+        joined: bool,
+        nodes: usize,
+        format: i64,
+    },
+    Left,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -142,7 +142,7 @@ macro_rules! limits {
 fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
-        TENANT, TASK_ID, KIND, LANE, WORKER, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
+        TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
         LABEL_NAME, LABEL_VALUE, REASON, PROGRESS,
     ))
 }
@@ -152,9 +152,9 @@ fn ranges() -> Limits {
         vec![readable(name, limit.min), readable(name, limit.max)]
     };
     Limits::from(limits!(show =>
-        PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
+        PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, ROUTE_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
         CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
-        ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, PAGE,
+        ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, BEAT_MS, PAGE,
     ))
 }
 

@@ -8,8 +8,8 @@ use windlass_core::command::{
 };
 use windlass_core::{
     Admission, Backoff, Change, Command, FailureClass, Fence, Filed, Lane, LaneState, Lifecycle,
-    Log, Logged, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task,
-    TaskKey, Tenant, Timestamp, Value, read_row,
+    Log, Logged, Node, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table,
+    Task, TaskKey, Tenant, Timestamp, Value, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -52,6 +52,7 @@ fn every_record_is_written_as_it_was_read() {
             Table::Queue => same_bytes::<Queue>(include_str!("golden/queue.jsonl")),
             Table::Admission => same_bytes::<Admission>(include_str!("golden/admission.jsonl")),
             Table::Log => same_bytes::<Log>(include_str!("golden/log.jsonl")),
+            Table::Node => same_bytes::<Node>(include_str!("golden/node.jsonl")),
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }
@@ -241,6 +242,7 @@ fn tables_have_the_columns_that_migrations_name() {
         ),
         ("admission: tenant scope key | due_at", "AdmissionDue(due_at tenant scope key / due_at)"),
         ("log: name | floor", ""),
+        ("node: id | name seen_at due_at", "NodeDue(due_at id / due_at)"),
     ];
     assert_eq!(rows.len(), Table::ALL.len());
     for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Filed, Gate, Lane, LaneName, LaneState, Lifecycle, Log, Offer, Outcome,
-    Queue, Row, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Why, read_row, why,
+    Admission, AnyRecord, Filed, Gate, Lane, LaneName, LaneState, Lifecycle, Log, Node, Offer,
+    Outcome, Queue, Row, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Why, read_row, why,
 };
 
 /// A shelf at a moment, with its records read.
@@ -49,6 +49,7 @@ fn any(row: &Row) -> AnyRecord {
         Table::Queue => Queue::into_any(decoded::<Queue>(row).into()),
         Table::Admission => Admission::into_any(decoded::<Admission>(row).into()),
         Table::Log => Log::into_any(decoded::<Log>(row).into()),
+        Table::Node => Node::into_any(decoded::<Node>(row).into()),
     }
 }
 
@@ -64,7 +65,7 @@ impl View {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
                 AnyRecord::Queue(queue) => queues.push((*queue).clone()),
-                AnyRecord::Admission(_) | AnyRecord::Log(_) => {}
+                AnyRecord::Admission(_) | AnyRecord::Log(_) | AnyRecord::Node(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues }

@@ -1,5 +1,7 @@
 //! The simulation, seed by seed, and processes that are killed for real.
 
 #[cfg(unix)]
+mod chaos;
+#[cfg(unix)]
 mod kill;
 mod seeds;

@@ -2,8 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
+mod claims;
+mod log;
+mod nodes;
+mod outcomes;
 mod pgbouncer;
+mod plans;
 mod proxy;
-mod rules;
+mod reads;
+mod refusals;
+mod registry;
+mod sessions;
+mod stage;
 mod suites;
 mod tls;

@@ -16,7 +16,7 @@ use windlass_store_test::bouncer::Bouncer;
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Factory, differential, execute};
 
-use crate::rules::{create, must, prepare};
+use crate::stage::{create, must, prepare};
 
 /// A schema for every place, behind one pooler.
 struct Schemas(Bouncer);
@@ -153,10 +153,10 @@ async fn word_of_a_late_committer_is_not_lost() {
     must(&one, create("first")).await;
     let mut notices = other.notices();
     notices.next().await.unwrap();
-    let (late, _, changes) = prepare(&one, &create("late").into()).await;
+    let late = prepare(&one, create("late")).await;
     must(&two, create("early")).await;
     notices.next().await.unwrap();
-    late.commit(changes).await.unwrap();
+    late.commit().await.unwrap();
     let heard = tokio::time::timeout(Duration::from_secs(60), notices.next()).await;
     assert!(heard.expect("a look finds it").is_some());
 }

@@ -123,7 +123,7 @@ async fn the_clock_never_falls() {
 async fn refuses_everything(store: &SqliteStore) {
     let closed = |error: StoreError| assert!(matches!(error, StoreError::Closed), "{error:?}");
     closed(store.begin().await.err().unwrap());
-    closed(store.outcome(&Ticket(1)).await.unwrap_err());
+    closed(store.outcome(&Ticket::new(1)).await.unwrap_err());
     closed(store.query(&Query::all(Table::Task, 1)).await.unwrap_err());
     closed(store.payloads(&[]).await.unwrap_err());
     closed(store.events(0, 1).await.unwrap_err());

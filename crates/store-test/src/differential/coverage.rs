@@ -68,6 +68,9 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Trimmed { trimmed: 0, .. } => "trimmed_none",
         Outcome::Trimmed { more: false, .. } => "trimmed",
         Outcome::Trimmed { more: true, .. } => "trimmed_a_page",
+        Outcome::Registered { joined: true, .. } => "joined",
+        Outcome::Registered { joined: false, .. } => "beaten",
+        Outcome::Left => "left",
     }
 }
 
@@ -121,4 +124,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("LimitLane", "invalid lane_changed lane_not_found"),
     ("Sweep", "invalid swept swept_none"),
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
+    ("Beat", "beaten invalid joined"),
+    ("Leave", "invalid left"),
 ];

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
-    TrimLog,
+    Beat, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
+    Idempotency, Leave, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress,
+    SetLaneState, Start, Sweep, TrimLog,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, LaneName, LaneState, Offer, Payload, Policy, Retry,
+    Backoff, Command, FailureClass, LaneName, LaneState, NodeId, Offer, Payload, Policy, Retry,
     RetryPolicy, TagFilter, Task, Tenant,
 };
 
@@ -37,6 +37,8 @@ const WISHES: &[(u64, Wish)] = &[
     (4, limit_lane),
     (12, sweep),
     (3, trim_log),
+    (4, beat),
+    (2, leave),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
@@ -306,4 +308,25 @@ fn sweep(random: &mut Random, _: &Live) -> Command {
 fn trim_log(random: &mut Random, _: &Live) -> Command {
     let retention_ms = *random.pick(&[0, 1_000, 600_000, u64::MAX]);
     TrimLog { retention_ms, page: *random.pick(&[0, 1, 10, 1_000]) }.into()
+}
+
+fn node(random: &mut Random) -> NodeId {
+    if random.percent(BAD * 2) { "".into() } else { (*random.pick(&["n1", "n2", "N2"])).into() }
+}
+
+fn beat(random: &mut Random, _: &Live) -> Command {
+    Beat {
+        id: node(random),
+        name: text(random, &["host", "h\u{f6}st"]),
+        pid: 1,
+        version: "1.0.0".into(),
+        format: *random.pick(&[1, 2]),
+        up_ms: random.below(1_000),
+        every_ms: *random.pick(&[10, 5_000, 60_000]),
+    }
+    .into()
+}
+
+fn leave(random: &mut Random, _: &Live) -> Command {
+    Leave { id: node(random) }.into()
 }

@@ -149,12 +149,12 @@ impl Script {
     pub(super) fn ticket(&mut self, committed: bool) -> Ticket {
         let ticket = Self::FIRST_TICKET + self.truths.len() as u64;
         self.truths.insert(ticket, committed);
-        Ticket(ticket)
+        Ticket::new(ticket)
     }
 
     /// The truth about a ticket; none when it is the wrapped store's own.
     pub(super) fn truth(&self, ticket: &Ticket) -> Option<bool> {
-        self.truths.get(&ticket.0).copied()
+        self.truths.get(&ticket.number).copied()
     }
 
     pub(super) fn count_commit(&mut self) {

@@ -1,7 +1,8 @@
 use crate::admission::Admission;
-use crate::command::sweep::{admission, queue, task};
+use crate::command::sweep::{admission, node, queue, task};
 use crate::command::{Outcome, Transition};
 use crate::limits;
+use crate::node::Node;
 use crate::queue::Queue;
 use crate::record::{Filed, Table};
 use crate::row::Range;
@@ -33,15 +34,18 @@ impl Sweep {
         let tasks = page_of::<Task>(world, page)?;
         let queues = page_of::<Queue>(world, page)?;
         let admissions = page_of::<Admission>(world, page)?;
-        let swept = tasks.len() + queues.len() + admissions.len();
+        let nodes = page_of::<Node>(world, page)?;
+        let swept = tasks.len() + queues.len() + admissions.len() + nodes.len();
         world.prefetch_scan(&at_any_time(Table::Task), tasks.len() + 1);
         world.prefetch_scan(&at_any_time(Table::Queue), queues.len() + 1);
         world.prefetch_scan(&at_any_time(Table::Admission), admissions.len() + 1);
+        world.prefetch_scan(&at_any_time(Table::Node), nodes.len() + 1);
         tasks.iter().for_each(|due| task::prefetch(world, due));
         queues.iter().for_each(|due| queue::prefetch(world, due));
         tasks.iter().try_for_each(|due| task::sweep(world, due))?;
         queues.iter().try_for_each(|due| queue::sweep(world, due))?;
         admissions.iter().for_each(|due| admission::sweep(world, due));
+        nodes.iter().for_each(|due| node::sweep(world, due));
         Ok(Outcome::Swept { swept, next_due: self.next_due(world)? })
     }
 
@@ -50,10 +54,12 @@ impl Sweep {
         let task = world.scan::<Task>(&at_any_time(Table::Task), 1)?;
         let queue = world.scan::<Queue>(&at_any_time(Table::Queue), 1)?;
         let admission = world.scan::<Admission>(&at_any_time(Table::Admission), 1)?;
+        let node = world.scan::<Node>(&at_any_time(Table::Node), 1)?;
         let task = task.first().and_then(|task| task.due_at);
         let queue = queue.first().map(|queue| queue.due_at);
         let admission = admission.first().map(|admission| admission.expires_at);
-        Ok(task.into_iter().chain(queue).chain(admission).min())
+        let node = node.first().map(|node| node.due_at);
+        Ok(task.into_iter().chain(queue).chain(admission).chain(node).min())
     }
 }
 
@@ -78,7 +84,7 @@ mod tests {
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::task::{FailureClass, Lifecycle, PublicState, Route};
-    use crate::testing::{Stage, check_task, claim, fence, lane, new_task};
+    use crate::testing::{Stage, check_node, check_task, claim, fence, lane, new_task};
 
     #[test]
     fn table() {
@@ -94,6 +100,21 @@ mod tests {
             failed    | | failed e1 a1    | swept 0 next +3600000   |
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
             expired   | | expired e1 a1   | swept 0 next +3599000   |
+            ",
+            |_| Sweep::default(),
+        );
+    }
+
+    #[test]
+    fn table_of_nodes() {
+        check_node(
+            "
+            absent     | | absent               | swept 0 next none   |
+            registered | | seen +0 up +2000     | swept 0 next +17500 |
+            late       | | seen +17499 up +19499 | swept 0 next +1    |
+            gone       | | absent               | swept 1 next none   |
+            left       | | absent               | swept 0 next none   |
+            lost       | | absent               | swept 0 next none   |
             ",
             |_| Sweep::default(),
         );

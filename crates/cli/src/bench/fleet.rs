@@ -1,0 +1,96 @@
+use std::sync::Arc;
+
+use windlass_engine::{Config, Engine, Stats};
+use windlass_store::{Store, Traffic};
+
+use crate::bench::options::BenchError;
+use crate::bench::place::Place;
+
+/// Engines side by side on one store, each with a handle of its own, as nodes would have it.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    engines: Vec<Engine>,
+    stores: Vec<Arc<dyn Store>>,
+}
+
+/// What a fleet has done since it started.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) stats: Stats,
+    pub(crate) commits: u64,
+    pub(crate) traffic: Option<Traffic>,
+    pub(crate) durability: String,
+}
+
+impl Fleet {
+    pub(crate) async fn start(
+        place: &Place,
+        config: &Config,
+        engines: u32,
+    ) -> Result<Self, BenchError> {
+        if engines > 1 && !place.is_shared() {
+            return Err(BenchError::NotShared);
+        }
+        let mut fleet = Self { engines: Vec::new(), stores: Vec::new() };
+        for _ in 0..engines {
+            let (engine, store) = place.start(config.clone()).await?;
+            fleet.engines.push(engine);
+            fleet.stores.push(store);
+        }
+        Ok(fleet)
+    }
+
+    pub(crate) fn first(&self) -> &Engine {
+        &self.engines[0]
+    }
+
+    /// The engine of the n-th caller: they are dealt out.
+    pub(crate) fn of_caller(&self, n: u32) -> &Engine {
+        &self.engines[n as usize % self.engines.len()]
+    }
+
+    pub(crate) fn engines(&self) -> &[Engine] {
+        &self.engines
+    }
+
+    pub(crate) async fn read(&self) -> Result<Reading, BenchError> {
+        let mut reading = Reading {
+            stats: Stats::default(),
+            commits: 0,
+            traffic: None,
+            durability: String::new(),
+        };
+        for (engine, store) in self.engines.iter().zip(&self.stores) {
+            let description = store.describe().await?;
+            add(&mut reading.stats, engine.stats());
+            reading.commits += description.commits;
+            reading.traffic = sum(reading.traffic, description.traffic);
+            reading.durability = description.durability;
+        }
+        Ok(reading)
+    }
+
+    pub(crate) async fn shutdown(&self) -> Result<(), BenchError> {
+        for engine in &self.engines {
+            engine.shutdown().await?;
+        }
+        Ok(())
+    }
+}
+
+fn add(all: &mut Stats, one: Stats) {
+    all.batches += one.batches;
+    all.commands += one.commands;
+    all.rounds += one.rounds;
+    all.conflicts += one.conflicts;
+    all.splits += one.splits;
+    all.sweeps += one.sweeps;
+}
+
+fn sum(all: Option<Traffic>, one: Option<Traffic>) -> Option<Traffic> {
+    let all = all.unwrap_or_default();
+    one.map(|one| Traffic {
+        statements: all.statements + one.statements,
+        round_trips: all.round_trips + one.round_trips,
+    })
+}

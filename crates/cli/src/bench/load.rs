@@ -1,0 +1,204 @@
+use std::time::{Duration, Instant};
+
+use windlass_core::command::{Claim, Complete, Create};
+use windlass_core::{Command, PublicState, Tenant};
+use windlass_engine::{Engine, Error, TaskFilter};
+use windlass_store::StoreError;
+
+use crate::bench::fleet::Fleet;
+use crate::bench::options::BenchError;
+use crate::bench::place::some_task;
+use crate::bench::report::Progress;
+
+/// The first commits of a database grow its files; they are not what is measured.
+const WARM_UP: u64 = 20;
+
+/// How long a claim waits. Every caller makes a task before it asks for one, so this is a stall.
+const STALL: Duration = Duration::from_secs(20);
+
+/// Callers side by side, each: create a task, claim one, complete it.
+#[derive(Debug)]
+pub(crate) struct Load<'l> {
+    pub(crate) fleet: &'l Fleet,
+    pub(crate) tenant: Tenant,
+    pub(crate) callers: u32,
+    pub(crate) seconds: u64,
+    pub(crate) json: bool,
+}
+
+/// What the callers of a load came to.
+#[derive(Debug, Default)]
+pub(crate) struct Cycles {
+    pub(crate) latencies: Vec<Duration>,
+    /// How many were finished in each second.
+    pub(crate) each_second: Vec<u64>,
+    /// Claims that were answered with nothing.
+    pub(crate) stalls: u64,
+    /// Answers that somebody else was faster, again and again; the caller asked once more.
+    pub(crate) given_up: u64,
+}
+
+impl Load<'_> {
+    pub(crate) async fn warm_up(&self) -> Result<(), BenchError> {
+        let mut cycles = Cycles::default();
+        for _ in 0..WARM_UP {
+            for engine in self.fleet.engines() {
+                cycle(engine, &self.tenant, &mut cycles).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs for as long as it was told, and a last cycle of every caller.
+    pub(crate) async fn run(&self) -> Result<Cycles, BenchError> {
+        let begun = Instant::now();
+        let length = Duration::from_secs(self.seconds);
+        let call = |n| call(self.fleet.of_caller(n).clone(), self.tenant.clone(), begun, length);
+        let callers: Vec<_> = (0..self.callers).map(|n| tokio::spawn(call(n))).collect();
+        let progress = Progress::new("seconds", self.seconds, self.json);
+        for _ in 0..self.seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            progress.add(1);
+        }
+        let mut all = Cycles::default();
+        for caller in callers {
+            all.add(caller.await??);
+        }
+        Ok(all)
+    }
+
+    /// An error unless the store has as many completed tasks as there were cycles.
+    pub(crate) async fn check(&self, cycles: &Cycles) -> Result<(), BenchError> {
+        let warm_up = WARM_UP * self.fleet.engines().len() as u64;
+        let asked = cycles.latencies.len() as u64 + warm_up;
+        completed(self.fleet.first(), &self.tenant, asked).await.map(drop)
+    }
+}
+
+impl Cycles {
+    fn add(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.stalls += other.stalls;
+        self.given_up += other.given_up;
+        let seconds = self.each_second.len().max(other.each_second.len());
+        self.each_second.resize(seconds, 0);
+        for (all, one) in self.each_second.iter_mut().zip(other.each_second) {
+            *all += one;
+        }
+    }
+
+    fn finished(&mut self, begun: Instant, started: Instant) {
+        self.latencies.push(started.elapsed());
+        let second = begun.elapsed().as_secs() as usize;
+        self.each_second.resize(self.each_second.len().max(second + 1), 0);
+        self.each_second[second] += 1;
+    }
+}
+
+async fn call(
+    engine: Engine,
+    tenant: Tenant,
+    begun: Instant,
+    length: Duration,
+) -> Result<Cycles, Error> {
+    let mut cycles = Cycles::default();
+    while begun.elapsed() < length {
+        let started = Instant::now();
+        if cycle(&engine, &tenant, &mut cycles).await? {
+            cycles.finished(begun, started);
+        }
+    }
+    Ok(cycles)
+}
+
+/// Whether there was a task to complete.
+async fn cycle(engine: &Engine, tenant: &Tenant, cycles: &mut Cycles) -> Result<bool, Error> {
+    let create = Create { tenant: tenant.clone(), tasks: vec![some_task()] };
+    submit(engine, create.into(), cycles).await?;
+    let claim = Claim { tenant: tenant.clone(), ..Claim::new("bench") };
+    let claimed = loop {
+        match engine.claim(claim.clone(), STALL).await {
+            Err(error) if is_conflict(&error) => cycles.given_up += 1,
+            answer => break answer?,
+        }
+    };
+    let Some(claimed) = claimed.into_iter().next() else {
+        cycles.stalls += 1;
+        return Ok(false);
+    };
+    let complete = Complete { fence: claimed.task.fence(), result: None };
+    submit(engine, complete.into(), cycles).await?;
+    Ok(true)
+}
+
+/// Asks until it is decided: that somebody else was faster changes nothing.
+async fn submit(engine: &Engine, command: Command, cycles: &mut Cycles) -> Result<(), Error> {
+    loop {
+        match engine.submit(command.clone()).await {
+            Err(error) if is_conflict(&error) => cycles.given_up += 1,
+            answer => return answer.map(drop),
+        }
+    }
+}
+
+fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if matches!(**error, StoreError::Conflict))
+}
+
+/// How many tasks are completed, by the store; an error if it is not what was asked for.
+pub(crate) async fn completed(
+    engine: &Engine,
+    tenant: &Tenant,
+    asked: u64,
+) -> Result<u64, BenchError> {
+    let completed = count(engine, tenant, Some(PublicState::Completed)).await?;
+    if completed == asked {
+        Ok(completed)
+    } else {
+        Err(BenchError::NotDrained { completed, asked })
+    }
+}
+
+/// How many tasks there are, page by page: counting a million at once takes longer than a statement
+/// may.
+pub(crate) async fn count(
+    engine: &Engine,
+    tenant: &Tenant,
+    state: Option<PublicState>,
+) -> Result<u64, BenchError> {
+    const PAGE: usize = 1_000;
+    let filter = TaskFilter { state, ..TaskFilter::default() };
+    let (mut count, mut after) = (0, None);
+    loop {
+        let page = engine.tasks(tenant, &filter, after.as_ref(), PAGE).await?;
+        count += page.len() as u64;
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = Some(last.id.clone()),
+            _ => return Ok(count),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Config;
+    use windlass_store::MemoryStore;
+
+    use super::*;
+    use crate::bench::place::{fill, own_tenant};
+
+    #[tokio::test]
+    async fn what_counts_is_what_the_store_has() {
+        let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
+        let tenant = own_tenant();
+        fill(std::slice::from_ref(&engine), &tenant, 3, true, |_, _| {}).await.unwrap();
+        let claim = Claim { tenant: tenant.clone(), limit: 2, ..Claim::new("w") };
+        for claimed in engine.claim(claim, Duration::ZERO).await.unwrap() {
+            let complete = Complete { fence: claimed.task.fence(), result: None };
+            engine.submit(complete).await.unwrap();
+        }
+        assert_eq!(completed(&engine, &tenant, 2).await.unwrap(), 2);
+        let refusal = completed(&engine, &tenant, 3).await.unwrap_err();
+        assert_eq!(refusal.to_string(), "2 of 3 tasks are completed in the store");
+    }
+}

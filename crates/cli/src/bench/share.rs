@@ -1,0 +1,91 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use windlass::{Failure, StoreUrl, Worker};
+use windlass_core::Tenant;
+use windlass_engine::{Config, Engine};
+
+use crate::bench::options::BenchError;
+use crate::bench::place::KIND;
+use crate::output::say_json;
+
+/// One of the processes that drain a backlog together.
+///
+/// It says when it is ready, begins when it is told a word, tells how far it is while it works, and
+/// ends when nobody is left to tell it anything.
+#[derive(Debug, Args)]
+pub(crate) struct DrainShare {
+    /// The store; in the environment, where it is not seen with the password that it may hold.
+    #[arg(long, env = "WINDLASS_STORE", hide_env_values = true)]
+    store: StoreUrl,
+    #[arg(long)]
+    tenant: Tenant,
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    handlers: u32,
+    #[arg(long)]
+    unbatched: bool,
+}
+
+const TELL_EVERY: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What became of the settles of this process.
+#[derive(Debug, Default)]
+struct Settles {
+    settled: AtomicU64,
+    stale: AtomicU64,
+}
+
+impl DrainShare {
+    pub(crate) async fn run(self) -> Result<(), BenchError> {
+        let config = Config::default();
+        let config = if self.unbatched { Config { batch_commands: 1, ..config } } else { config };
+        let store = self.store.open().await?;
+        let opened = store.clone();
+        let engine = Engine::start_apart(async { Ok(opened) }, config).await?;
+        let settles = Arc::new(Settles::default());
+        let counted = settles.clone();
+        let worker = Worker::new(engine.clone(), self.name)
+            .tenant(self.tenant)
+            .concurrency(self.handlers as usize)
+            .on_settled(move |settlement| {
+                let settled = settlement.answer.is_settled();
+                let count = if settled { &counted.settled } else { &counted.stale };
+                count.fetch_add(1, Ordering::Relaxed);
+            })
+            .raw_handler(KIND, |_| std::future::ready(Ok::<_, Failure>(None)));
+        let mut words = BufReader::new(tokio::io::stdin()).lines();
+        say_json(&json!({ "ready": true }));
+        words.next_line().await.map_err(BenchError::Process)?;
+        let running = worker.start()?;
+        loop {
+            tokio::select! {
+                word = words.next_line() => {
+                    if word.map_err(BenchError::Process)?.is_none() {
+                        break;
+                    }
+                }
+                () = tokio::time::sleep(TELL_EVERY) => {
+                    say_json(&json!({ "settled": settles.settled.load(Ordering::Relaxed) }));
+                }
+            }
+        }
+        running.drain(GRACE).await;
+        let stats = engine.stats();
+        engine.shutdown().await?;
+        say_json(&json!({
+            "settled": settles.settled.load(Ordering::Relaxed),
+            "stale": settles.stale.load(Ordering::Relaxed),
+            "batches": stats.batches,
+            "commands": stats.commands,
+            "conflicts": stats.conflicts,
+        }));
+        Ok(())
+    }
+}

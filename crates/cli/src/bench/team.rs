@@ -1,0 +1,142 @@
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+use windlass::StoreUrl;
+use windlass_core::Tenant;
+
+use crate::bench::options::BenchError;
+use crate::bench::report::Progress;
+
+/// Longer than a lease and what comes after it: nothing will come any more.
+const STALLED: Duration = Duration::from_secs(90);
+
+/// Processes of this program that drain a backlog together.
+#[derive(Debug)]
+pub(crate) struct Team {
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    child: Child,
+    /// It works for as long as this is open.
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// What each process is told.
+#[derive(Debug)]
+pub(crate) struct Task<'t> {
+    pub(crate) store: &'t StoreUrl,
+    pub(crate) tenant: &'t Tenant,
+    pub(crate) handlers: u32,
+    pub(crate) unbatched: bool,
+}
+
+impl Team {
+    /// Starts the processes; returns when each has opened the store and stands ready.
+    pub(crate) async fn start(task: &Task<'_>, processes: u32) -> Result<Self, BenchError> {
+        let mut team = Self { members: Vec::new() };
+        for n in 1..=processes {
+            team.members.push(Member::start(task, &format!("process-{n}"))?);
+        }
+        for member in &mut team.members {
+            member.next().await?.ok_or(BenchError::ProcessEnded)?;
+        }
+        Ok(team)
+    }
+
+    /// Lets all begin, and end when together they have settled so many tasks, or none for long.
+    /// What each has to say at the end.
+    pub(crate) async fn drain(
+        self,
+        tasks: u64,
+        json: bool,
+    ) -> Result<Vec<Map<String, Value>>, BenchError> {
+        let progress = Progress::new("draining", tasks, json);
+        let (settled, _) = watch::channel(vec![0; self.members.len()]);
+        let (done, _) = watch::channel(false);
+        let mut working = Vec::new();
+        for (n, member) in self.members.into_iter().enumerate() {
+            let (settled, done) = (settled.clone(), done.subscribe());
+            working.push(tokio::spawn(member.work(n, settled, done)));
+        }
+        let mut settled = settled.subscribe();
+        let (mut known, mut moved) = (0, Instant::now());
+        while known < tasks && moved.elapsed() < STALLED {
+            // A silence is looked at again.
+            let _ = tokio::time::timeout(Duration::from_secs(1), settled.changed()).await;
+            let sum: u64 = settled.borrow_and_update().iter().sum();
+            if sum > known {
+                progress.add(sum - known);
+                (known, moved) = (sum, Instant::now());
+            }
+            if working.iter().any(tokio::task::JoinHandle::is_finished) {
+                break;
+            }
+        }
+        done.send_replace(true);
+        let mut reports = Vec::new();
+        for member in working {
+            reports.push(member.await??);
+        }
+        Ok(reports)
+    }
+}
+
+impl Member {
+    fn start(task: &Task<'_>, name: &str) -> Result<Self, BenchError> {
+        let program = std::env::current_exe().map_err(BenchError::Process)?;
+        let mut command = Command::new(program);
+        command.args(["bench", "drain-share", "--name", name]);
+        command.args(["--tenant", task.tenant.as_str()]);
+        command.args(["--handlers", &task.handlers.to_string()]);
+        command.args(task.unbatched.then_some("--unbatched"));
+        command.env("WINDLASS_STORE", task.store.revealed());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().map_err(BenchError::Process)?;
+        let stdin = child.stdin.take().ok_or(BenchError::ProcessEnded)?;
+        let stdout = child.stdout.take().ok_or(BenchError::ProcessEnded)?;
+        Ok(Self { child, stdin, lines: BufReader::new(stdout).lines() })
+    }
+
+    /// What it says next; none when it has nothing more to say.
+    async fn next(&mut self) -> Result<Option<Map<String, Value>>, BenchError> {
+        let line = self.lines.next_line().await.map_err(BenchError::Process)?;
+        let said = line.map(|line| serde_json::from_str(&line));
+        said.transpose().map_err(|error| BenchError::Process(error.into()))
+    }
+
+    async fn work(
+        mut self,
+        n: usize,
+        settled: watch::Sender<Vec<u64>>,
+        mut done: watch::Receiver<bool>,
+    ) -> Result<Map<String, Value>, BenchError> {
+        self.stdin.write_all(b"go\n").await.map_err(BenchError::Process)?;
+        let mut open = Some(self.stdin);
+        let mut last = Map::new();
+        loop {
+            tokio::select! {
+                line = self.lines.next_line() => {
+                    let Some(line) = line.map_err(BenchError::Process)? else { break };
+                    let said = serde_json::from_str(&line);
+                    last = said.map_err(|error| BenchError::Process(error.into()))?;
+                    let count = last.get("settled").and_then(Value::as_u64).unwrap_or_default();
+                    settled.send_modify(|all| all[n] = count);
+                }
+                _ = done.wait_for(|done| *done), if open.is_some() => open = None,
+            }
+        }
+        let status = self.child.wait().await.map_err(BenchError::Process)?;
+        // One that was not told to end has failed, whatever it says.
+        if open.is_some() || !status.success() {
+            return Err(BenchError::ProcessEnded);
+        }
+        Ok(last)
+    }
+}

@@ -1,0 +1,238 @@
+//! Engines that know of each other, in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_core::{Logged, Node, NodeId, Payload, PayloadKey, StoredRow, Timestamp, Value};
+use windlass_engine::{Config, Engine};
+use windlass_store::{
+    Clock, Count, Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Traffic, Tx,
+};
+use windlass_store_test::{Call, Failure, FaultStore};
+
+use crate::stage::create;
+
+/// A memory that says that nodes share it.
+#[derive(Debug)]
+struct Shared(MemoryStore);
+
+#[async_trait]
+impl Store for Shared {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        self.0.begin().await
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+        self.0.outcome(ticket).await
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        self.0.query(query).await
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        self.0.count(count).await
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.0.payloads(keys).await
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        self.0.events(after, limit).await
+    }
+
+    fn notices(&self) -> Notices {
+        self.0.notices()
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        Ok(Description { traffic: Some(Traffic::default()), ..self.0.describe().await? })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.0.close().await
+    }
+}
+
+/// A clock that goes with the virtual time of tokio.
+#[derive(Debug)]
+struct Virtual(tokio::time::Instant);
+
+impl Clock for Virtual {
+    fn now(&self) -> Timestamp {
+        let ms = u64::try_from(self.steady().as_millis()).unwrap();
+        Timestamp::from_millis(1_000_000).plus_ms(ms)
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+struct Ground {
+    clock: Arc<Virtual>,
+    memory: MemoryStore,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let clock = Arc::new(Virtual(tokio::time::Instant::now()));
+        Self { memory: MemoryStore::with_clock(clock.clone()), clock }
+    }
+
+    fn config(&self, name: &str) -> Config {
+        let clock = self.clock.clone();
+        Config { node_name: Some(name.to_owned()), clock, ..Config::default() }
+    }
+
+    async fn node(&self, name: &str) -> Engine {
+        Engine::start(Shared(self.memory.another()), self.config(name)).await.unwrap()
+    }
+
+    async fn faulty(&self, name: &str) -> (Engine, FaultStore) {
+        let store = FaultStore::new(Arc::new(Shared(self.memory.another())));
+        let engine = Engine::start(store.clone(), self.config(name)).await.unwrap();
+        (engine, store)
+    }
+}
+
+async fn nodes(engine: &Engine) -> Vec<Arc<Node>> {
+    engine.nodes(None, 100).await.unwrap()
+}
+
+async fn names(engine: &Engine) -> String {
+    let names: Vec<String> = nodes(engine).await.iter().map(|node| node.name.clone()).collect();
+    names.join(" ")
+}
+
+/// Virtual time: everybody who has something to do meanwhile does it.
+async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_alone_on_its_store_does_not_beat() {
+    let ground = Ground::new();
+    let store = ground.memory.another();
+    let engine = Engine::start(store, ground.config("alone")).await.unwrap();
+    pass(3_600_000).await;
+    assert_eq!(engine.describe().await.unwrap().commits, 0);
+    assert_eq!(nodes(&engine).await, []);
+    engine.shutdown().await.unwrap();
+    assert_eq!(ground.memory.snapshot().rows().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_does_nothing_by_itself_does_not_beat() {
+    let ground = Ground::new();
+    let config = Config { background: false, ..ground.config("quiet") };
+    let engine = Engine::start(Shared(ground.memory.another()), config).await.unwrap();
+    pass(60_000).await;
+    assert_eq!(nodes(&engine).await, []);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_know_each_other_until_they_end() {
+    let ground = Ground::new();
+    let one = ground.node("one").await;
+    pass(2_000).await;
+    let two = ground.node("two").await;
+    pass(7_999).await;
+    let known = nodes(&two).await;
+    let told = known.iter().map(|node| {
+        let since = |at: Timestamp| at.ms_until(ground.clock.now());
+        (node.name.as_str(), since(node.started_at), since(node.seen_at), node.every_ms)
+    });
+    // The first one beat a moment before its third is due; the second after its second.
+    let told: Vec<_> = told.collect();
+    assert_eq!(told, [("one", 9_999, 4_999, 5_000), ("two", 7_999, 2_999, 5_000)]);
+    assert_eq!(known[0].pid, std::process::id());
+    assert_eq!(known[0].version, env!("CARGO_PKG_VERSION"));
+
+    let first = one.nodes(None, 1).await.unwrap();
+    let rest = one.nodes(Some(&first[0].id), 10).await.unwrap();
+    assert_eq!([first, rest].concat(), known);
+    assert!(one.nodes(Some(&NodeId::from("z")), 10).await.unwrap().is_empty());
+
+    one.shutdown().await.unwrap();
+    assert_eq!(names(&two).await, "two", "it told the others");
+    one.shutdown().await.unwrap();
+    pass(3_600_000).await;
+    assert_eq!(names(&two).await, "two");
+    two.shutdown().await.unwrap();
+    assert_eq!(ground.memory.snapshot().rows().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_gone_is_removed_by_another() {
+    let ground = Ground::new();
+    let (gone, stays) = (ground.node("gone").await, ground.node("stays").await);
+    pass(1_000).await;
+    assert_eq!(names(&stays).await, "gone stays");
+    drop(gone);
+    pass(16_400).await;
+    assert_eq!(names(&stays).await, "gone stays", "its third beat may be on its way");
+    pass(200).await;
+    assert_eq!(names(&stays).await, "stays");
+}
+
+/// As after a SIGSTOP, or while the network is away.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_taken_for_gone_registers_again() {
+    let ground = Ground::new();
+    let (stopped, store) = ground.faulty("stopped").await;
+    let other = ground.node("other").await;
+    pass(1_000).await;
+    let before = nodes(&other).await[0].clone();
+    store.outage(Failure::Unavailable);
+    pass(60_000).await;
+    assert_eq!(names(&other).await, "other");
+    store.recover();
+    pass(2_000).await;
+    let after = nodes(&other).await[0].clone();
+    assert_eq!((&after.id, &after.name), (&before.id, &before.name));
+    assert_eq!(after.started_at.millis(), before.started_at.millis());
+    assert!(after.seen_at > before.seen_at);
+    stopped.shutdown().await.unwrap();
+    assert_eq!(names(&other).await, "other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_at_the_start_is_tried_again() {
+    let ground = Ground::new();
+    let (engine, store) = ground.faulty("late").await;
+    store.fail_times(Call::Describe, 2, Failure::Unavailable);
+    let refused = AtomicU32::new(0);
+    store.refuse_if(move |changes| {
+        !changes.inserts.is_empty() && refused.fetch_add(1, Ordering::Relaxed) < 2
+    });
+    pass(3_900).await;
+    assert_eq!(names(&engine).await, "", "asked for twice in vain, and registered twice in vain");
+    pass(200).await;
+    assert_eq!(names(&engine).await, "late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_cannot_be_kept_stops_nothing_else() {
+    let ground = Ground::new();
+    let engine = ground.node("two\nlines").await;
+    pass(60_000).await;
+    assert_eq!(nodes(&engine).await, []);
+    engine.submit(create("t")).await.unwrap();
+    engine.shutdown().await.unwrap();
+}
+
+/// A beat is one small commit, and between them nothing is written.
+#[tokio::test(start_paused = true)]
+async fn an_idle_node_commits_nothing_but_its_beats() {
+    let ground = Ground::new();
+    let engines = [ground.node("one").await, ground.node("two").await];
+    pass(59_000).await;
+    for engine in engines {
+        assert_eq!(engine.describe().await.unwrap().commits, 12, "one every five seconds");
+    }
+}

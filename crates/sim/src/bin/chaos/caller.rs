@@ -1,0 +1,166 @@
+//! Those who ask the engine by hand, and ask again when there was no answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Complete, Create, Fail, Renew};
+use windlass_core::{Command, FailureClass, Fence, Outcome, Payload, Rejection, Retry, Settled};
+use windlass_engine::{Claimed, Engine, Error, Input};
+
+use crate::journal::Journal;
+use crate::line::{How, Line, Run};
+use crate::node::{LEASE, lease_ms};
+use crate::wish::{BY_HAND, Plan, Wish, nth_of};
+
+/// How long a caller waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Arc<Journal>,
+    /// Who asks: no two lives of any process have the same name.
+    pub(crate) name: String,
+}
+
+/// An answer, and whether the same was asked before without one.
+struct Answered {
+    answer: Result<Outcome, Rejection>,
+    unsure: bool,
+}
+
+impl Caller {
+    /// Asks until there is an answer.
+    async fn ask(&self, command: Command) -> Answered {
+        let mut unsure = false;
+        loop {
+            match self.engine.submit(command.clone()).await {
+                Ok(outcome) => return Answered { answer: Ok(outcome), unsure },
+                Err(Error::Rejected(rejection)) => {
+                    return Answered { answer: Err(rejection), unsure };
+                }
+                Err(Error::OutcomeUnknown) => {
+                    self.journal.write(&Line::Unknown);
+                    unsure = true;
+                }
+                Err(Error::Overloaded | Error::Store(_)) => {}
+                Err(Error::ShuttingDown) => std::future::pending().await,
+                Err(error) => self.journal.trouble(format!("{command:?} came to {error}")),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    pub(crate) async fn create(&self, wish: &Wish) {
+        let create = Create::one(wish.new_task(&self.name));
+        match self.ask(create.into()).await.answer {
+            Ok(Outcome::Created(created)) if created.len() == 1 => {
+                let (id, duplicate) = (created[0].id.to_string(), created[0].duplicate);
+                self.journal.write(&Line::Created { nth: wish.nth, id, duplicate });
+            }
+            other => self.journal.trouble(format!("{wish:?} came to {other:?}")),
+        }
+    }
+
+    /// Claims and settles one task after the other, without ever looking at the clock.
+    pub(crate) async fn work(self) {
+        loop {
+            let claim = Claim {
+                lanes: vec![BY_HAND.into()],
+                lease_ms: lease_ms(),
+                ..Claim::new(self.name.as_str())
+            };
+            match self.engine.claim(claim, LEASE / 4).await {
+                Ok(claimed) => {
+                    for claimed in claimed {
+                        self.attempt(claimed).await;
+                    }
+                }
+                Err(Error::ShuttingDown) => return,
+                Err(Error::OutcomeUnknown) => {
+                    self.journal.write(&Line::Unknown);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(Error::Store(_)) => tokio::time::sleep(PAUSE).await,
+                Err(error) => self.journal.trouble(format!("a claim came to {error}")),
+            }
+        }
+    }
+
+    async fn attempt(&self, claimed: Claimed) {
+        let (fence, attempt) = (claimed.task.fence(), claimed.task.attempts);
+        let run = Run { id: claimed.task.id.to_string(), epoch: fence.epoch };
+        let worker = self.name.clone();
+        self.journal.write(&Line::Claimed { run: run.clone(), attempt, worker });
+        match self.plan(&claimed).await {
+            Plan::FailFirst(times) if attempt <= times => {
+                let (class, retry) = (FailureClass::Transient, Retry::Policy);
+                let fail = Fail { fence, class, reason: run.to_string(), retry };
+                self.settle(&run, How::Fail, fail.into()).await;
+            }
+            Plan::StallFirst if attempt == 1 => drop(tokio::spawn(self.clone().stall(run, fence))),
+            Plan::StallFirst => {
+                tokio::time::sleep(LEASE * 3 / 4).await;
+                self.complete(&run, fence).await;
+            }
+            Plan::Slowly => {
+                for _ in 0..3 {
+                    tokio::time::sleep(LEASE / 2).await;
+                    let renew = Renew { fence: fence.clone(), lease_ms: lease_ms() };
+                    // Refused or not: the settle will tell.
+                    self.ask(renew.into()).await;
+                }
+                self.complete(&run, fence).await;
+            }
+            _ => self.complete(&run, fence).await,
+        }
+    }
+
+    /// Completes what another has by then: it must make no difference.
+    async fn stall(self, run: Run, fence: Fence) {
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        self.complete(&run, fence).await;
+    }
+
+    /// Asks twice from time to time: the second answer must be that of the first.
+    async fn complete(&self, run: &Run, fence: Fence) {
+        let times = if nth_of(&run.id).is_some_and(|nth| nth.is_multiple_of(8)) { 2 } else { 1 };
+        for _ in 0..times {
+            let result = Some(Payload::json(format!("\"{run}\"")));
+            self.settle(run, How::Complete, Complete { fence: fence.clone(), result }.into()).await;
+        }
+    }
+
+    async fn settle(&self, run: &Run, how: How, command: Command) {
+        let run = run.clone();
+        self.journal.write(&Line::Asked { run: run.clone(), how });
+        let Answered { answer, unsure } = self.ask(command).await;
+        let line = match (answer, how) {
+            (Ok(Outcome::Settled(Settled::Completed)), How::Complete)
+            | (Ok(Outcome::Settled(Settled::RetryAt(_))), How::Fail) => Line::Settled { run, how },
+            (Err(rejection), _) => {
+                Line::Refused { run, how, code: rejection.code().to_owned(), unsure }
+            }
+            (other, _) => self.journal.trouble(format!("{how:?} of {run} came to {other:?}")),
+        };
+        self.journal.write(&line);
+    }
+
+    async fn plan(&self, claimed: &Claimed) -> Plan {
+        let payload = match &claimed.input {
+            Input::Here(payload) => payload.clone(),
+            Input::None => self.journal.trouble(format!("{:?} has no payload", claimed.task)),
+            Input::Elsewhere(key) => loop {
+                match self.engine.payload(key).await {
+                    Ok(Some(payload)) => break payload,
+                    Ok(None) => self.journal.trouble(format!("{key:?} is not there")),
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                }
+            },
+        };
+        match serde_json::from_slice(&payload.bytes) {
+            Ok(plan) => plan,
+            Err(error) => self.journal.trouble(format!("{payload:?} is no plan: {error}")),
+        }
+    }
+}

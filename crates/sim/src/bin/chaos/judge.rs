@@ -1,0 +1,453 @@
+//! What must be true of a run: each rule names what breaks it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::line::{How, Line, Run};
+use crate::reader::{Entry, digest};
+use crate::told::{State, Told};
+use crate::view::View;
+use crate::wish::nth_of;
+
+/// All that is known of a run when it is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Case {
+    pub(crate) tasks: u64,
+    /// What each process has written down.
+    pub(crate) journals: Vec<Vec<Line>>,
+    pub(crate) view: View,
+    /// What the subscriber read while it lasted.
+    pub(crate) seen: Vec<Entry>,
+    pub(crate) told: Told,
+}
+
+type Rule = (&'static str, fn(&Case) -> Vec<String>);
+
+const RULES: &[Rule] = &[
+    ("no process is in trouble", trouble),
+    ("the log has no gaps", gapless),
+    ("an entry follows from those before it", |case| case.told.broken.clone()),
+    ("a lane has no more leases than its limit", |case| case.told.crowded.clone()),
+    ("the rows are what the log tells", rows),
+    ("every task is completed once", completed),
+    ("nothing is left leased", leased),
+    ("what was created is there, once for each request", creates),
+    ("what was claimed was given to this worker alone", claims),
+    ("what was settled is in the log under its fence", settles),
+    ("one completion of a task is acknowledged", completions),
+    ("what was refused did not happen", refusals),
+    ("only what was asked happened", strays),
+    ("a result is that of the run that completed", results),
+    ("the subscriber saw every entry in order", seen),
+];
+
+/// So many examples of a broken rule are enough.
+const EXAMPLES: usize = 10;
+
+/// Every way in which a rule is broken.
+pub(crate) fn broken(case: &Case) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, rule) in RULES {
+        let all = rule(case);
+        let more = all.len().saturating_sub(EXAMPLES);
+        found.extend(all.into_iter().take(EXAMPLES).map(|what| format!("{name}: {what}")));
+        if more > 0 {
+            found.push(format!("{name}: and {more} more"));
+        }
+    }
+    found
+}
+
+impl Case {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.journals.iter().flatten()
+    }
+
+    /// By how many microseconds at most an entry of a task is earlier than the one before it.
+    /// Batches of different nodes overlap, and each goes by the time at which it began.
+    pub(crate) fn overlap_us(&self) -> u64 {
+        let mut last = BTreeMap::<&str, i64>::new();
+        let mut most = 0;
+        for event in self.view.events.iter().filter(|event| !event.task.is_empty()) {
+            let before = last.insert(&event.task, event.at).unwrap_or(event.at);
+            most = most.max(before - event.at);
+        }
+        most.unsigned_abs()
+    }
+
+    fn asked(&self) -> BTreeSet<(&Run, How)> {
+        let asked = self.lines().filter_map(|line| match line {
+            Line::Asked { run, how } => Some((run, *how)),
+            _ => None,
+        });
+        asked.collect()
+    }
+}
+
+fn trouble(case: &Case) -> Vec<String> {
+    let troubles = case.lines().filter(|line| matches!(line, Line::Trouble(_)));
+    let mut found: Vec<String> = troubles.map(|line| format!("{line:?}")).collect();
+    // The first journal is that of the parent, which writes nothing at its end.
+    for (process, journal) in case.journals.iter().enumerate().skip(1) {
+        if journal.last() != Some(&Line::Closed) {
+            found.push(format!("process {process} was not closed"));
+        }
+    }
+    found
+}
+
+fn gapless(case: &Case) -> Vec<String> {
+    let numbered = (1..).zip(&case.view.events);
+    let wrong = numbered.filter(|(number, event)| event.seq != *number);
+    wrong.map(|(number, event)| format!("entry {} where {number} should be", event.seq)).collect()
+}
+
+fn rows(case: &Case) -> Vec<String> {
+    let mut found = Vec::new();
+    for (id, row) in &case.view.tasks {
+        let same = case.told.tasks.get(id).is_some_and(|past| {
+            let epoch = past.claims == 0 || past.epoch == row.epoch;
+            let counts = (past.claims, past.attempts) == (row.claims, row.attempts);
+            past.state.name() == row.state && epoch && counts
+        });
+        if !same {
+            found.push(format!("{id} is {row:?}, told is {:?}", case.told.tasks.get(id)));
+        }
+    }
+    let gone = case.told.tasks.keys().filter(|id| !case.view.tasks.contains_key(*id));
+    found.extend(gone.map(|id| format!("{id} has no row")));
+    found
+}
+
+fn completed(case: &Case) -> Vec<String> {
+    let not = case.told.tasks.iter().filter(|(_, past)| past.state != State::Completed);
+    let mut found: Vec<String> = not.map(|(id, past)| format!("{id} is {past:?}")).collect();
+    let (tasks, times) = (case.told.tasks.len() as u64, case.told.ended("completed") as u64);
+    if (tasks, times) != (case.tasks, case.tasks) {
+        found.push(format!("{times} completions of {tasks} tasks, not of {}", case.tasks));
+    }
+    found
+}
+
+fn leased(case: &Case) -> Vec<String> {
+    let active = case.view.tasks.iter().filter(|(_, row)| row.state == "active");
+    let mut found: Vec<String> = active.map(|(id, row)| format!("{id}: {row:?}")).collect();
+    for (name, lane) in &case.view.lanes {
+        if let Some(gate) = lane.gate.as_ref().filter(|gate| gate.running > 0) {
+            found.push(format!("lane {name} counts {} leases", gate.running));
+        }
+    }
+    found
+}
+
+fn creates(case: &Case) -> Vec<String> {
+    let mut ids = BTreeMap::<u64, BTreeSet<&str>>::new();
+    for id in case.view.tasks.keys() {
+        ids.entry(nth_of(id).unwrap_or(u64::MAX)).or_default().insert(id);
+    }
+    let mut found = Vec::new();
+    for line in case.lines() {
+        if let Line::Created { nth, id, .. } = line {
+            if !case.view.tasks.contains_key(id) {
+                found.push(format!("{line:?}, and it is not there"));
+            }
+            ids.entry(*nth).or_default().insert(id);
+        }
+    }
+    let twice = ids.iter().filter(|(_, ids)| ids.len() != 1);
+    found.extend(twice.map(|(nth, ids)| format!("request {nth} has {ids:?}")));
+    let strange = ids.keys().filter(|nth| **nth >= case.tasks);
+    found.extend(strange.map(|nth| format!("request {nth} was never made")));
+    found
+}
+
+fn claims(case: &Case) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut known = BTreeSet::new();
+    for line in case.lines() {
+        let Line::Claimed { run, attempt, worker } = line else { continue };
+        let lived = case.told.runs.get(run);
+        let same =
+            lived.is_some_and(|lived| lived.worker == *worker && lived.attempt == Some(*attempt));
+        if !same || !known.insert(run) {
+            found.push(format!("{line:?}, told is {lived:?}"));
+        }
+    }
+    found
+}
+
+fn settles(case: &Case) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in case.lines() {
+        let Line::Settled { run, how } = line else { continue };
+        let end = case.told.end_of(run);
+        if end != Some(end_by(*how)) {
+            found.push(format!("{line:?}, told is {end:?}"));
+        }
+    }
+    found
+}
+
+const fn end_by(how: How) -> &'static str {
+    match how {
+        How::Complete => "completed",
+        How::Fail => "retry_scheduled",
+        How::Release => "released",
+    }
+}
+
+fn completions(case: &Case) -> Vec<String> {
+    let mut runs = BTreeMap::<&str, BTreeSet<u64>>::new();
+    for line in case.lines() {
+        if let Line::Settled { run, how: How::Complete } = line {
+            runs.entry(&run.id).or_default().insert(run.epoch);
+        }
+    }
+    let twice = runs.iter().filter(|(_, epochs)| epochs.len() > 1);
+    twice.map(|(id, epochs)| format!("{id} under {epochs:?}")).collect()
+}
+
+/// A completion is remembered for good: who asks again is never refused what was done. Another
+/// settle is remembered until the next, so that it may have been done when the first answer to it
+/// was lost. Where a handler lost its lease, nothing was asked.
+fn refusals(case: &Case) -> Vec<String> {
+    let happened = |line: &&Line| match line {
+        Line::Refused { run, how, unsure, .. } => {
+            let sure = *how == How::Complete || !unsure;
+            sure && case.told.end_of(run) == Some(end_by(*how))
+        }
+        Line::Lost { run, .. } => case.told.end_of(run) == Some("completed"),
+        _ => false,
+    };
+    case.lines().filter(happened).map(|line| format!("{line:?}, and it did")).collect()
+}
+
+fn strays(case: &Case) -> Vec<String> {
+    let asked = case.asked();
+    let unasked = case.told.runs.iter().filter(|(run, lived)| match lived.end.as_deref() {
+        Some("completed") => !asked.contains(&(*run, How::Complete)),
+        Some("retry_scheduled") => {
+            // A worker says by itself that it could not read a payload.
+            !asked.contains(&(*run, How::Fail)) && asked.contains(&(*run, How::Complete))
+        }
+        _ => false,
+    });
+    unasked.map(|(run, lived)| format!("{run}: {lived:?}")).collect()
+}
+
+fn results(case: &Case) -> Vec<String> {
+    let mut found = Vec::new();
+    for (id, past) in &case.told.tasks {
+        let run = Run { id: id.clone(), epoch: past.epoch }.to_string();
+        let result = case.view.results.get(id);
+        if past.state == State::Completed && result != Some(&run) {
+            found.push(format!("{run} completed, and the result is {result:?}"));
+        }
+    }
+    found
+}
+
+fn seen(case: &Case) -> Vec<String> {
+    let kept = case.view.events.iter().map(|event| {
+        let task = Some(event.task.as_str()).filter(|task| !task.is_empty());
+        (event.seq, digest(task, [&event.name, &event.body]))
+    });
+    let kept: Vec<Entry> = kept.collect();
+    if kept == case.seen {
+        return Vec::new();
+    }
+    let same = kept.iter().zip(&case.seen).take_while(|(kept, seen)| kept == seen).count();
+    let (kept, seen) = (kept.get(same), case.seen.get(same));
+    vec![format!("after {same} entries: {seen:?} was seen where {kept:?} is kept")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::told::Told;
+    use crate::view::{Event, Gate, Lane, Row};
+
+    fn run(id: &str, epoch: u64) -> Run {
+        Run { id: id.into(), epoch }
+    }
+
+    fn event(task: &str, name: &str, body: &str) -> Event {
+        let said = serde_json::from_str(body).unwrap();
+        let (lane, task, name) = ("lane".into(), task.into(), name.into());
+        Event { seq: 0, at: 0, lane, task, name, body: body.into(), said }
+    }
+
+    /// Two tasks: one fails first, the other loses its first lease.
+    fn sound() -> Case {
+        let events = [
+            event("", "lane_limited", r#"{"limit":1}"#),
+            event("0", "created", "{}"),
+            event("1-a", "created", "{}"),
+            event("0", "claimed", r#"{"epoch":7,"worker":"w","attempt":1}"#),
+            event("0", "retry_scheduled", r#"{"reason":"0/7"}"#),
+            event("1-a", "claimed", r#"{"epoch":7,"worker":"w","attempt":1}"#),
+            event("1-a", "lease_expired", r#"{"epoch":7}"#),
+            event("0", "promoted", "{}"),
+            event("0", "claimed", r#"{"epoch":8,"worker":"w","attempt":2}"#),
+            event("0", "renewed", r#"{"epoch":8}"#),
+            event("0", "completed", r#"{"epoch":8}"#),
+            event("1-a", "claimed", r#"{"epoch":8,"worker":"v","attempt":2}"#),
+            event("1-a", "released", r#"{"epoch":8}"#),
+            event("1-a", "claimed", r#"{"epoch":9,"worker":"v","attempt":2}"#),
+            event("1-a", "completed", r#"{"epoch":9}"#),
+        ];
+        let events = (1..).zip(events).map(|(seq, event)| Event { seq, ..event }).collect();
+        let row = |epoch, claims| Row { state: "completed".into(), epoch, claims, attempts: 2 };
+        let lane = Lane { gate: Some(Gate { running: 0 }) };
+        let results = [("0", "0/8"), ("1-a", "1-a/9")];
+        let view = View {
+            tasks: [("0".into(), row(8, 2)), ("1-a".into(), row(9, 3))].into(),
+            events,
+            lanes: [("lane".into(), lane)].into(),
+            results: results.map(|(id, result)| (id.into(), result.into())).into(),
+        };
+        let claimed =
+            |run, attempt, worker: &str| Line::Claimed { run, attempt, worker: worker.into() };
+        let (code, unsure) = ("stale".to_owned(), false);
+        let journal = vec![
+            Line::Created { nth: 0, id: "0".into(), duplicate: false },
+            Line::Created { nth: 1, id: "1-a".into(), duplicate: true },
+            claimed(run("0", 7), 1, "w"),
+            Line::Asked { run: run("0", 7), how: How::Fail },
+            Line::Settled { run: run("0", 7), how: How::Fail },
+            claimed(run("1-a", 7), 1, "w"),
+            Line::Refused { run: run("1-a", 7), how: How::Complete, code, unsure },
+            claimed(run("0", 8), 2, "w"),
+            Line::Asked { run: run("0", 8), how: How::Complete },
+            Line::Settled { run: run("0", 8), how: How::Complete },
+            Line::Settled { run: run("1-a", 8), how: How::Release },
+            claimed(run("1-a", 9), 2, "v"),
+            Line::Asked { run: run("1-a", 9), how: How::Complete },
+            Line::Over { run: run("1-a", 9) },
+            Line::Closed,
+        ];
+        let journals = vec![Vec::new(), journal];
+        let mut case = Case { tasks: 2, journals, view, ..Case::default() };
+        case.seen = kept(&case);
+        case
+    }
+
+    fn kept(case: &Case) -> Vec<Entry> {
+        let entry = |event: &Event| {
+            let task = Some(event.task.as_str()).filter(|task| !task.is_empty());
+            (event.seq, digest(task, [&event.name, &event.body]))
+        };
+        case.view.events.iter().map(entry).collect()
+    }
+
+    /// The names of the rules that a doctored case breaks.
+    fn rules(doctor: impl FnOnce(&mut Case)) -> BTreeSet<String> {
+        let mut case = sound();
+        doctor(&mut case);
+        case.told = Told::of(&case.view.events);
+        let name = |found: String| found.split(": ").next().unwrap_or_default().to_owned();
+        broken(&case).into_iter().map(name).collect()
+    }
+
+    /// Says an entry again at the end of the log.
+    fn again(case: &mut Case, task: &str, name: &str, body: &str) {
+        let seq = case.view.events.len() as u64 + 1;
+        case.view.events.push(Event { seq, ..event(task, name, body) });
+        case.seen = kept(case);
+    }
+
+    fn said(case: &mut Case, line: Line) {
+        case.journals[1].insert(0, line);
+    }
+
+    #[test]
+    fn a_sound_case_breaks_no_rule() {
+        assert_eq!(rules(|_| {}), BTreeSet::new());
+    }
+
+    #[test]
+    fn every_rule_can_be_broken() {
+        type Doctor = fn(&mut Case);
+        let cases: &[(&str, Doctor)] = &[
+            ("no process is in trouble", |case| said(case, Line::Trouble("x".into()))),
+            ("no process is in trouble", |case| drop(case.journals[1].pop())),
+            ("the log has no gaps", |case| drop(case.view.events.remove(9))),
+            ("an entry follows from those before it", |case| {
+                again(case, "0", "completed", r#"{"epoch":8}"#);
+            }),
+            ("an entry follows from those before it", |case| {
+                case.view.events[10].said.epoch = Some(7);
+            }),
+            ("an entry follows from those before it", |case| {
+                case.view.events[11].said.epoch = Some(7);
+            }),
+            ("an entry follows from those before it", |case| {
+                case.view.events[11].said.attempt = Some(3);
+            }),
+            ("a lane has no more leases than its limit", |case| {
+                case.view.events[0].said.limit = Some(0);
+            }),
+            ("the rows are what the log tells", |case| {
+                case.view.tasks.get_mut("0").unwrap().attempts = 1;
+            }),
+            ("the rows are what the log tells", |case| drop(case.view.tasks.remove("0"))),
+            ("every task is completed once", |case| case.tasks = 3),
+            ("every task is completed once", |case| {
+                case.view.events.truncate(14);
+            }),
+            ("nothing is left leased", |case| {
+                case.view.tasks.get_mut("0").unwrap().state = "active".into();
+            }),
+            ("nothing is left leased", |case| {
+                case.view.lanes.get_mut("lane").unwrap().gate = Some(Gate { running: 1 });
+            }),
+            ("what was created is there, once for each request", |case| {
+                said(case, Line::Created { nth: 1, id: "1-b".into(), duplicate: false });
+            }),
+            ("what was claimed was given to this worker alone", |case| {
+                case.view.events[13].said.worker = Some("u".into());
+            }),
+            ("what was claimed was given to this worker alone", |case| {
+                let claimed = case.journals[1][2].clone();
+                said(case, claimed);
+            }),
+            ("what was settled is in the log under its fence", |case| {
+                said(case, Line::Settled { run: run("1-a", 7), how: How::Complete });
+            }),
+            ("one completion of a task is acknowledged", |case| {
+                said(case, Line::Settled { run: run("1-a", 7), how: How::Complete });
+                said(case, Line::Settled { run: run("1-a", 9), how: How::Complete });
+            }),
+            ("what was refused did not happen", |case| {
+                let (run, code) = (run("1-a", 9), "stale".to_owned());
+                said(case, Line::Refused { run, how: How::Complete, code, unsure: true });
+            }),
+            ("what was refused did not happen", |case| {
+                let (run, code) = (run("0", 7), "stale".to_owned());
+                said(case, Line::Refused { run, how: How::Fail, code, unsure: false });
+            }),
+            ("what was refused did not happen", |case| {
+                said(case, Line::Lost { run: run("1-a", 9), code: "stale".into() });
+            }),
+            ("only what was asked happened", |case| {
+                case.journals[1].retain(|line| !matches!(line, Line::Asked { .. }));
+            }),
+            ("a result is that of the run that completed", |case| {
+                case.view.results.insert("1-a".into(), "1-a/7".into());
+            }),
+            ("the subscriber saw every entry in order", |case| case.seen.swap(3, 4)),
+            ("the subscriber saw every entry in order", |case| {
+                case.seen.remove(5);
+            }),
+            ("the subscriber saw every entry in order", |case| {
+                case.seen.pop();
+            }),
+        ];
+        for (rule, doctor) in cases {
+            let found = rules(doctor);
+            assert!(found.contains(*rule), "{rule} is not among {found:?}");
+        }
+        let tried: BTreeSet<&str> = cases.iter().map(|(rule, _)| *rule).collect();
+        let all: BTreeSet<&str> = RULES.iter().map(|(rule, _)| *rule).collect();
+        assert_eq!(tried, all);
+    }
+}

@@ -1,0 +1,204 @@
+//! One engine process: it creates its share of the tasks, claims, and settles, until it is killed
+//! or told to close.
+
+use std::collections::BTreeSet;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::{Config, Engine, Error, Stats};
+use windlass_store::StoreError;
+use windlass_store_postgres::{Options, PostgresStore};
+use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};
+
+use crate::caller::Caller;
+use crate::journal::{self, Journal};
+use crate::line::{How, Line, Run};
+use crate::watched::Watched;
+use crate::wish::{FREE, KIND, LANES, LIMITED, Plan, SINGLE, Wish};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// Shorter than a lease, so that a stopped process is found out of its locks before its leases.
+const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECTIONS: usize = 4;
+const THREADS: usize = 2;
+/// How long to wait before a database is opened again that is away.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a process is told to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    pub(crate) url: String,
+    /// Where the answers are written down.
+    pub(crate) folder: PathBuf,
+    pub(crate) process: usize,
+    pub(crate) processes: usize,
+    pub(crate) life: usize,
+    /// How many of its callers create tasks.
+    pub(crate) creators: u64,
+    /// How many tasks it may have under way.
+    pub(crate) workers: usize,
+    pub(crate) tasks: u64,
+    pub(crate) seed: u64,
+    /// When the run began, in milliseconds since 1970, and how long it takes to create all tasks.
+    pub(crate) began_ms: u64,
+    pub(crate) span_ms: u64,
+}
+
+pub(crate) fn lease_ms() -> u64 {
+    u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Opens the database, which may be away.
+pub(crate) async fn open(url: &str) -> PostgresStore {
+    let (config, options) = Options::parse(url).expect("the server's own URL is one");
+    let options = Options { patience: PATIENCE, connections: CONNECTIONS, ..options };
+    loop {
+        match PostgresStore::open_with(config.clone(), options.clone()).await {
+            Ok(store) => return store,
+            Err(StoreError::Unavailable(_)) => tokio::time::sleep(PAUSE).await,
+            Err(error) => panic!("the database does not open: {error}"),
+        }
+    }
+}
+
+pub(crate) fn run(orders: Orders) -> Result<(), Error> {
+    let Orders { folder, process, life, .. } = &orders;
+    let acknowledged = journal::read(folder, *process).expect("a journal can be read");
+    let journal = Journal::create(folder, *process, *life).expect("a file can be made");
+    let journal = Arc::new(journal);
+    let hook = journal.clone();
+    std::panic::set_hook(Box::new(move |panic| hook.trouble(panic.to_string())));
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(THREADS).enable_all().build();
+    let created = acknowledged.iter().filter_map(|line| match line {
+        Line::Created { nth, .. } => Some(*nth),
+        _ => None,
+    });
+    let created = Arc::new(created.collect::<BTreeSet<u64>>());
+    runtime.expect("there is room for a runtime").block_on(live(orders, journal, created))
+}
+
+async fn live(
+    orders: Orders,
+    journal: Arc<Journal>,
+    created: Arc<BTreeSet<u64>>,
+) -> Result<(), Error> {
+    let mut told = hear();
+    let store = Watched { store: open(&orders.url).await, journal: journal.clone() };
+    let engine = Engine::start(store, Config::default()).await?;
+    let name = format!("{}.{}", orders.process, orders.life);
+    let caller = Caller { engine: engine.clone(), journal: journal.clone(), name };
+    let orders = Arc::new(orders);
+    for creator in 0..orders.creators {
+        tokio::spawn(create(caller.clone(), orders.clone(), created.clone(), creator));
+    }
+    let hands = (orders.workers / 4).max(1);
+    for _ in 0..hands {
+        tokio::spawn(caller.clone().work());
+    }
+    let running = work(&caller, orders.workers.saturating_sub(hands).max(1))?;
+    // The answer is the parent's word, or that it is gone.
+    if told.recv().await.is_none() {
+        return Ok(());
+    }
+    running.drain(Duration::ZERO).await;
+    engine.shutdown().await?;
+    let Stats { batches, conflicts, sweeps, .. } = engine.stats();
+    journal.write(&Line::Worked { batches, conflicts, sweeps });
+    journal.write(&Line::Closed);
+    Ok(())
+}
+
+/// The parent's word to close. When the parent is gone, so is this process.
+fn hear() -> tokio::sync::mpsc::UnboundedReceiver<()> {
+    let (said, heard) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            // Nobody listens after the end has begun.
+            let _ = said.send(());
+        }
+        std::process::exit(1);
+    });
+    heard
+}
+
+/// Creates every task of this creator that no earlier life was told of, each when its time comes.
+async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>, creator: u64) {
+    let Orders { process, processes, creators, tasks, seed, began_ms, span_ms, .. } = *orders;
+    // The parent has the number zero, and creates none of these.
+    let first = process as u64 - 1 + creator * processes as u64;
+    let step = usize::try_from(processes as u64 * creators).unwrap_or(usize::MAX);
+    for nth in (first..tasks - LANES.len() as u64).step_by(step) {
+        if created.contains(&nth) {
+            continue;
+        }
+        let due_ms = began_ms + nth * span_ms / tasks;
+        tokio::time::sleep(Duration::from_millis(due_ms.saturating_sub(unix_ms()))).await;
+        caller.create(&Wish::new(seed, nth, tasks)).await;
+    }
+}
+
+pub(crate) fn work(caller: &Caller, slots: usize) -> Result<Running, Error> {
+    let (journal, listener) = (caller.journal.clone(), caller.journal.clone());
+    let name = caller.name.clone();
+    Worker::new(caller.engine.clone(), name.as_str())
+        .lanes([FREE, LIMITED, SINGLE])
+        .concurrency(slots)
+        .lease(LEASE)
+        .on_settled(move |settlement| write_down(&listener, settlement))
+        .handler(KIND, move |context, plan| handle(journal.clone(), name.clone(), context, plan))
+        .start()
+}
+
+async fn handle(
+    journal: Arc<Journal>,
+    worker: String,
+    context: Context,
+    plan: Plan,
+) -> Result<String, Failure> {
+    let (run, attempt) = (run_of(&context.fence()), context.attempt());
+    journal.write(&Line::Claimed { run: run.clone(), attempt, worker });
+    if plan == Plan::Slowly {
+        tokio::time::sleep(LEASE * 3 / 2).await;
+    }
+    let fails = matches!(plan, Plan::FailFirst(times) if attempt <= times);
+    let how = if fails { How::Fail } else { How::Complete };
+    journal.write(&Line::Asked { run: run.clone(), how });
+    if fails { Err(Failure::transient(run)) } else { Ok(run.to_string()) }
+}
+
+fn run_of(fence: &windlass_core::Fence) -> Run {
+    Run { id: fence.task.id.to_string(), epoch: fence.epoch }
+}
+
+/// A worker asks again by itself, so that whatever it was refused may have been done before.
+fn write_down(journal: &Journal, settlement: &Settlement) {
+    let run = run_of(&settlement.fence);
+    let how = match &settlement.asked {
+        Some(Asked::Complete(_)) => How::Complete,
+        Some(Asked::Fail(_)) => How::Fail,
+        Some(Asked::Release) => How::Release,
+        Some(Asked::Delay { .. }) => journal.trouble(format!("{run} was put off")),
+        None => match &settlement.answer {
+            Answer::Lost(rejection) => {
+                return journal.write(&Line::Lost { run, code: rejection.code().to_owned() });
+            }
+            _ => return journal.write(&Line::Over { run }),
+        },
+    };
+    journal.write(&match &settlement.answer {
+        Answer::Settled => Line::Settled { run, how },
+        Answer::Refused(error) => {
+            Line::Refused { run, how, code: error.code().to_owned(), unsure: true }
+        }
+        Answer::LeaseOver | Answer::Lost(_) => Line::Over { run },
+    });
+}

@@ -1,0 +1,204 @@
+//! Stands between a process and its server, knows the messages that go through, and holds them at
+//! a chosen one: what the process has done by then is known exactly.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// Where the messages are held. A text is part of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Nowhere,
+    /// The statement does not arrive, nor anything after it.
+    Before(&'static str),
+    /// The statement arrives whole, and nothing after it.
+    After(&'static str),
+    /// The statement arrives and is done; the process hears nothing of it.
+    Answer(&'static str),
+}
+
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    folder: TempDir,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    cut: Cut,
+    taken: AtomicBool,
+    reached: watch::Sender<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    /// Only the first to come here is held.
+    fn is_here(&self, cut: Cut) -> bool {
+        self.cut == cut && !self.taken.swap(true, Ordering::SeqCst)
+    }
+
+    async fn hold(&self) {
+        self.reached.send_replace(true);
+        // Without the proxy there is nobody left to open.
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+    }
+}
+
+impl Proxy {
+    pub(crate) fn to(server: &Path, cut: Cut) -> std::io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let (reached, open) = (watch::Sender::new(false), watch::Sender::new(false));
+        let gate = Arc::new(Gate { cut, taken: AtomicBool::new(false), reached, open });
+        let listener = UnixListener::bind(folder.path().join(SOCKET))?;
+        let (server, held) = (server.join(SOCKET), gate.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // A server that is away is away for the process as well.
+                if let Ok(server) = UnixStream::connect(&server).await {
+                    carry(client, server, held.clone());
+                }
+            }
+        });
+        Ok(Self { folder, gate })
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns when something is held.
+    pub(crate) async fn reached(&self) {
+        let _ = self.gate.reached.subscribe().wait_for(|reached| *reached).await;
+    }
+
+    /// Lets everything through.
+    pub(crate) fn open(&self) {
+        self.gate.open.send_replace(true);
+    }
+}
+
+fn carry(client: UnixStream, server: UnixStream, gate: Arc<Gate>) {
+    let ((asks, hears), (answers, is_asked)) = (client.into_split(), server.into_split());
+    let deaf = Arc::new(AtomicBool::new(false));
+    tokio::spawn(carry_answers(answers, hears, gate.clone(), deaf.clone()));
+    tokio::spawn(async move {
+        let mut talk = Talk::default();
+        // When either side is gone, so is the other.
+        let _ = talk.carry(asks, is_asked, &gate, &deaf).await;
+    });
+}
+
+async fn carry_answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    gate: Arc<Gate>,
+    deaf: Arc<AtomicBool>,
+) {
+    let mut bytes = vec![0; 65_536];
+    while let Ok(read) = from.read(&mut bytes).await {
+        if deaf.swap(false, Ordering::SeqCst) {
+            gate.hold().await;
+        }
+        if read == 0 || to.write_all(&bytes[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What one connection has said so far.
+#[derive(Debug, Default)]
+struct Talk {
+    bytes: Vec<u8>,
+    greeted: bool,
+    /// The statements that it has prepared, by name.
+    statements: BTreeMap<Vec<u8>, String>,
+    /// Whether the present transaction is one that writes to the log.
+    writes: bool,
+}
+
+impl Talk {
+    async fn carry(
+        &mut self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+        gate: &Gate,
+        deaf: &AtomicBool,
+    ) -> std::io::Result<()> {
+        let mut ends_with_this = false;
+        while from.read_buf(&mut self.bytes).await? > 0 {
+            while let Some(message) = self.next() {
+                let text = self.statement(&message).unwrap_or_default();
+                if let Some(cut) = cut_at(gate.cut, &text, self.writes) {
+                    match cut {
+                        Cut::Before(_) if gate.is_here(cut) => gate.hold().await,
+                        Cut::After(_) => ends_with_this |= gate.is_here(cut),
+                        Cut::Answer(_) if gate.is_here(cut) => deaf.store(true, Ordering::SeqCst),
+                        _ => {}
+                    }
+                }
+                self.writes = match text.as_str() {
+                    "" => self.writes,
+                    "BEGIN" => false,
+                    text => self.writes || text.contains("pg_advisory_xact_lock"),
+                };
+                to.write_all(&message).await?;
+                // A statement ends with its sync.
+                if message[0] == b'S' && std::mem::take(&mut ends_with_this) {
+                    gate.hold().await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next whole message. The first of a connection has no kind.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let kind = usize::from(self.greeted);
+        let length: [u8; 4] = self.bytes.get(kind..kind + 4)?.try_into().ok()?;
+        let end = kind + usize::try_from(u32::from_be_bytes(length)).ok()?;
+        if self.bytes.len() < end {
+            return None;
+        }
+        self.greeted = true;
+        let rest = self.bytes.split_off(end);
+        Some(std::mem::replace(&mut self.bytes, rest))
+    }
+
+    /// The statement that a message runs, if it runs one.
+    fn statement(&mut self, message: &[u8]) -> Option<String> {
+        let words: Vec<&[u8]> = message.get(5..)?.splitn(3, |byte| *byte == 0).collect();
+        let [first, second, ..] = words[..] else { return None };
+        match message[0] {
+            b'P' => {
+                let text = String::from_utf8_lossy(second).into_owned();
+                self.statements.insert(first.to_owned(), text);
+                None
+            }
+            b'B' => self.statements.get(second).cloned(),
+            b'Q' => Some(String::from_utf8_lossy(first).into_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// The cut, if the statement is one to cut at. Reading transactions end with COMMIT too.
+fn cut_at(cut: Cut, statement: &str, writes: bool) -> Option<Cut> {
+    let fits = match cut {
+        Cut::Nowhere => false,
+        Cut::Before(part) | Cut::After(part) | Cut::Answer(part) => match part {
+            "BEGIN" => statement == part,
+            "COMMIT" => statement == part && writes,
+            part => statement.contains(part),
+        },
+    };
+    fits.then_some(cut)
+}

@@ -1,0 +1,58 @@
+//! The store as the engine sees it; looks at commits whose answer was lost are written down.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Value};
+use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_store_postgres::PostgresStore;
+
+use crate::journal::Journal;
+use crate::line::Line;
+
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) store: PostgresStore,
+    pub(crate) journal: Arc<Journal>,
+}
+
+#[async_trait]
+impl Store for Watched {
+    async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
+        self.store.begin().await
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+        let outcome = self.store.outcome(ticket).await;
+        self.journal.write(&Line::LookedUp { committed: outcome.as_ref().ok().copied() });
+        outcome
+    }
+
+    async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
+        self.store.query(query).await
+    }
+
+    async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
+        self.store.count(count).await
+    }
+
+    async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.store.payloads(keys).await
+    }
+
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+        self.store.events(after, limit).await
+    }
+
+    fn notices(&self) -> Notices {
+        self.store.notices()
+    }
+
+    async fn describe(&self) -> Result<Description, StoreError> {
+        self.store.describe().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.store.close().await
+    }
+}

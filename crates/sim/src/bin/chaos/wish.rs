@@ -1,0 +1,93 @@
+//! The tasks of a run: what each is follows from its number and the seed.
+
+use serde::{Deserialize, Serialize};
+use windlass_core::command::{Idempotency, NewTask};
+use windlass_core::{Payload, RetryPolicy};
+use windlass_store_test::Random;
+
+pub(crate) const KIND: &str = "work";
+/// Of these two, as many tasks may be leased at once as [`LIMITS`] says.
+pub(crate) const FREE: &str = "free";
+pub(crate) const LIMITED: &str = "limited";
+pub(crate) const SINGLE: &str = "single";
+/// Its tasks are claimed and settled by hand, without looking at the clock.
+pub(crate) const BY_HAND: &str = "by-hand";
+pub(crate) const LANES: [&str; 4] = [FREE, LIMITED, SINGLE, BY_HAND];
+pub(crate) const LIMITS: [(&str, u32); 2] = [(LIMITED, 4), (SINGLE, 1)];
+
+/// Far more than the faults of a run can spend: every task is completed in the end.
+pub(crate) const MOST_ATTEMPTS: u32 = 40;
+const BACKOFF_MS: u64 = 50;
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+/// A task to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) nth: u64,
+    pub(crate) lane: &'static str,
+    pub(crate) plan: Plan,
+    /// Whether a key names the request; otherwise the id of the task does.
+    pub(crate) keyed: bool,
+}
+
+/// What its handlers do. It travels as the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Plan {
+    Complete,
+    /// Fails so often first.
+    FailFirst(u32),
+    /// Takes longer than a lease that is not renewed.
+    Slowly,
+    /// Settles its first attempt when the lease has run out, and the second is under way.
+    StallFirst,
+}
+
+impl Wish {
+    /// The last tasks are one of each lane, so that every lane can be made before the run.
+    pub(crate) fn new(seed: u64, nth: u64, tasks: u64) -> Self {
+        let mut random = Random::new(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let lane = match random.below(100) {
+            0..=1 => SINGLE,
+            2..=13 => LIMITED,
+            14..=29 => BY_HAND,
+            _ => FREE,
+        };
+        let plan = match random.below(1_000) {
+            0..=1 => Plan::Slowly,
+            2..=16 if lane == BY_HAND => Plan::StallFirst,
+            17..=66 => Plan::FailFirst(1),
+            67..=76 => Plan::FailFirst(2),
+            _ => Plan::Complete,
+        };
+        let keyed = random.percent(50);
+        let wish = Self { nth, lane, plan, keyed };
+        match usize::try_from(tasks - nth - 1).ok().and_then(|from_end| LANES.get(from_end)) {
+            Some(lane) => Self { lane, plan: Plan::Complete, ..wish },
+            None => wish,
+        }
+    }
+
+    /// Who asks under a key may ask for another id each time: the first one is kept.
+    pub(crate) fn new_task(&self, asker: &str) -> NewTask {
+        let id = if self.keyed {
+            format!("{:07}-{asker}", self.nth)
+        } else {
+            format!("{:07}", self.nth)
+        };
+        let mut new = NewTask::new(id, KIND);
+        new.lane = self.lane.into();
+        new.payload = Some(Payload::json(
+            serde_json::to_string(&self.plan).expect("a plan is written without fail"),
+        ));
+        new.policy.retry = Some(RetryPolicy::fixed(MOST_ATTEMPTS, BACKOFF_MS));
+        let key = || format!("request {}", self.nth);
+        new.idempotency = self.keyed.then(|| Idempotency { key: key(), window_ms: DAY_MS });
+        new
+    }
+}
+
+/// The number of the task that has this id.
+pub(crate) fn nth_of(id: &str) -> Option<u64> {
+    id.split('-').next()?.parse().ok()
+}

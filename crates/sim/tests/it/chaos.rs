@@ -1,0 +1,24 @@
+//! The program `chaos`: a short run through every kind of fault, and processes that stand still.
+
+use std::process::Command;
+
+#[test]
+fn faults_of_every_kind_lose_nothing() {
+    let seed = std::env::var("WINDLASS_SEED").unwrap_or_else(|_| "1".into());
+    succeeds(&["--tasks", "1500", "--faults", "6", "--seed", &seed]);
+}
+
+#[test]
+fn a_process_that_stands_still_holds_nothing_up() {
+    succeeds(&["stopped"]);
+}
+
+fn succeeds(args: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_chaos")).args(args).output();
+    let output = output.expect("the program runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let progress = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{told}");
+    let reproduce = format!("cargo run -p windlass-sim --bin chaos -- {}", args.join(" "));
+    assert!(output.status.success(), "{told}{progress}reproduce: {reproduce}");
+}

@@ -1,0 +1,166 @@
+//! Claims of several nodes: what they take, in which order, and what they wait for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use windlass_core::command::{Cancel, Claim, Create, LimitLane, NewTask};
+use windlass_core::{Hints, LaneName, Offer, TagFilter, Tenant};
+use windlass_store_test::postgres::Server;
+use windlass_store_test::{Order, execute_batch};
+
+use crate::stage::{claimed, create, engine, key, must, open, prepare};
+
+/// Longer than a wake takes by far, and shorter than a lease.
+const AWHILE: Duration = Duration::from_secs(15);
+
+/// Whether a session waits for another one.
+const ONE_WAITS: &str = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
+fn ranked(id: &str, priority: i32) -> Create {
+    Create::one(NewTask { priority, ..NewTask::new(id, "k") })
+}
+
+fn tagged(id: &str, tag: &str, priority: i32) -> Create {
+    Create::one(NewTask { tag: Some(tag.into()), priority, ..NewTask::new(id, "k") })
+}
+
+/// Of whatever tag.
+fn any(limit: u32) -> Claim {
+    let offer = Offer { tags: TagFilter::Any, capabilities: BTreeSet::new() };
+    Claim { limit, offer, ..Claim::new("w") }
+}
+
+#[tokio::test]
+async fn two_claims_side_by_side_take_different_tasks() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("a")).await;
+    must(&one, create("b")).await;
+    let first = prepare(&one, Claim::new("w")).await;
+    let second = prepare(&two, Claim::new("w")).await;
+    assert_eq!((first.claimed(), second.claimed()), (vec!["a".into()], vec!["b".into()]));
+    second.commit().await.unwrap();
+    first.commit().await.unwrap();
+}
+
+/// A lane with a limit is written by every claim: the second waits for the first instead of being
+/// too late.
+#[tokio::test]
+async fn claims_of_a_limited_lane_wait_for_each_other() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("a")).await;
+    must(&one, create("b")).await;
+    let lane = LaneName::default();
+    must(&one, LimitLane { tenant: Tenant::default(), lane, limit: Some(2) }).await;
+    let first = prepare(&one, Claim::new("w")).await;
+    let mut second = tokio::spawn(async move {
+        let second = prepare(&two, Claim::new("w")).await;
+        assert_eq!(second.claimed(), ["b"]);
+        second.commit().await
+    });
+    tokio::select! {
+        () = server.until(ONE_WAITS) => {}
+        ended = &mut second => panic!("it did not wait: {ended:?}"),
+    }
+    first.commit().await.unwrap();
+    second.await.unwrap().unwrap();
+    let none = prepare(&one, Claim::new("w")).await;
+    assert!(none.claimed().is_empty(), "both places are taken");
+}
+
+/// A batch knows of a task far behind those that it has loaded: it is not taken before them.
+#[tokio::test]
+async fn a_scan_is_trusted_only_as_far_as_it_went() {
+    let server = Server::start();
+    let store = open(&server).await;
+    must(&store, create("a")).await;
+    must(&store, create("b")).await;
+    let commands = [
+        Cancel { task: key("a"), reason: "no".into() }.into(),
+        ranked("z", -5).into(),
+        Claim::new("w").into(),
+    ];
+    let batch = execute_batch(&store, &commands, Order::Strict, &Hints::default()).await.unwrap();
+    assert_eq!(claimed(batch.answers[2].as_ref().unwrap()), ["b"]);
+}
+
+/// Of many queues one has all that comes first: it is read on until the others come in between.
+#[tokio::test]
+async fn heads_of_many_queues_are_merged_in_order() {
+    let server = Server::start();
+    let store = open(&server).await;
+    for queue in 0..10 {
+        for n in 0..12 {
+            let priority = if queue == 3 { 100 - n } else { -n };
+            must(&store, tagged(&format!("{queue}-{n:02}"), &format!("q{queue}"), priority)).await;
+        }
+    }
+    let outcome = must(&store, any(12)).await;
+    let expected: Vec<String> = (0..12).map(|n| format!("3-{n:02}")).collect();
+    assert_eq!(claimed(&outcome), expected);
+}
+
+/// A node that works off a long backlog takes what another node made urgent before the rest of it.
+#[tokio::test]
+async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
+    let server = Server::start();
+    let (busy, other) = (engine(&server).await, engine(&server).await);
+    let tasks = (0..200).map(|n| NewTask::new(format!("{n:03}"), "k")).collect();
+    busy.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    let claim = || async {
+        let claim = Claim { limit: 5, ..Claim::new("w") };
+        let claimed = busy.claim(claim, Duration::ZERO).await.unwrap();
+        claimed.iter().map(|claimed| claimed.task.id.to_string()).collect::<Vec<_>>()
+    };
+    for round in 0..20 {
+        let urgent = format!("urgent {round}");
+        if round % 2 == 1 {
+            other.submit(ranked(&urgent, 9)).await.unwrap();
+        }
+        let ids = claim().await;
+        assert_eq!(ids.len(), 5);
+        assert_eq!(ids.contains(&urgent), round % 2 == 1, "{round}: {ids:?}");
+    }
+}
+
+/// What a batch locked and let go wakes the claims of other nodes that had passed it over.
+#[tokio::test]
+async fn what_is_let_go_is_found() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let engine = engine(&server).await;
+    engine.submit(create("t")).await.unwrap();
+    let gone = prepare(&store, Claim::new("gone")).await;
+    let waiting = engine.clone();
+    let batches = engine.stats().batches;
+    let claim = tokio::spawn(async move { waiting.claim(Claim::new("w"), AWHILE).await.unwrap() });
+    while engine.stats().batches == batches {
+        tokio::task::yield_now().await;
+    }
+    drop(gone);
+    let claimed = claim.await.unwrap();
+    assert_eq!(claimed.first().expect("it was woken").task.id.as_str(), "t");
+}
+
+/// A claim looks at the heads of several queues and takes one of them. The others are locked until
+/// its commit, and whoever passed them over hears of it.
+#[tokio::test]
+async fn what_was_looked_at_and_left_is_found() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let engine = engine(&server).await;
+    engine.submit(tagged("a", "x", 1)).await.unwrap();
+    engine.submit(tagged("b", "y", 0)).await.unwrap();
+    let one = prepare(&store, any(1)).await;
+    assert_eq!(one.claimed(), ["a"]);
+    let waiting = engine.clone();
+    let batches = engine.stats().batches;
+    let claim = tokio::spawn(async move { waiting.claim(any(1), AWHILE).await.unwrap() });
+    while engine.stats().batches == batches {
+        tokio::task::yield_now().await;
+    }
+    one.commit().await.unwrap();
+    let claimed = claim.await.unwrap();
+    assert_eq!(claimed.first().expect("it was woken").task.id.as_str(), "b");
+}

@@ -1,0 +1,158 @@
+//! The event log: its order, its numbers, and who can hold it up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::{Client, NoTls};
+use windlass_engine::{Config, Engine};
+use windlass_store::{Store, StoreError};
+use windlass_store_postgres::PostgresStore;
+use windlass_store_test::execute;
+use windlass_store_test::postgres::Server;
+
+use crate::stage::{create, must, open, prepare};
+
+/// Longer than anything here takes: what is not there by then does not come.
+const NEVER: Duration = Duration::from_secs(20);
+
+/// A session of somebody else.
+async fn session(server: &Server, database: &str) -> Client {
+    let url = server.url().replace("/postgres?", &format!("/{database}?"));
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Reads what is behind its cursor, over and over, until it is told to stop: every number it saw.
+async fn read_on(store: PostgresStore, stop: Arc<AtomicBool>) -> Vec<u64> {
+    let mut seen: Vec<u64> = Vec::new();
+    loop {
+        let last_look = stop.load(Ordering::SeqCst);
+        let after = seen.last().copied().unwrap_or(0);
+        let events = store.events(after, 7).await.unwrap();
+        if last_look && events.is_empty() {
+            return seen;
+        }
+        seen.extend(events.into_iter().map(|entry| entry.seq));
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Three commits are stuck together right where the log is written. Once they come loose each gets
+/// its number after the one before it is committed, and none of them has to be decided again.
+#[tokio::test]
+async fn late_commits_wait_for_their_numbers() {
+    let server = Server::start();
+    let stores = [open(&server).await, open(&server).await, open(&server).await];
+    for store in &stores {
+        must(store, create(&format!("first {:p}", std::ptr::from_ref(store)))).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = tokio::spawn(read_on(open(&server).await, stop.clone()));
+    // The next number is taken by somebody who will not keep it.
+    let holder = session(&server, "postgres").await;
+    let take = "BEGIN; INSERT INTO windlass.event SELECT 4, at, tenant, lane, task, kind, family, \
+        name, body FROM windlass.event WHERE seq = 1";
+    holder.batch_execute(take).await.unwrap();
+    let mut commits = Vec::new();
+    for (n, store) in stores.iter().enumerate() {
+        let prepared = prepare(store, create(&n.to_string())).await;
+        commits.push(tokio::spawn(prepared.commit()));
+    }
+    server.until("SELECT count(*) = 3 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    for commit in commits {
+        commit.await.unwrap().unwrap();
+    }
+    stop.store(true, Ordering::SeqCst);
+    assert_eq!(reader.await.unwrap(), (1..=6).collect::<Vec<_>>());
+}
+
+/// A reader that asks for what is behind its cursor while others commit misses nothing.
+#[tokio::test]
+async fn the_log_is_in_the_order_of_the_commits() {
+    const EACH: u64 = 40;
+    let server = Server::start();
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = tokio::spawn(read_on(open(&server).await, stop.clone()));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let url = server.url();
+            tokio::spawn(async move {
+                let store = PostgresStore::open(&url).await.unwrap();
+                for n in 0..EACH {
+                    let task = create(&format!("{writer}-{n}")).into();
+                    while matches!(execute(&store, &task).await, Err(StoreError::Conflict)) {}
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    stop.store(true, Ordering::SeqCst);
+    assert_eq!(reader.await.unwrap(), (1..=4 * EACH).collect::<Vec<_>>());
+}
+
+/// Whoever keeps a transaction open, here or in another database, holds up neither the writers nor
+/// the readers of the log.
+#[tokio::test]
+async fn an_open_transaction_does_not_stall_the_log() {
+    let server = Server::start();
+    server.sql("CREATE DATABASE other");
+    let writer = Engine::start(open(&server).await, Config::default()).await.unwrap();
+    let reader = Engine::start(open(&server).await, Config::default()).await.unwrap();
+    let mut subscription = reader.subscribe(None).await.unwrap();
+    let mut open_transactions = Vec::new();
+    let with_xid = "BEGIN; SELECT pg_current_xact_id()";
+    let with_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+    let that_wrote =
+        "BEGIN; CREATE TABLE IF NOT EXISTS theirs (x int); INSERT INTO theirs VALUES (1)";
+    for (n, (database, begin)) in [
+        ("postgres", with_xid),
+        ("postgres", with_snapshot),
+        ("postgres", that_wrote),
+        ("other", with_xid),
+        ("other", with_snapshot),
+        ("other", that_wrote),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let holder = session(&server, database).await;
+        holder.batch_execute(begin).await.unwrap();
+        open_transactions.push(holder);
+        let id = n.to_string();
+        writer.submit(create(&id)).await.unwrap();
+        let events = tokio::time::timeout(NEVER, subscription.next()).await;
+        let events = events.unwrap_or_else(|_| panic!("stalled by {begin:?} in {database}"));
+        let tasks: Vec<_> = events.unwrap().into_iter().filter_map(|event| event.task).collect();
+        assert_eq!(tasks, [id.as_str().into()], "{begin:?} in {database}");
+    }
+}
+
+/// The numbers go on where they were when retention has emptied the log, also when the server
+/// crashes in the moment after the answer.
+#[tokio::test]
+async fn the_numbers_of_an_emptied_log_go_on() {
+    let server = Server::start();
+    let mut last = 0;
+    for round in 0..6 {
+        let retention = Config { event_retention: Duration::ZERO, ..Config::default() };
+        let config = Config { background: false, ..retention };
+        let engine = Engine::start(open(&server).await, config).await.unwrap();
+        engine.submit(create(&format!("{round}"))).await.unwrap();
+        let described = engine.describe().await.unwrap().last_seq;
+        assert_eq!(described, last + 1, "round {round}");
+        last = described;
+        // Retention looks at what is older than the time of its batch.
+        while engine.trim_log().await.unwrap() == 0 {}
+        if round % 2 == 0 {
+            server.control("restart -m immediate");
+        }
+        let left = "SELECT count(*) || ' left behind ' || (SELECT last_value FROM windlass.forgotten) \
+            FROM windlass.event";
+        assert_eq!(server.sql(left), format!("0 left behind {last}"));
+    }
+}

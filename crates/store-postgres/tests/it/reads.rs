@@ -1,0 +1,160 @@
+//! What was decided on is what is there at the commit: reads, absences and answers.
+
+use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask, Reap, SetLaneState};
+use windlass_core::{LaneState, Rejection, Tenant};
+use windlass_store::StoreError;
+use windlass_store_test::execute;
+use windlass_store_test::postgres::Server;
+
+use crate::stage::{create, key, must, open, prepare};
+
+fn set_lane(state: LaneState) -> SetLaneState {
+    SetLaneState { tenant: Tenant::default(), lane: "default".into(), state }
+}
+
+#[tokio::test]
+async fn a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("t")).await;
+    let claim = prepare(&one, Claim::new("w")).await;
+    assert_eq!(claim.claimed(), ["t"]);
+    must(&two, set_lane(LaneState::Paused)).await;
+    assert!(matches!(claim.commit().await, Err(StoreError::Conflict)));
+    assert_eq!(server.sql("SELECT state FROM windlass.task"), "waiting");
+}
+
+/// A refusal is an answer like any other: it counts once what it was read off has been checked.
+#[tokio::test]
+async fn a_rejection_that_was_read_off_an_old_lane_is_not_given() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("first")).await;
+    must(&one, set_lane(LaneState::Disabled)).await;
+    let refused = prepare(&one, create("t")).await;
+    assert!(matches!(refused.answer, Err(Rejection::LaneClosed { .. })));
+    assert!(refused.changes.is_empty(), "a refusal writes nothing, and is checked all the same");
+    must(&two, set_lane(LaneState::Active)).await;
+    assert!(matches!(refused.commit().await, Err(StoreError::Conflict)));
+    must(&one, create("t")).await;
+}
+
+/// The same of a claim that found nothing because of what it read.
+#[tokio::test]
+async fn an_empty_answer_that_was_read_off_an_old_lane_is_not_given() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("t")).await;
+    must(&one, set_lane(LaneState::Paused)).await;
+    let nothing = prepare(&one, Claim::new("w")).await;
+    assert!(nothing.claimed().is_empty());
+    must(&two, set_lane(LaneState::Active)).await;
+    assert!(matches!(nothing.commit().await, Err(StoreError::Conflict)));
+}
+
+/// A writer that read a task which retention took in the meantime does not bring it back.
+#[tokio::test]
+async fn a_task_that_was_reaped_stays_so() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("t")).await;
+    let late = prepare(&one, Cancel { task: key("t"), reason: "late".into() }).await;
+    assert!(late.answer.is_ok());
+    assert_eq!((late.changes.updates.len(), late.changes.inserts.len()), (1, 0));
+    must(&two, Cancel { task: key("t"), reason: "first".into() }).await;
+    must(&two, Reap { task: key("t") }).await;
+    assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
+    assert_eq!(server.sql("SELECT count(*) FROM windlass.task"), "0");
+}
+
+/// Nor does it write over the next task of that name, whose versions start above all of the first.
+#[tokio::test]
+async fn a_task_that_was_made_again_is_another_one() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("t")).await;
+    let late = prepare(&one, Cancel { task: key("t"), reason: "late".into() }).await;
+    must(&two, Cancel { task: key("t"), reason: "first".into() }).await;
+    must(&two, Reap { task: key("t") }).await;
+    must(&two, Create::one(NewTask { priority: 7, ..NewTask::new("t", "k") })).await;
+    assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
+    assert_eq!(server.sql("SELECT state, rank FROM windlass.task"), "waiting|-7");
+}
+
+/// An insert of what somebody else has made is a conflict, and then a duplicate.
+#[tokio::test]
+async fn an_insert_is_an_insert() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&one, create("first")).await;
+    let late = prepare(&one, create("t")).await;
+    let other = Create::one(NewTask { priority: 7, ..NewTask::new("t", "k") });
+    must(&two, other).await;
+    assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
+    assert_eq!(server.sql("SELECT rank FROM windlass.task WHERE id = 't'"), "-7");
+    let again = execute(&one, &create("t").into()).await.unwrap();
+    assert_eq!(again, Err(Rejection::Conflict), "the other one has another priority");
+}
+
+#[tokio::test]
+async fn a_key_that_came_and_went_is_not_taken_for_one_that_never_was() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&two, create("other")).await;
+    let late = prepare(&one, create("t")).await;
+    must(&two, create("t")).await;
+    must(&two, Cancel { task: key("t"), reason: "no".into() }).await;
+    must(&two, Reap { task: key("t") }).await;
+    assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
+    must(&one, create("t")).await;
+}
+
+/// Two holders end the last two tasks of a limited lane, each seeing the other one run: the lane
+/// must count both, or it never opens again.
+#[tokio::test]
+async fn the_last_two_to_leave_a_lane_are_both_counted() {
+    use windlass_core::command::LimitLane;
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    let limit = LimitLane { tenant: Tenant::default(), lane: "default".into(), limit: Some(2) };
+    must(&one, create("first")).await;
+    must(&one, limit).await;
+    must(&one, Cancel { task: key("first"), reason: "no".into() }).await;
+    let mut fences = Vec::new();
+    for id in ["a", "b"] {
+        must(&one, create(id)).await;
+        let windlass_core::Outcome::Claimed(tasks) = must(&one, Claim::new("w")).await else {
+            panic!("a claim is answered as a claim")
+        };
+        fences.push(tasks[0].fence());
+    }
+    let complete = |at: usize| Complete { fence: fences[at].clone(), result: None };
+    // The second waits where the first has locked the lane, so the two run side by side.
+    let first = prepare(&one, complete(0)).await;
+    let second = tokio::spawn({
+        let second = complete(1);
+        async move { must(&two, second).await }
+    });
+    server.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").await;
+    first.commit().await.unwrap();
+    second.await.unwrap();
+    let running = "SELECT (body::json #>> '{gate,running}') FROM windlass.lane";
+    assert_eq!(server.sql(running), "0");
+}
+
+/// Two that list a route each have both read the same count: the second counts again.
+#[tokio::test]
+async fn two_that_write_one_record_are_both_counted() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    let tagged = |id: &str, tag: &str| {
+        Create::one(NewTask { tag: Some(tag.into()), ..NewTask::new(id, "k") })
+    };
+    must(&one, tagged("first", "x")).await;
+    let (second, third) = (tagged("second", "y"), tagged("third", "z"));
+    let (earlier, later) = (prepare(&one, second).await, prepare(&two, third.clone()).await);
+    earlier.commit().await.unwrap();
+    assert!(matches!(later.commit().await, Err(StoreError::Conflict)));
+    must(&two, third).await;
+    assert_eq!(server.sql("SELECT body::json ->> 'queues' FROM windlass.lane"), "3");
+}

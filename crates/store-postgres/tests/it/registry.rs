@@ -1,0 +1,153 @@
+//! Engines that know of each other through the database that they share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::command::{Beat, Leave};
+use windlass_core::{Command, Node, Outcome};
+use windlass_engine::{Config, Engine};
+use windlass_store::{Store, Traffic};
+use windlass_store_postgres::PostgresStore;
+use windlass_store_test::execute;
+use windlass_store_test::postgres::Server;
+
+/// Short, so that a node that is gone is soon taken for gone.
+const EVERY: Duration = Duration::from_millis(200);
+
+async fn node(server: &Server, name: &str) -> Engine {
+    let store = PostgresStore::open(&server.url()).await.unwrap();
+    let node_name = Some(name.to_owned());
+    let config = Config { node_name, beat_every: EVERY, ..Config::default() };
+    Engine::start(store, config).await.unwrap()
+}
+
+/// Looks until the registered nodes are these, in the order of their starts.
+async fn until(engine: &Engine, names: &[&str]) -> Vec<Arc<Node>> {
+    loop {
+        let nodes = engine.nodes(None, 100).await.unwrap();
+        if nodes.iter().map(|node| node.name.as_str()).eq(names.iter().copied()) {
+            return nodes;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn two_engines_see_each_other_until_one_shuts_down() {
+    let server = Server::start();
+    let (one, two) = (node(&server, "one").await, node(&server, "two").await);
+    let known = until(&one, &["one", "two"]).await;
+    until(&two, &["one", "two"]).await;
+    assert_ne!(known[0].id, known[1].id);
+    assert_eq!((known[0].pid, known[0].format), (std::process::id(), 2));
+    assert!(known[0].started_at <= known[0].seen_at && known[0].seen_at < known[0].due_at);
+    two.shutdown().await.unwrap();
+    let left = one.nodes(None, 100).await.unwrap();
+    assert!(left.iter().all(|node| node.name == "one"), "{left:?}");
+    one.shutdown().await.unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM windlass.node"), "0");
+}
+
+#[tokio::test]
+async fn an_engine_that_is_gone_is_removed_by_another_in_its_time() {
+    let server = Server::start();
+    let (gone, stays) = (node(&server, "gone").await, node(&server, "stays").await);
+    until(&stays, &["gone", "stays"]).await;
+    drop(gone);
+    let mut due_at = 0;
+    loop {
+        let nodes = stays.nodes(None, 100).await.unwrap();
+        let Some(node) = nodes.iter().find(|node| node.name == "gone") else { break };
+        due_at = node.due_at.micros();
+    }
+    let last_commit: i64 = server.sql("SELECT last_value FROM windlass.clock").parse().unwrap();
+    assert!(due_at > 0 && last_commit >= due_at, "{last_commit} is before {due_at}");
+    until(&stays, &["stays"]).await;
+    stays.shutdown().await.unwrap();
+}
+
+fn beat(id: usize) -> Command {
+    Beat {
+        id: format!("n{id:03}").into(),
+        name: "host".into(),
+        pid: 1,
+        version: "1.0.0".into(),
+        format: 2,
+        up_ms: 0,
+        every_ms: 3_600_000,
+    }
+    .into()
+}
+
+async fn traffic(store: &dyn Store) -> Traffic {
+    store.describe().await.unwrap().traffic.unwrap()
+}
+
+/// The statements and the round trips of one command, decided alone.
+async fn cost(store: &dyn Store, command: &Command) -> (u64, u64) {
+    let asking = traffic(store).await;
+    let before = traffic(store).await;
+    execute(store, command).await.unwrap().unwrap();
+    let after = traffic(store).await;
+    (
+        after.statements + asking.statements - 2 * before.statements,
+        after.round_trips + asking.round_trips - 2 * before.round_trips,
+    )
+}
+
+#[tokio::test]
+async fn a_beat_costs_the_same_however_many_nodes_there_are() {
+    let server = Server::start();
+    let store = PostgresStore::open(&server.url()).await.unwrap();
+    execute(&store, &beat(0)).await.unwrap().unwrap();
+    let alone = cost(&store, &beat(0)).await;
+    for id in 1..50 {
+        execute(&store, &beat(id)).await.unwrap().unwrap();
+    }
+    assert_eq!(cost(&store, &beat(0)).await, alone);
+    let (statements, round_trips) = alone;
+    assert!(statements <= 12 && round_trips <= 3, "{alone:?}");
+    let told = execute(&store, &beat(7)).await.unwrap().unwrap();
+    assert_eq!(told, Outcome::Registered { joined: false, nodes: 50, format: 2 });
+}
+
+/// How often this handle has committed, and the version of the only node, which rises with each
+/// of its beats.
+async fn counts(server: &Server, store: &dyn Store) -> (i64, i64) {
+    let commits = store.describe().await.unwrap().commits;
+    let version = server.sql("SELECT version FROM windlass.node");
+    (i64::try_from(commits).unwrap(), version.parse().unwrap_or(0))
+}
+
+#[tokio::test]
+async fn an_idle_engine_commits_nothing_but_its_beats() {
+    const BEATS: i64 = 12;
+    let server = Server::start();
+    let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
+    let config = Config { beat_every: EVERY, ..Config::default() };
+    let engine = Engine::start_shared(store.clone(), config).await.unwrap();
+    let (mut first, mut last) = (counts(&server, &*store).await, (0, 0));
+    while last.1 < first.1 + BEATS {
+        last = counts(&server, &*store).await;
+        // A machine that stood still for long: the node was removed, and has registered again.
+        if first.1 == 0 || last.1 > first.1 + 1_000 {
+            first = last;
+        }
+    }
+    let (commits, beats) = (last.0 - first.0, last.1 - first.1);
+    // The last commit of each look may be in one of the two numbers and not yet in the other.
+    assert!((commits - beats).abs() <= 1, "{commits} commits for {beats} beats");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_of_format_1_are_completed_and_stay_open_to_their_own_programs() {
+    let server = Server::start();
+    drop(PostgresStore::open(&server.url()).await.unwrap());
+    server.sql("DROP TABLE windlass.node");
+    server.sql("UPDATE windlass.meta SET format = 1");
+    let store = PostgresStore::open(&server.url()).await.unwrap();
+    execute(&store, &beat(0)).await.unwrap().unwrap();
+    execute(&store, &Leave { id: "n000".into() }.into()).await.unwrap().unwrap();
+    assert_eq!(server.sql("SELECT format, lowest FROM windlass.meta"), "2|1");
+}

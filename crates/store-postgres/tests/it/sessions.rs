@@ -1,0 +1,87 @@
+//! The settings under which the engine talks to its database, as the database sees them.
+
+use std::time::Duration;
+
+use windlass_core::Table;
+use windlass_store::{Query, Store, StoreError};
+use windlass_store_test::postgres::Server;
+
+use crate::stage::{create, must, open, open_impatient};
+
+/// A column that no statement names takes down what holds in the session that writes its row.
+async fn seen_by_a_batch(server: &Server, settings: &[&str]) -> Vec<String> {
+    let store = open(server).await;
+    let seen: Vec<_> = settings.iter().map(|name| format!("current_setting('{name}')")).collect();
+    let seen = seen.join(" || ' ' || ");
+    server.sql(&format!("ALTER TABLE windlass.event ADD COLUMN seen text DEFAULT {seen}"));
+    must(&store, create("t")).await;
+    let seen = server.sql("SELECT seen FROM windlass.event ORDER BY seq DESC LIMIT 1");
+    settings.iter().zip(seen.split(' ')).map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+#[tokio::test]
+async fn a_batch_is_impatient_and_keeps_its_plans() {
+    let server = Server::start();
+    let names = [
+        "statement_timeout",
+        "lock_timeout",
+        "idle_in_transaction_session_timeout",
+        "enable_seqscan",
+        "enable_hashjoin",
+        "enable_mergejoin",
+        "jit",
+        "plan_cache_mode",
+        "synchronous_commit",
+    ];
+    let expected = [
+        "statement_timeout=5s",
+        "lock_timeout=5s",
+        "idle_in_transaction_session_timeout=5s",
+        "enable_seqscan=off",
+        "enable_hashjoin=off",
+        "enable_mergejoin=off",
+        "jit=off",
+        "plan_cache_mode=force_generic_plan",
+        "synchronous_commit=on",
+    ];
+    assert_eq!(seen_by_a_batch(&server, &names).await, expected);
+}
+
+#[tokio::test]
+async fn a_commit_is_on_disk_also_where_the_server_does_not_care() {
+    for (setting, expected) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+    {
+        let server = Server::start_with(&[&format!("synchronous_commit={setting}")]);
+        let seen = seen_by_a_batch(&server, &["synchronous_commit"]).await;
+        assert_eq!(seen, [format!("synchronous_commit={expected}")]);
+    }
+}
+
+/// A list for people that takes too long ends.
+#[tokio::test]
+async fn a_list_does_not_take_for_ever() {
+    let server = Server::start();
+    let store = open_impatient(&server, Duration::from_millis(200)).await;
+    must(&store, create("t")).await;
+    server.sql(
+        "ALTER TABLE windlass.lane RENAME TO slow; CREATE VIEW windlass.lane AS \
+         SELECT slow.* FROM windlass.slow CROSS JOIN LATERAL (SELECT pg_sleep(20)) AS nap",
+    );
+    let listed = store.query(&Query::all(Table::Lane, 10)).await;
+    assert!(matches!(listed, Err(StoreError::Unavailable(_))), "{listed:?}");
+}
+
+/// Nor does one that waits for somebody else's lock.
+#[tokio::test]
+async fn a_list_does_not_wait_for_ever() {
+    let server = Server::start();
+    let store = open_impatient(&server, Duration::from_millis(200)).await;
+    must(&store, create("t")).await;
+    let (client, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE windlass.task").await.unwrap();
+    let all = Query::all(Table::Task, 10);
+    let listed = tokio::time::timeout(Duration::from_secs(20), store.query(&all)).await;
+    assert!(listed.expect("it came to an end").is_err());
+}

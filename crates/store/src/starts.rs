@@ -1,0 +1,211 @@
+//! Where to start looking in queues that are taken from, for stores that keep what was deleted.
+//! Behind a transaction that stays open the dead rows at the head of a queue cannot be cleared
+//! away; who starts behind them need not walk them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use windlass_core::{ChangeSet, Index, Loaded, PageRow, Scan, Value, Wanted};
+
+/// How often to look at all of a queue, for what nobody told of.
+const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+/// More queues than this are not worth remembering.
+const MOST: usize = 10_000;
+
+/// An index, and the columns that name a queue in it.
+type Queue = (Index, Vec<Value>);
+
+/// For each queue that a batch touched, the lowest position at which it found or put something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lowest(BTreeMap<Queue, Vec<Value>>);
+
+/// What a handle knows of the heads of queues. It may be wrong for [`LOOK_AT_ALL`] at most.
+#[derive(Debug, Default)]
+pub struct Starts(Mutex<BTreeMap<Queue, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    start: Option<Vec<Value>>,
+    looked_at_all: Option<Instant>,
+    /// How often something was told of this queue.
+    told: u64,
+}
+
+/// How a scan began, so that what it found can be learned if nothing was told in the meantime.
+#[derive(Debug)]
+pub struct Look {
+    queue: Queue,
+    /// Where to begin; at the head when there is none.
+    pub start: Option<Vec<Value>>,
+    told: u64,
+}
+
+/// The queue in which a position lies, if it is one that is taken from.
+fn queue(index: Index, position: &[Value]) -> Option<Queue> {
+    Some((index, position.get(..index.queue_columns()?)?.to_vec()))
+}
+
+impl Lowest {
+    pub fn note(&mut self, index: Index, position: Vec<Value>) {
+        let Some(queue) = queue(index, &position) else { return };
+        let known = self.0.entry(queue).or_insert_with(|| position.clone());
+        *known = position.min(std::mem::take(known));
+    }
+
+    /// Notes where these pages begin.
+    pub fn note_pages(&mut self, wanted: &Wanted, loaded: &Loaded) {
+        for (scan, page) in wanted.scans.iter().zip(&loaded.pages) {
+            if let Some(first) = page.first() {
+                self.note(scan.range.index, first.position.clone());
+            }
+        }
+    }
+
+    /// Notes every row that is put into a queue.
+    pub fn note_changes(&mut self, changes: &ChangeSet) {
+        for row in changes.inserts.iter().chain(changes.updates.iter().map(|update| &update.row)) {
+            for index in row.key.table.spec().indexes.iter().map(|spec| spec.index) {
+                let position = index.queue_columns().and_then(|_| index.position(row));
+                position.into_iter().for_each(|position| self.note(index, position));
+            }
+        }
+    }
+
+    /// As a text that [`Lowest::read`] understands.
+    pub fn written(&self) -> String {
+        let positions: Vec<_> = self.0.iter().map(|((index, _), at)| (index, at)).collect();
+        serde_json::to_string(&positions).expect("texts and numbers are written")
+    }
+
+    pub fn read(text: &str) -> Option<Self> {
+        let positions: Vec<(Index, Vec<Value>)> = serde_json::from_str(text).ok()?;
+        let mut lowest = Self::default();
+        positions.into_iter().for_each(|(index, at)| lowest.note(index, at));
+        Some(lowest)
+    }
+}
+
+impl Starts {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
+        self.0.lock().expect("nothing panics while it holds the starts")
+    }
+
+    /// None for a scan that goes on from a page, or of what nobody takes from.
+    pub fn look(&self, scan: &Scan) -> Option<Look> {
+        let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none())?;
+        let mut all = self.lock();
+        if all.len() > MOST {
+            all.clear();
+        }
+        let fresh = Known { start: None, looked_at_all: None, told: 0 };
+        let known = all.entry(queue.clone()).or_insert(fresh);
+        let recent = known.looked_at_all.is_some_and(|at| at.elapsed() < LOOK_AT_ALL);
+        let start = known.start.clone().filter(|_| recent);
+        Some(Look { queue, start, told: known.told })
+    }
+
+    /// Takes in what a scan found.
+    pub fn learn(&self, look: Look, page: &[PageRow]) {
+        let mut all = self.lock();
+        let known = all.get_mut(&look.queue).filter(|known| known.told == look.told);
+        let Some(known) = known else { return };
+        if look.start.is_none() {
+            known.looked_at_all = Some(Instant::now());
+        }
+        if let Some(first) = page.first() {
+            known.start = Some(first.position.clone());
+        }
+    }
+
+    /// Somebody has put something there, or let go of it.
+    pub fn lower(&self, lowest: &Lowest) {
+        let mut all = self.lock();
+        for (queue, position) in &lowest.0 {
+            if let Some(known) = all.get_mut(queue) {
+                known.told += 1;
+                known.start = known.start.take().map(|start| start.min(position.clone()));
+            }
+        }
+    }
+
+    /// Anything may be anywhere.
+    pub fn forget(&self) {
+        self.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(lane: &str, ready_at: i64) -> Vec<Value> {
+        let id = Value::from("id");
+        vec!["t".into(), lane.into(), "".into(), 0.into(), ready_at.into(), id]
+    }
+
+    fn scan(lane: &str) -> Scan {
+        let prefix = at(lane, 0)[..3].to_vec();
+        let range = windlass_core::Range { index: Index::TaskReady, prefix, until: None };
+        Scan { range, after: None, limit: 10 }
+    }
+
+    fn page(lane: &str, ready_at: i64) -> Vec<PageRow> {
+        let (version, schema) = (windlass_core::Version(1), 1);
+        vec![PageRow { position: at(lane, ready_at), version, schema, body: String::new() }]
+    }
+
+    /// Looks, and finds what is given; where it began.
+    fn look(starts: &Starts, found: &[PageRow]) -> Option<Vec<Value>> {
+        let look = starts.look(&scan("a")).unwrap();
+        let start = look.start.clone();
+        starts.learn(look, found);
+        start
+    }
+
+    fn told(starts: &Starts, lane: &str, ready_at: i64) {
+        let mut lowest = Lowest::default();
+        lowest.note(Index::TaskReady, at(lane, ready_at));
+        starts.lower(&Lowest::read(&lowest.written()).unwrap());
+    }
+
+    #[test]
+    fn a_scan_starts_where_the_one_before_found_something() {
+        let starts = Starts::default();
+        assert_eq!(look(&starts, &page("a", 5)), None);
+        assert_eq!(look(&starts, &page("a", 7)), Some(at("a", 5)));
+        assert_eq!(look(&starts, &[]), Some(at("a", 7)));
+        assert_eq!(look(&starts, &[]), Some(at("a", 7)));
+        starts.forget();
+        assert_eq!(look(&starts, &[]), None);
+    }
+
+    #[test]
+    fn who_puts_something_before_it_is_heeded() {
+        let starts = Starts::default();
+        look(&starts, &page("a", 50));
+        told(&starts, "b", 10);
+        told(&starts, "a", 60);
+        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)));
+        told(&starts, "a", 20);
+        assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 20)));
+    }
+
+    #[test]
+    fn what_is_told_during_a_scan_is_not_forgotten_by_it() {
+        let starts = Starts::default();
+        look(&starts, &page("a", 10));
+        let begun = starts.look(&scan("a")).unwrap();
+        told(&starts, "a", 20);
+        starts.learn(begun, &page("a", 50));
+        assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 10)));
+    }
+
+    #[test]
+    fn only_heads_of_queues_are_remembered() {
+        let starts = Starts::default();
+        assert!(starts.look(&Scan { after: Some(at("a", 3)), ..scan("a") }).is_none());
+        let due = windlass_core::Range { index: Index::TaskDue, ..scan("a").range };
+        assert!(starts.look(&Scan { range: due, ..scan("a") }).is_none());
+    }
+}

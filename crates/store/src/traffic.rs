@@ -1,0 +1,30 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What went to a server and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub statements: u64,
+    pub round_trips: u64,
+}
+
+/// Counts what a handle sends.
+#[derive(Debug, Default)]
+pub struct TrafficCounter {
+    statements: AtomicU64,
+    round_trips: AtomicU64,
+}
+
+impl TrafficCounter {
+    /// Notes statements that went out together.
+    pub fn add(&self, statements: usize) {
+        self.statements.fetch_add(statements as u64, Ordering::Relaxed);
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Traffic {
+        Traffic {
+            statements: self.statements.load(Ordering::Relaxed),
+            round_trips: self.round_trips.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+use windlass_core::Timestamp;
+
+use crate::notice::Notice;
+use crate::starts::Lowest;
+
+/// What one commit tells the nodes that share a store: who made it, when, where it left or put
+/// something to take, and what may be there to find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Names the handle that made it.
+    pub origin: String,
+    pub at: Timestamp,
+    pub lowest: Lowest,
+    pub notice: Notice,
+}
+
+impl Word {
+    /// Of somebody who does not say who it is: something was let go of, somewhere.
+    pub fn of_anything() -> Self {
+        let (at, lowest) = (Timestamp::default(), Lowest::default());
+        Self { origin: "-".into(), at, lowest, notice: Notice::Anything }
+    }
+
+    /// As a text of about so many bytes; what is too much to tell may be anything.
+    pub fn written(&self, most_bytes: usize) -> String {
+        let Self { origin, at, lowest, notice } = self;
+        let lowest = lowest.written();
+        let notice = notice.written(most_bytes.saturating_sub(lowest.len()));
+        let lowest = if notice.is_empty() { "" } else { &lowest };
+        format!("{origin}\n{}\n{lowest}\n{notice}", at.micros())
+    }
+
+    /// What cannot be read, as of another version, may mean anything.
+    pub fn read(text: &str) -> Self {
+        let mut parts = text.splitn(4, '\n');
+        let mut part = || parts.next().unwrap_or_default();
+        let (origin, at) = (part().to_owned(), part().parse().unwrap_or_default());
+        let (lowest, notice) = match (Lowest::read(part()), Notice::read(part())) {
+            (Some(lowest), notice) => (lowest, notice),
+            (None, _) => (Lowest::default(), Notice::Anything),
+        };
+        Self { origin, at: Timestamp::from_micros(at), lowest, notice }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use windlass_core::{Index, Wake};
+
+    use super::*;
+
+    fn some_word() -> Word {
+        let wake = Wake { tenant: "t".into(), lane: "a\nb c".into(), route: None };
+        let mut lowest = Lowest::default();
+        let head = ["t", "a\nb c", "r"].map(Into::into);
+        let rest = [0.into(), 5.into(), "id".into()];
+        lowest.note(Index::TaskReady, head.into_iter().chain(rest).collect());
+        let notice = Notice::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
+        Word { origin: "me".into(), at: Timestamp::from_micros(7), lowest, notice }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let word = some_word();
+        assert_eq!(Word::read(&word.written(7_000)), word);
+        assert_eq!(Word::read(&Word::of_anything().written(7_000)), Word::of_anything());
+    }
+
+    #[test]
+    fn what_is_too_much_or_not_understood_may_be_anything() {
+        let short = Word::read(&some_word().written(60));
+        assert_eq!((short.origin.as_str(), short.notice), ("me", Notice::Anything));
+        for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {
+            assert_eq!(Word::read(text).notice, Notice::Anything, "{text:?}");
+        }
+    }
+}

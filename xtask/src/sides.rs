@@ -1,0 +1,275 @@
+//! Who stands beside Windlass on which store: how each is built, asked and held to its word.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::bench::target;
+use crate::cargo::Cargo;
+use crate::tree;
+
+const APALIS: &str = "bench/peers/apalis/target/release/peer-apalis";
+const APALIS_POSTGRES: &str = "bench/peers/apalis-postgres/target/release/peer-apalis-postgres";
+const GRAPHILE_WORKER: &str = "bench/peers/graphile-worker";
+
+/// Handlers that do nothing, as many at once as the other side fetches.
+const DRAIN: &str = "bench drain --json --handlers 1000";
+/// How many push one by one at once.
+const PRODUCERS: u64 = 64;
+
+/// Where all sides of a run keep their tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Store {
+    Sqlite,
+    Postgres,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Side {
+    Apalis,
+    ApalisPostgres,
+    GraphileWorker,
+    Windlass,
+}
+
+/// What all sides are asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    pub(crate) tasks: u64,
+    pub(crate) one_by_one: bool,
+}
+
+/// What has to be there before a side can run, printable as the line to type.
+pub(crate) enum Build {
+    Cargo(&'static str),
+    /// The packages of the lock file, in the folder of the peer.
+    Npm(&'static str),
+}
+
+impl Store {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "sqlite" => Some(Store::Sqlite),
+            "postgres" => Some(Store::Postgres),
+            _ => None,
+        }
+    }
+
+    /// How many tasks are pushed in bulk and one by one, where nothing else is asked for.
+    pub(crate) fn tasks(self) -> (u64, u64) {
+        match self {
+            Store::Sqlite => (200_000, 15_000),
+            Store::Postgres => (50_000, 50_000),
+        }
+    }
+
+    /// In the order they take turns, Windlass last.
+    pub(crate) fn sides(self) -> &'static [Side] {
+        match self {
+            Store::Sqlite => &[Side::Apalis, Side::Windlass],
+            Store::Postgres => &[Side::ApalisPostgres, Side::GraphileWorker, Side::Windlass],
+        }
+    }
+
+    /// What every side must have read back from the connections it used.
+    pub(crate) fn durable(self) -> &'static str {
+        match self {
+            Store::Sqlite => "wal, synchronous=FULL",
+            Store::Postgres => "fsync=on, synchronous_commit=on",
+        }
+    }
+
+    pub(crate) fn builds(self) -> &'static [Build] {
+        match self {
+            Store::Sqlite => &[
+                Build::Cargo("build --release --locked --package windlass-cli --bin windlass"),
+                Build::Cargo(
+                    "build --release --locked --manifest-path bench/peers/apalis/Cargo.toml \
+                     --target-dir bench/peers/apalis/target",
+                ),
+            ],
+            Store::Postgres => &[
+                Build::Cargo("build --release --locked --package windlass-cli --bin windlass"),
+                Build::Cargo("build --locked --package windlass-store-test --bin with-postgres"),
+                Build::Cargo(
+                    "build --release --locked \
+                     --manifest-path bench/peers/apalis-postgres/Cargo.toml \
+                     --target-dir bench/peers/apalis-postgres/target",
+                ),
+                Build::Npm(GRAPHILE_WORKER),
+            ],
+        }
+    }
+
+    /// The program that is run for a side. On Postgres each run has a server of its own, started
+    /// for it, with the same settings for all; it replaces `{}` by the URL.
+    pub(crate) fn command(self, side: Side, work: Work, file: &Path) -> Command {
+        let (program, script) = side.program();
+        match self {
+            Store::Sqlite => {
+                let mut command = Command::new(program);
+                command.args(script).args(side.args(work, &file.display().to_string()));
+                command
+            }
+            Store::Postgres => {
+                let mut command = Command::new(target().join("debug/with-postgres"));
+                command.arg("--").arg(program).args(script).args(side.args(work, "{}"));
+                command
+            }
+        }
+    }
+}
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Side::Apalis => "apalis",
+            Side::ApalisPostgres => "apalis-postgres",
+            Side::GraphileWorker => "graphile-worker",
+            Side::Windlass => "windlass",
+        }
+    }
+
+    /// What is run, and the script that it runs, if that is how it is.
+    fn program(self) -> (PathBuf, Option<PathBuf>) {
+        let root = tree::root();
+        match self {
+            Side::Apalis => (root.join(APALIS), None),
+            Side::ApalisPostgres => (root.join(APALIS_POSTGRES), None),
+            Side::GraphileWorker => {
+                ("node".into(), Some(root.join(GRAPHILE_WORKER).join("main.mjs")))
+            }
+            Side::Windlass => (target().join("release/windlass"), None),
+        }
+    }
+
+    fn args(self, work: Work, place: &str) -> Vec<String> {
+        let tasks = work.tasks;
+        let line = match (self, work.one_by_one) {
+            (Side::Apalis, true) => {
+                format!("--json --jobs {tasks} --push one-by-one --concurrency {PRODUCERS}")
+            }
+            (Side::ApalisPostgres | Side::GraphileWorker, true) => {
+                format!("--json --jobs {tasks} --push one-by-one --callers {PRODUCERS}")
+            }
+            (Side::Apalis | Side::ApalisPostgres | Side::GraphileWorker, false) => {
+                format!("--json --jobs {tasks} --push bulk")
+            }
+            (Side::Windlass, true) => format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}"),
+            (Side::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
+        };
+        let (option, place) = match self {
+            Side::Apalis => ("--file", place.to_owned()),
+            Side::ApalisPostgres | Side::GraphileWorker => ("--url", place.to_owned()),
+            Side::Windlass if place == "{}" => ("--store", place.to_owned()),
+            Side::Windlass => ("--store", format!("sqlite://{place}")),
+        };
+        line.split(' ').map(String::from).chain([option.to_owned(), place]).collect()
+    }
+}
+
+impl Build {
+    pub(crate) fn run(&self) -> Result<(), String> {
+        match self {
+            Build::Cargo(line) => Cargo::new(line).run(),
+            Build::Npm(folder) => {
+                let mut npm = Command::new("npm");
+                npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(tree::root().join(folder));
+                let status = npm.status().map_err(|error| format!("cannot run npm: {error}"))?;
+                if status.success() { Ok(()) } else { Err(status.to_string()) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Build::Cargo(line) => Cargo::new(line).fmt(out),
+            Build::Npm(folder) => write!(out, "npm ci --no-audit --no-fund --prefix {folder}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BULK: Work = Work { name: "bulk", tasks: 20, one_by_one: false };
+    const SINGLES: Work = Work { name: "one by one", tasks: 10, one_by_one: true };
+
+    #[test]
+    fn all_sides_are_asked_for_the_same() {
+        let drain = "bench drain --json --handlers 1000";
+        for (side, place, bulk, singles) in [
+            (
+                Side::Apalis,
+                "f.db",
+                "--json --jobs 20 --push bulk --file f.db",
+                "--json --jobs 10 --push one-by-one --concurrency 64 --file f.db",
+            ),
+            (
+                Side::ApalisPostgres,
+                "{}",
+                "--json --jobs 20 --push bulk --url {}",
+                "--json --jobs 10 --push one-by-one --callers 64 --url {}",
+            ),
+            (
+                Side::GraphileWorker,
+                "{}",
+                "--json --jobs 20 --push bulk --url {}",
+                "--json --jobs 10 --push one-by-one --callers 64 --url {}",
+            ),
+            (
+                Side::Windlass,
+                "f.db",
+                &format!("{drain} --tasks 20 --store sqlite://f.db"),
+                &format!("{drain} --tasks 10 --producers 64 --store sqlite://f.db"),
+            ),
+            (
+                Side::Windlass,
+                "{}",
+                &format!("{drain} --tasks 20 --store {{}}"),
+                &format!("{drain} --tasks 10 --producers 64 --store {{}}"),
+            ),
+        ] {
+            assert_eq!(side.args(BULK, place).join(" "), bulk);
+            assert_eq!(side.args(SINGLES, place).join(" "), singles);
+        }
+    }
+
+    #[test]
+    fn on_postgres_every_side_runs_beside_a_server_of_its_own() {
+        for &side in Store::Postgres.sides() {
+            let command = Store::Postgres.command(side, BULK, Path::new("f.db"));
+            assert!(command.get_program().to_string_lossy().ends_with("with-postgres"));
+            let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+            assert_eq!((args[0].as_ref(), args[args.len() - 1].as_ref()), ("--", "{}"));
+        }
+        let command = Store::Sqlite.command(Side::Apalis, BULK, Path::new("f.db"));
+        assert!(command.get_program().to_string_lossy().ends_with("peer-apalis"));
+    }
+
+    #[test]
+    fn a_store_is_named() {
+        assert_eq!(Store::named("sqlite"), Some(Store::Sqlite));
+        assert_eq!(Store::named("postgres"), Some(Store::Postgres));
+        assert_eq!(Store::named("--rounds"), None);
+    }
+
+    #[test]
+    fn what_is_built_reads_as_the_line_to_type() {
+        let lines: Vec<String> = Store::Postgres.builds().iter().map(Build::to_string).collect();
+        assert_eq!(
+            lines[1..],
+            [
+                "cargo build --locked --package windlass-store-test --bin with-postgres",
+                "cargo build --release --locked \
+                 --manifest-path bench/peers/apalis-postgres/Cargo.toml \
+                 --target-dir bench/peers/apalis-postgres/target",
+                "npm ci --no-audit --no-fund --prefix bench/peers/graphile-worker",
+            ]
+        );
+    }
+}
