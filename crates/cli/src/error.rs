@@ -32,6 +32,10 @@ pub(crate) enum CliError {
     NotFound { what: &'static str, name: String },
     #[error("there is no database at {0}: name the one that your program uses")]
     NoDatabase(String),
+    #[error("{} found", counted(*.0, "problem"))]
+    Unhealthy(u64),
+    #[error("{store} {}, and format {to} is there to be made: windlass migrate", has(*from))]
+    Behind { store: String, from: Option<i64>, to: i64 },
     #[error("the payload cannot be read from {}: {error}", path.display())]
     PayloadFile { path: PathBuf, error: std::io::Error },
     #[error("{} not replayed", were(*refused))]
@@ -83,6 +87,10 @@ fn told(field: &str, problem: Problem) -> String {
         }
         other => other.to_string(),
     }
+}
+
+fn has(format: Option<i64>) -> String {
+    format.map_or("has no tables".to_owned(), |format| format!("has format {format}"))
 }
 
 fn were(count: u64) -> String {
@@ -152,6 +160,8 @@ impl CliError {
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),
             CliError::NotFound { .. } => Rejection::TaskNotFound.code(),
             CliError::NoDatabase(_) => "no_database",
+            CliError::Unhealthy(_) => "unhealthy",
+            CliError::Behind { .. } => "not_migrated",
             CliError::PayloadFile { .. } => "payload_file",
             CliError::NotReplayed { .. } => "not_replayed",
             CliError::TimedOut { .. } => "timed_out",
@@ -175,7 +185,8 @@ impl CliError {
             | CliError::NotReplayed { not_there: true, .. } => 4,
             CliError::Interrupted | CliError::Demo(DemoError::Interrupted) => 130,
             CliError::Engine(Error::Rejected(_) | Error::NotCompleted { .. })
-            | CliError::NotReplayed { .. } => 3,
+            | CliError::NotReplayed { .. }
+            | CliError::Behind { .. } => 3,
             _ => 1,
         })
     }

@@ -4,11 +4,13 @@ mod bench;
 mod completions;
 mod dead;
 mod demo;
+mod doctor;
 mod duration;
 mod error;
 mod events;
 mod lane;
 mod log;
+mod migrate;
 mod node;
 mod output;
 mod signals;
@@ -25,7 +27,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::error::CliError;
 
-/// Durable tasks on SQLite: queued, leased under a fence, settled once.
+/// Durable tasks on SQLite or Postgres: queued, leased under a fence, settled once.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done, 1 something went wrong, 2 wrong arguments, \
@@ -52,6 +54,8 @@ enum Command {
     Dead(dead::DeadCommand),
     Events(events::Events),
     Stats(stats::Stats),
+    Migrate(migrate::Migrate),
+    Doctor(doctor::Doctor),
     Store(store::StoreCommand),
     Completions(completions::Completions),
     /// Measure this machine: throughput, claims against a backlog, an idle engine.
@@ -67,6 +71,8 @@ impl Command {
             Command::Dead(dead) => dead.run().await,
             Command::Events(events) => events.run().await,
             Command::Stats(stats) => stats.run().await,
+            Command::Migrate(migrate) => migrate.run().await,
+            Command::Doctor(doctor) => doctor.run().await,
             Command::Store(store) => store.run().await,
             Command::Completions(completions) => {
                 completions.run::<Cli>();

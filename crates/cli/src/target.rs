@@ -8,7 +8,8 @@ use crate::error::CliError;
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Target {
-    /// Where the tasks are: sqlite://PATH. Your program may have it open at the same time.
+    /// Where the tasks are: sqlite://PATH or postgres://. Your program may have it open at the same
+    /// time.
     #[arg(
         long,
         value_name = "URL",

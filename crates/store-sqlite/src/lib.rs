@@ -29,5 +29,5 @@ mod sql;
 mod store;
 mod writer;
 
-pub use open::Options;
+pub use open::{FORMAT, MIGRATIONS, Options};
 pub use store::SqliteStore;

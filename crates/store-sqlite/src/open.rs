@@ -15,10 +15,10 @@ use crate::sql;
 
 /// What this program writes and reads. A database of a higher format is fine as long as that
 /// format says that this one may open it.
-pub(crate) const FORMAT: i64 = MIGRATIONS.len() as i64;
+pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-pub(crate) const MIGRATIONS: &[&str] =
+pub const MIGRATIONS: &[&str] =
     &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
 
 const DURABLE: &str = "wal, synchronous=FULL";

@@ -67,6 +67,8 @@ async fn every_field_is_in_the_guide() {
         "node list",
         "events",
         "stats",
+        "migrate",
+        "doctor",
     ] {
         note(line);
     }

@@ -24,6 +24,8 @@ const COMMANDS: &[&str] = &[
     "dead replay",
     "events",
     "stats",
+    "migrate",
+    "doctor",
 ];
 
 #[test]
@@ -52,7 +54,7 @@ fn a_list_of_commands_names_each_with_a_line() {
     for (line, names) in [
         (
             "--help",
-            &["task", "lane", "node", "dead", "events", "stats", "completions", "bench"][..],
+            &["task", "lane", "node", "dead", "events", "stats", "migrate", "doctor", "bench"][..],
         ),
         ("task --help", &["create", "list", "show", "why", "cancel", "replay", "priority"]),
         ("lane --help", &["list", "pause", "resume", "drain", "disable", "limit"]),

@@ -13,6 +13,7 @@ use windlass::{Engine, FailureClass, LaneName, Retry, Task};
 
 pub(crate) struct Place {
     folder: TempDir,
+    url: String,
 }
 
 /// What a command said and how it ended.
@@ -26,7 +27,14 @@ pub(crate) struct Said {
 impl Place {
     /// Nothing is there yet.
     pub(crate) fn empty() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("app.db").display());
+        Self { folder, url }
+    }
+
+    /// A store that is somewhere else.
+    pub(crate) fn at(url: String) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), url }
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -34,7 +42,7 @@ impl Place {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite://{}", self.file("app.db").display())
+        self.url.clone()
     }
 
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
@@ -68,6 +76,13 @@ impl Place {
     pub(crate) fn json(&self, line: &str) -> Vec<Value> {
         let out = self.ok(&format!("{line} --json"));
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The one JSON object that a command prints that ends with this code.
+    pub(crate) fn one_of(&self, line: &str, code: i32) -> Value {
+        let said = self.run(&format!("{line} --json"));
+        assert_eq!(said.code, code, "{line}: {said:?}");
+        serde_json::from_str(&said.out).unwrap()
     }
 
     /// The one JSON object that a command prints.

@@ -1,0 +1,232 @@
+//! `doctor`: what it finds, and that it says so.
+
+use serde_json::Value;
+use windlass_store_test::bouncer::Bouncer;
+use windlass_store_test::postgres::{Certificate, Server};
+
+use crate::place::Place;
+
+/// Everything that is found, and the exit code.
+struct Report {
+    findings: Vec<Value>,
+    code: i32,
+}
+
+impl Report {
+    fn of(place: &Place, options: &str) -> Self {
+        let said = place.run(&format!("doctor --json {options}"));
+        let findings = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Self { findings, code: said.code }
+    }
+
+    /// The one finding of a check that has this in it: its level, and what to do.
+    fn found(&self, check: &str, part: &str) -> (&str, &str) {
+        let of = |finding: &&Value| {
+            finding["check"] == check && finding["found"].as_str().unwrap().contains(part)
+        };
+        let found: Vec<_> = self.findings.iter().filter(of).collect();
+        assert_eq!(found.len(), 1, "{check}: {part}: {:#?}", self.findings);
+        (found[0]["level"].as_str().unwrap(), found[0]["advice"].as_str().unwrap_or_default())
+    }
+
+    fn checks(&self) -> Vec<&str> {
+        self.findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect()
+    }
+}
+
+#[test]
+fn an_empty_database_a_made_one_and_one_that_is_not_there() {
+    let server = Server::start();
+    let place = Place::at(server.url());
+    let empty = Report::of(&place, "");
+    assert_eq!(empty.found("tables", "none"), ("problem", "make them: windlass migrate"));
+    assert_eq!(empty.code, 1);
+    assert_eq!(server.sql("SELECT to_regnamespace('windlass') IS NULL"), "t", "it only looks");
+
+    place.ok("migrate");
+    let made = Report::of(&place, "");
+    assert!(made.findings.iter().all(|finding| finding["level"] == "ok"), "{:#?}", made.findings);
+    assert_eq!(made.code, 0);
+    for check in [
+        "connection",
+        "version",
+        "role of the server",
+        "encoding",
+        "connections",
+        "clock",
+        "TLS",
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "rights to look",
+        "long transactions",
+        "prepared transactions",
+        "replication slots",
+        "autovacuum",
+        "tables",
+        "format",
+        "rights",
+        "vacuum",
+        "indexes",
+        "pooler",
+    ] {
+        assert!(made.checks().contains(&check), "{check}: {:?}", made.checks());
+    }
+    assert!(place.ok("doctor").ends_with("0 problems, 0 warnings.\n"));
+
+    server.control("stop -m fast");
+    let gone = Report::of(&place, "");
+    assert_eq!((gone.checks(), gone.code), (vec!["connection"], 1));
+    assert_eq!(gone.found("connection", "does not answer").0, "problem");
+}
+
+#[test]
+fn settings_that_cost_data_or_speed() {
+    let settings = ["fsync=off", "full_page_writes=off", "autovacuum=off", "max_connections=10"];
+    let server = Server::start_with(&settings);
+    server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
+    let report = Report::of(&Place::at(server.url()), "");
+    assert_eq!(report.found("fsync", "off").0, "problem");
+    assert_eq!(report.found("full_page_writes", "off").0, "warning");
+    assert_eq!(report.found("autovacuum", "autovacuum off").0, "problem");
+    let (level, advice) = report.found("connections", "of 7 are used");
+    assert!(level == "warning" && advice.contains("connections= in the URL"), "{advice}");
+    let old = Report::of(&Place::at(server.url().replace("/postgres?", "/old?")), "");
+    assert_eq!(old.found("encoding", "LATIN1").0, "problem");
+}
+
+#[test]
+fn tables_and_indexes_that_are_not_as_they_were_made() {
+    let server = Server::start();
+    let place = Place::at(server.url());
+    place.ok("migrate");
+    server.sql(
+        "DROP INDEX windlass.task_due_at; DROP INDEX windlass.task_state; \
+         CREATE INDEX task_state ON windlass.task (state); \
+         CREATE INDEX mine ON windlass.task (kind); \
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'windlass.queue_due_at'::regclass; \
+         ALTER TABLE windlass.lane SET (autovacuum_enabled = false)",
+    );
+    let report = Report::of(&place, "");
+    let (level, advice) = report.found("indexes", "task_due_at is missing");
+    assert_eq!(level, "problem");
+    let make = advice.strip_prefix("make it again: ").unwrap();
+    server.sql(make);
+    assert_eq!(report.found("indexes", "task_state has columns state").0, "problem");
+    assert_eq!(report.found("indexes", "queue_due_at is not valid").0, "problem");
+    assert_eq!(report.found("indexes", "mine on task is not of Windlass").0, "warning");
+    assert_eq!(report.found("vacuum", "autovacuum_enabled=false").0, "problem");
+    let report = Report::of(&place, "");
+    assert!(!report.findings.iter().any(|it| it["found"] == "task_due_at is missing"));
+    server.sql("DROP TABLE windlass.payload");
+    assert_eq!(Report::of(&place, "").found("tables", "lacks payload").0, "problem");
+}
+
+#[tokio::test]
+async fn what_keeps_dead_rows() {
+    let server = Server::start_with(&["max_connections=50", "max_prepared_transactions=5"]);
+    let place = Place::at(server.url());
+    place.ok("migrate");
+    let (client, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    client.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    server.sql("BEGIN; CREATE TABLE public.left_over (); PREPARE TRANSACTION 'forgotten'");
+    server.sql("SELECT pg_create_physical_replication_slot('unread', true)");
+    assert_eq!(Report::of(&place, "").found("long transactions", "none").0, "ok");
+    let report = Report::of(&place, "--long 0s");
+    let (level, advice) = report.found("long transactions", "idle in transaction");
+    assert!(level == "warning" && advice.contains("pg_terminate_backend"), "{advice}");
+    assert_eq!(report.found("prepared transactions", "forgotten").0, "warning");
+    assert_eq!(report.found("replication slots", "nobody reads unread").0, "warning");
+    assert_eq!(report.code, 0);
+}
+
+#[test]
+fn a_role_that_may_not_look() {
+    let server = Server::start();
+    Place::at(server.url()).ok("migrate");
+    server.sql("CREATE ROLE guest LOGIN");
+    let place = Place::at(server.url().replace("user=windlass", "user=guest"));
+    let report = Report::of(&place, "");
+    let (level, advice) = report.found("rights to look", "guest sees its own");
+    assert!(level == "warning" && advice.contains("pg_read_all_stats"), "{advice}");
+    let (level, _) = report.found("format", "not looked at: permission denied for schema windlass");
+    assert_eq!(level, "warning");
+    assert_eq!(report.found("rights", "may not read and write").0, "problem");
+}
+
+#[test]
+fn who_is_in_between() {
+    let server = Server::start();
+    let bouncer = Bouncer::start(&server, "transaction", 3);
+    Place::at(bouncer.plain_url()).ok("migrate");
+    for (url, level, part) in [
+        (bouncer.plain_url(), "ok", "lends transactions"),
+        (bouncer.url(), "ok", "lends transactions"),
+        (format!("{}&prepare=on", bouncer.plain_url()), "problem", "mixes up prepared statements"),
+        (format!("{}&prepare=off", server.url()), "warning", "none in between"),
+    ] {
+        let report = Report::of(&Place::at(url.clone()), "");
+        assert_eq!(report.found("pooler", part).0, level, "{url}");
+        assert_eq!(report.code, i32::from(level == "problem"), "{url}");
+    }
+    drop(bouncer);
+    let bouncer = Bouncer::start(&server, "session", 5);
+    let report = Report::of(&Place::at(bouncer.plain_url()), "");
+    let (level, advice) = report.found("pooler", "seems to lend sessions");
+    assert!(level == "ok" && advice.contains("prepare=on"), "{advice}");
+}
+
+#[test]
+fn how_a_connection_is_encrypted() {
+    let server = Server::start_on_tcp(&["max_connections=50"]);
+    let place = Place::at(server.tcp_url());
+    assert_eq!(Report::of(&place, "").found("TLS", "none; the server is this machine").0, "ok");
+    let root = server.encrypt(Certificate::Usual);
+    assert_eq!(Report::of(&place, "").found("TLS", "TLSv1.3").0, "ok");
+    let url = format!("{}?sslmode=verify-full&sslrootcert={}", server.tcp_url(), root.display());
+    assert_eq!(Report::of(&Place::at(url), "").found("TLS", "the server is verified").0, "ok");
+}
+
+#[test]
+fn a_file() {
+    let place = Place::empty();
+    let nothing = Report::of(&place, "");
+    assert_eq!(nothing.found("file", "no database"), ("problem", "make it: windlass migrate"));
+    assert!(!place.file("app.db").exists(), "it only looks");
+    place.ok("migrate");
+    let report = Report::of(&place, "");
+    assert_eq!(report.code, 0, "{:#?}", report.findings);
+    for check in [
+        "file",
+        "file system",
+        "space",
+        "write-ahead log",
+        "journal",
+        "format",
+        "tables",
+        "integrity",
+    ] {
+        assert!(report.checks().contains(&check), "{check}: {:?}", report.checks());
+    }
+    let conn = rusqlite::Connection::open(place.file("app.db")).unwrap();
+    conn.execute_batch("DROP INDEX task_due_at; UPDATE meta SET format = 0").unwrap();
+    conn.pragma_update(None, "journal_mode", "delete").unwrap();
+    drop(conn);
+    let report = Report::of(&place, "");
+    assert_eq!(report.found("tables", "missing: task_due_at").0, "problem");
+    assert_eq!(report.found("format", "0, open").0, "warning");
+    assert_eq!(report.found("journal", "delete").0, "warning");
+    assert_eq!(report.code, 1);
+}
+
+#[test]
+fn a_file_that_is_damaged() {
+    let place = Place::empty();
+    place.ok("task create k --id t");
+    let mut bytes = std::fs::read(place.file("app.db")).unwrap();
+    let end = bytes.len();
+    bytes[8_192..end].iter_mut().step_by(7).for_each(|byte| *byte ^= 0x55);
+    std::fs::write(place.file("app.db"), bytes).unwrap();
+    let report = Report::of(&place, "");
+    assert_eq!(report.code, 1, "{:#?}", report.findings);
+}

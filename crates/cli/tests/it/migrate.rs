@@ -1,0 +1,65 @@
+//! `migrate`, on both kinds of stores.
+
+use serde_json::json;
+use windlass_store_test::postgres::Server;
+
+use crate::place::Place;
+
+/// `sql` runs a statement on the store, as an operator would.
+fn a_store_is_migrated(place: &Place, ours: i64, meta: &str, sql: impl Fn(&str)) {
+    let store = place.one_of("migrate --check", 3)["store"].clone();
+    let row = |from, to, done| json!({ "store": store, "from": from, "to": to, "done": done });
+    assert_eq!(place.one_of("migrate --check", 3), row(json!(null), ours, false));
+    let said = place.run("migrate --check");
+    assert!(said.err.contains("has no tables") && said.err.contains("[not_migrated]"), "{said:?}");
+    assert_eq!(place.one("migrate"), row(json!(null), ours, true));
+    assert_eq!(place.one("migrate"), row(json!(ours), ours, false));
+    assert_eq!(place.one("migrate --check"), row(json!(ours), ours, false));
+    place.ok("task create k --id t");
+
+    sql(&format!("DROP TABLE {}", meta.replace("meta", "node")));
+    sql(&format!("UPDATE {meta} SET format = 1"));
+    assert_eq!(place.one_of("migrate --check", 3), row(json!(1), ours, false));
+    assert!(place.run("migrate --check").err.contains("has format 1"));
+    assert_eq!(place.one("migrate"), row(json!(1), ours, true));
+    assert!(place.ok("migrate").contains(&format!("has format {ours}: there is nothing to do")));
+    assert_eq!(place.json("task list").len(), 1);
+
+    let later = ours + 1;
+    sql(&format!("UPDATE {meta} SET format = {later}"));
+    assert_eq!(place.one("migrate"), row(json!(later), later, false));
+    sql(&format!("UPDATE {meta} SET lowest = {later}"));
+    for line in ["migrate", "migrate --check", "task list"] {
+        let said = place.run(line);
+        assert_eq!(said.code, 1, "{line}: {said:?}");
+        assert!(said.err.contains("[store_incompatible]"), "{line}: {said:?}");
+    }
+}
+
+#[test]
+fn a_file() {
+    let place = Place::empty();
+    a_store_is_migrated(&place, windlass_store_sqlite::FORMAT, "meta", |text| {
+        rusqlite::Connection::open(place.file("app.db")).unwrap().execute_batch(text).unwrap();
+    });
+}
+
+#[test]
+fn a_database() {
+    let server = Server::start();
+    let place = Place::at(server.url());
+    a_store_is_migrated(&place, windlass_store_postgres::FORMAT, "windlass.meta", |text| {
+        server.sql(text);
+    });
+}
+
+#[test]
+fn what_is_not_ours_stays_as_it_is() {
+    let place = Place::empty();
+    std::fs::write(place.file("app.db"), "a letter to a friend").unwrap();
+    for line in ["migrate", "migrate --check"] {
+        let said = place.run(line);
+        assert!(said.code == 1 && said.err.contains("[store_corrupt]"), "{line}: {said:?}");
+    }
+    assert_eq!(std::fs::read(place.file("app.db")).unwrap(), b"a letter to a friend");
+}
