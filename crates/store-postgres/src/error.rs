@@ -16,6 +16,8 @@ pub(crate) enum Oddity {
     LongAgo,
     #[error("the transaction has ended")]
     Ended,
+    #[error("the connection says nothing more")]
+    Silent,
     #[error("another program is making the tables")]
     Migrating,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 use windlass_core::Timestamp;
 use windlass_store::Notice;
@@ -70,7 +71,12 @@ async fn hear(
             tokio::select! {
                 Some(word) = words.recv() => tell(shared, notices, &word),
                 _ = look.tick() => {
-                    if look_at_clock(&client, shared).await? {
+                    let look = look_at_clock(&client, shared);
+                    // A connection that says nothing more is left.
+                    let Ok(later) = timeout(shared.options.silence(), look).await else {
+                        return Ok(());
+                    };
+                    if later? {
                         let _ = notices.send((SOMEBODY, Notice::Anything));
                     }
                 }

@@ -62,6 +62,12 @@ impl Options {
         Ok((config, options))
     }
 
+    /// After so long without an answer nobody is at the other end: the server itself loses its
+    /// patience with every statement before.
+    pub(crate) fn silence(&self) -> Duration {
+        4 * self.patience
+    }
+
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let named = !self.schema.is_empty() && self.schema.len() <= 63;

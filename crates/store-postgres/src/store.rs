@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Config, NoTls, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_store::{
@@ -103,7 +104,7 @@ impl PostgresStore {
         let (begun, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::listen(config, shared.clone(), sender, begun));
         // Where nobody can listen, a look from time to time has to do.
-        let _ = tokio::time::timeout(shared.options.patience, listening).await;
+        let _ = timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
     }
 }
@@ -149,8 +150,12 @@ impl Shared {
         let plain = |text: &str| Request::new(text, Vec::new());
         let set = Request::new(self.set_up_read.as_str(), vec![Param::Text(&self.patience)]);
         let requests = [plain("BEGIN READ ONLY"), set, request, plain("COMMIT")];
-        let answers = self.session().await?.all(&requests).await.map_err(translate)?;
-        Ok(answers.into_iter().nth(2).unwrap_or_default())
+        let session = self.session().await?;
+        let Ok(answers) = timeout(self.options.silence(), session.all(&requests)).await else {
+            drop(deadpool_postgres::Object::take(session.client));
+            return Err(unavailable(Oddity::Silent));
+        };
+        Ok(answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default())
     }
 
     /// The time of a batch, from that of the database and that of the last commit.

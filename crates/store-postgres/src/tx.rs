@@ -40,7 +40,7 @@ impl PostgresTx {
         let patience = tx.shared.patience.as_str();
         let set = Request::new(tx.shared.set_up.as_str(), vec![Param::Text(patience)]);
         let begin = Request::new("BEGIN", Vec::new());
-        let answers = session.all(&[begin, set]).await.map_err(translate)?;
+        let answers = tx.in_time(session.all(&[begin, set])).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
@@ -55,8 +55,17 @@ impl PostgresTx {
         self.session.as_ref().ok_or_else(|| unavailable(Oddity::Ended))
     }
 
+    /// A connection on which nothing comes is not waited for. It is closed with this transaction.
+    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
+        let answer = timeout(self.shared.options.silence(), answer).await;
+        answer.map_err(|_| unavailable(Oddity::Silent))
+    }
+
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
-        let flown = self.session()?.fly(requests).await.map_err(translate)?;
+        let Ok(flown) = self.in_time(self.session()?.fly(requests)).await else {
+            return Err(StoreError::OutcomeUnknown(Ticket(self.xid)));
+        };
+        let flown = flown.map_err(translate)?;
         // A COMMIT that was answered has ended the transaction, whatever became of it.
         if flown.last().is_some_and(Result::is_ok) {
             self.session = None;
@@ -77,7 +86,8 @@ impl Tx for PostgresTx {
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
         self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
-        load(self.session()?, &self.shared.sql, &wanted).await.map_err(translate)
+        let loaded = load(self.session()?, &self.shared.sql, &wanted);
+        self.in_time(loaded).await?.map_err(translate)
     }
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
