@@ -30,9 +30,9 @@ pub(crate) struct Intake {
     pub(crate) notices: Vec<Notice>,
 }
 
-/// The bounded queue before the batchers, each of which takes what is there. What ends or keeps a lease goes first, except that every
-/// fourth batch starts with the rest, and every batch takes one thing that the engine does by
-/// itself: nothing waits for ever, however much comes in.
+/// The bounded queue before the batchers, each of which takes what is there. What ends or keeps a
+/// lease goes first, except that every fourth batch starts with the rest, and every batch takes one
+/// thing that the engine does by itself: nothing waits for ever, however much comes in.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,

@@ -1,33 +1,28 @@
 use std::error::Error;
 
 use tokio_postgres::error::SqlState;
+use windlass_postgres_link::LinkError;
 use windlass_store::StoreError;
 
 /// What Postgres itself has no complaint about.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Oddity {
-    #[error("the URL of the database: {0}")]
-    Url(String),
     #[error("{pair:?} in the URL of the database: this is {wanted}")]
     Value { pair: String, wanted: &'static str },
-    #[error("sslrootcert needs sslmode=verify-full: nothing else looks at certificates")]
-    RootsUnused,
+    #[error("the URL of the database: {0}")]
+    Link(#[from] LinkError),
     #[error("{0:?} does not name a schema: small letters, digits and _, at most 63")]
     Schema(String),
-    #[error("the certificates in {0:?}: {1}")]
-    Roots(std::path::PathBuf, String),
-    #[error("there is no certificate to trust: name some with sslrootcert=FILE")]
-    NoRoots,
     #[error("a pooler lends connections out in turn: prepare=off in the URL")]
     Pooler(#[source] tokio_postgres::Error),
     #[error("a commit is still under way")]
     UnderWay,
     #[error("there is no trace left of what became of a commit")]
     NoTrace,
-    #[error("the server says nothing")]
-    Silent,
     #[error("the transaction has ended")]
     Ended,
+    #[error("the connection says nothing more")]
+    Silent,
     #[error("another program is making the tables")]
     Migrating,
 }
@@ -35,8 +30,8 @@ pub(crate) enum Oddity {
 /// A row count was not what it had to be: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
-pub(crate) fn refused(oddity: Oddity) -> StoreError {
-    StoreError::Refused(Box::new(oddity))
+pub(crate) fn refused(oddity: impl Into<Oddity>) -> StoreError {
+    StoreError::Refused(Box::new(oddity.into()))
 }
 
 /// With all that is behind the error: the driver says the least on top.

@@ -23,10 +23,9 @@ mod read;
 mod save;
 mod sql;
 mod store;
-mod tls;
 mod tx;
 
 pub use migrate::{FORMAT, MIGRATIONS};
-pub use options::Options;
+pub use options::{Options, connect};
 pub use store::PostgresStore;
-pub use tls::{Trust, connect};
+pub use windlass_postgres_link::Trust;

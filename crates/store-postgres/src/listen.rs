@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio_postgres::{AsyncMessage, Client, Config, Error};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Error};
 use windlass_core::Timestamp;
+use windlass_postgres_link::Link;
 use windlass_store::{Notice, Word};
 
 use crate::store::Shared;
@@ -23,14 +24,14 @@ const SOMEBODY: u64 = 1;
 
 /// Listens until the store is gone; says when it has begun to.
 pub(crate) async fn listen(
-    to: (Config, MakeRustlsConnect),
+    link: Link,
     shared: Arc<Shared>,
     notices: broadcast::Sender<(u64, Notice)>,
     begun: oneshot::Sender<()>,
 ) {
     let mut begun = Some(begun);
     loop {
-        if let Err(error) = hear(&to, &shared, &notices, &mut begun).await {
+        if let Err(error) = hear(&link, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -38,12 +39,12 @@ pub(crate) async fn listen(
 }
 
 async fn hear(
-    (config, tls): &(Config, MakeRustlsConnect),
+    link: &Link,
     shared: &Shared,
     notices: &broadcast::Sender<(u64, Notice)>,
     begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
-    let (client, mut connection) = config.connect(tls.clone()).await?;
+    let (client, mut connection) = link.connect().await?;
     let (told, mut words) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
@@ -72,8 +73,13 @@ async fn hear(
                 Some(word) = words.recv() => tell(shared, notices, &word),
                 _ = look.tick() => {
                     looks += 1;
+                    let look = look_at_clock(&client, shared);
+                    // A connection that says nothing more is left.
+                    let Ok(later) = timeout(shared.options.silence(), look).await else {
+                        return Ok(());
+                    };
                     // Who dies lets go of what others have passed over, and tells nobody.
-                    if look_at_clock(&client, shared).await? || looks.is_multiple_of(REPAIR) {
+                    if later? || looks.is_multiple_of(REPAIR) {
                         tell_anything(shared, notices);
                     }
                 }
@@ -108,6 +114,6 @@ fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>) {
 
 /// Whether there was a commit that is later than all that was heard of: the word of it got lost.
 async fn look_at_clock(client: &Client, shared: &Shared) -> Result<bool, Error> {
-    let row = client.query_typed_one(shared.sql.written("clock"), &[]).await?;
+    let row = client.query_typed_one(shared.sql().written("clock"), &[]).await?;
     Ok(shared.heard(Timestamp::from_micros(row.try_get(0)?)))
 }

@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a database turned out to be.
+#[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) sql: Sql,
     pub(crate) incarnation: String,

@@ -1,13 +1,11 @@
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-use tokio_postgres::Config;
+use tokio_postgres::{Client, Config};
+use windlass_postgres_link::{Address, Link, Trust};
 use windlass_store::{Clock, StoreError};
 
-use crate::error::{Oddity, refused};
-use crate::tls::Trust;
+use crate::error::{Oddity, refused, unavailable};
 
 /// How a database is opened.
 #[derive(Clone, Debug)]
@@ -46,45 +44,35 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads a URL. What is ours in it (`schema`, `connections`, `prepare`, `sslrootcert`) is taken
-    /// out, and the rest is for the driver.
+    /// Reads a URL. What is ours in it (`schema`, `connections`, `prepare`) is taken out, and the
+    /// rest is for the driver.
     pub fn parse(url: &str) -> Result<(Config, Self), StoreError> {
-        let mut options = Self::default();
-        let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut theirs, mut roots) = (Vec::new(), None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let wrong = |wanted| refused(Oddity::Value { pair: pair.to_owned(), wanted });
-            match name {
-                "schema" => options.schema = value.to_owned(),
-                "connections" => {
-                    let number = value.parse().ok().filter(|number| *number > 0);
-                    options.connections = number.ok_or_else(|| wrong("a number from 1 on"))?;
-                }
-                "prepare" if value == "on" => options.prepare = Some(true),
-                "prepare" if value == "off" => options.prepare = Some(false),
-                "prepare" => return Err(wrong("on or off")),
-                "sslmode" if value == "verify-full" => options.trust = Trust::System,
-                "sslmode" if !["disable", "prefer", "require"].contains(&value) => {
-                    return Err(wrong("disable, prefer, require or verify-full"));
-                }
-                "sslrootcert" => roots = Some(percent_decode_str(value).decode_utf8_lossy()),
-                "contended" => options.optimistic = value == "optimistic",
-                _ => theirs.push(pair),
+        let ours = ["schema", "connections", "prepare", "contended"];
+        let Address { config, trust, ours } = Address::parse(url, &ours).map_err(refused)?;
+        let mut options = Self { trust, ..Self::default() };
+        for (name, value) in ours {
+            let wrong = |wanted| refused(Oddity::Value { pair: format!("{name}={value}"), wanted });
+            match (name.as_str(), value.as_str()) {
+                ("schema", schema) => options.schema = schema.to_owned(),
+                ("prepare", "on") => options.prepare = Some(true),
+                ("prepare", "off") => options.prepare = Some(false),
+                ("prepare", _) => return Err(wrong("on or off")),
+                ("contended", "optimistic") => options.optimistic = true,
+                ("contended", _) => return Err(wrong("optimistic, or left out")),
+                (_, number) => match number.parse() {
+                    Ok(number) if number > 0 => options.connections = number,
+                    _ => return Err(wrong("a number from 1 on")),
+                },
             }
-        }
-        let url =
-            if theirs.is_empty() { base.into() } else { format!("{base}?{}", theirs.join("&")) };
-        let config =
-            Config::from_str(&url).map_err(|error| refused(Oddity::Url(error.to_string())))?;
-        match roots {
-            // Otherwise it would look as if somebody checked them.
-            Some(_) if options.trust == Trust::Anybody => return Err(refused(Oddity::RootsUnused)),
-            Some(path) => options.trust = Trust::Roots(path.as_ref().into()),
-            None => {}
         }
         options.check()?;
         Ok((config, options))
+    }
+
+    /// After so long without an answer nobody is at the other end: the server itself loses its
+    /// patience with every statement before.
+    pub(crate) fn silence(&self) -> Duration {
+        4 * self.patience
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
@@ -95,6 +83,13 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Connects to the database of a URL without opening a store, for tools that look at it.
+pub async fn connect(url: &str) -> Result<(Client, Options), StoreError> {
+    let (config, options) = Options::parse(url)?;
+    let link = Link::new(config, &options.trust).map_err(refused)?;
+    Ok((link.client().await.map_err(unavailable)?, options))
 }
 
 #[cfg(test)]
@@ -113,15 +108,12 @@ mod tests {
         assert_eq!((config.get_user(), options.prepare), (Some("ada"), Some(false)));
         let (config, options) = Options::parse("postgres://h/d?sslmode=verify-full").unwrap();
         assert_eq!((config.get_ssl_mode(), options.trust), (SslMode::Prefer, Trust::System));
-        let url = "postgres://h/d?sslrootcert=/a%20b.pem&sslmode=verify-full";
-        assert_eq!(Options::parse(url).unwrap().1.trust, Trust::Roots("/a b.pem".into()));
         let (config, options) = Options::parse("postgres://h/d?sslmode=require").unwrap();
         assert_eq!((config.get_ssl_mode(), options.trust), (SslMode::Require, Trust::Anybody));
         for bad in [
             "postgres://h/d?sslmode=verify-ca",
-            "postgres://h/d?sslmode=",
             "postgres://h/d?sslrootcert=/a.pem",
-            "postgres://h/d?sslmode=require&sslrootcert=/a.pem",
+            "postgres://h/d?contended=no",
             "postgres://h/d?prepare=no",
             "postgres://h/d?schema=a\"b",
             "postgres://h/d?schema=",

@@ -12,7 +12,7 @@ use crate::sql::number;
 use crate::store::Shared;
 
 pub(crate) async fn list(shared: &Shared, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
-    let (text, params) = shared.sql.list(query);
+    let (text, params) = shared.sql().list(query);
     let rows = shared.read(Request::new(text, params)).await?;
     rows.iter().map(|row| stored(query.table, row).map_err(translate)).collect()
 }
@@ -21,7 +21,7 @@ pub(crate) async fn count(
     shared: &Shared,
     count: &Count,
 ) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
-    let (text, params) = shared.sql.count(count);
+    let (text, params) = shared.sql().count(count);
     let width = count.by.len();
     let read = |row: &Row| Ok((values(row, width)?, unsigned(row, width)?));
     let rows = shared.read(Request::new(text, params)).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn payloads(
     shared: &Shared,
     keys: &[PayloadKey],
 ) -> Result<Vec<Option<Payload>>, StoreError> {
-    let (text, params) = (shared.sql.written("payloads"), payload_keys(keys.iter()));
+    let (text, params) = (shared.sql().written("payloads"), payload_keys(keys.iter()));
     let mut found = vec![None; keys.len()];
     for row in shared.read(Request::new(text, params)).await? {
         let (at, payload) = payload(&row).map_err(translate)?;
@@ -54,12 +54,12 @@ pub(crate) async fn events(
     limit: usize,
 ) -> Result<Vec<Logged>, StoreError> {
     let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
-    let rows = shared.read(Request::new(shared.sql.written("events"), params)).await?;
+    let rows = shared.read(Request::new(shared.sql().written("events"), params)).await?;
     rows.iter().map(logged).collect::<Result<_, _>>().map_err(translate)
 }
 
 pub(crate) async fn last_seq(shared: &Shared) -> Result<u64, StoreError> {
-    let rows = shared.read(Request::plain(shared.sql.written("last_seq"))).await?;
+    let rows = shared.read(Request::plain(shared.sql().written("last_seq"))).await?;
     rows.first().map_or(Ok(0), |row| unsigned(row, 0)).map_err(translate)
 }
 

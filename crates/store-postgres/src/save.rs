@@ -1,6 +1,6 @@
 //! Makes a change set into the one flight that checks, writes and commits it.
 
-use windlass_core::{ChangeSet, Event, Row, RowKey, Timestamp, Update, Value, Version};
+use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Value, Version};
 
 use crate::flight::{Param, Request};
 use crate::sql::{Sql, number};
@@ -25,10 +25,10 @@ pub(crate) fn commit<'c>(
     seal: &Seal<'c>,
 ) -> Vec<Request<'c>> {
     let mut requests = Vec::new();
-    check(sql, &changes.reads, &mut requests);
+    versioned(sql, Sql::check, &changes.reads, &mut requests);
     insert(sql, &changes.inserts, &mut requests);
     update(sql, &changes.updates, &mut requests);
-    delete(sql, &changes.deletes, &mut requests);
+    versioned(sql, Sql::delete, &changes.deletes, &mut requests);
     payloads(sql, changes, &mut requests);
     let mut add = |name, params| requests.push(Request::new(sql.written(name), params));
     if !changes.is_empty() {
@@ -52,27 +52,20 @@ pub(crate) fn commit<'c>(
     requests
 }
 
-fn check<'c>(sql: &Sql, reads: &'c [(RowKey, Version)], requests: &mut Vec<Request<'c>>) {
-    for reads in reads.chunk_by(|a, b| a.0.table == b.0.table) {
-        let table = reads[0].0.table;
-        requests.push(Request::new(sql.check(table), versioned(sql, reads)));
-    }
-}
-
-fn delete<'c>(sql: &Sql, deletes: &'c [(RowKey, Version)], requests: &mut Vec<Request<'c>>) {
-    for deletes in deletes.chunk_by(|a, b| a.0.table == b.0.table) {
-        let table = deletes[0].0.table;
-        requests.push(Request::new(sql.delete(table), versioned(sql, deletes)));
-    }
-}
-
 /// Keys, the versions that must be there, and how many there must be.
-fn versioned<'c>(sql: &Sql, keys: &'c [(RowKey, Version)]) -> Vec<Param<'c>> {
-    let rows: Vec<_> = keys.iter().map(|(key, _)| (key, &[][..])).collect();
-    let mut params = sql.columns(keys[0].0.table, &rows);
-    params.push(Param::Ints(keys.iter().map(|(_, version)| Some(version.0)).collect()));
-    params.push(Param::Int(number(keys.len())));
-    params
+fn versioned<'c>(
+    sql: &Sql,
+    statement: fn(&Sql, Table) -> String,
+    keys: &'c [(RowKey, Version)],
+    requests: &mut Vec<Request<'c>>,
+) {
+    for keys in keys.chunk_by(|a, b| a.0.table == b.0.table) {
+        let rows: Vec<_> = keys.iter().map(|(key, _)| (key, &[][..])).collect();
+        let mut params = sql.columns(keys[0].0.table, &rows);
+        params.push(Param::Ints(keys.iter().map(|(_, version)| Some(version.0)).collect()));
+        params.push(Param::Int(number(keys.len())));
+        requests.push(Request::new(statement(sql, keys[0].0.table), params));
+    }
 }
 
 fn insert<'c>(sql: &Sql, rows: &'c [Row], requests: &mut Vec<Request<'c>>) {

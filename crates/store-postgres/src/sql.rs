@@ -129,29 +129,17 @@ impl Sql {
         let Range { index, prefix, until } = &scan.range;
         let spec = index.spec();
         let (same, rest) = spec.columns.split_at(prefix.len());
-        let mut params: Vec<_> = prefix.iter().map(Param::of).collect();
-        let (table, present) = (self.name(index.table().spec().name), spec.present);
-        let names = list(spec.columns, "");
-        let mut text = format!(
-            r#"SELECT {names}, version, schema, body FROM {table} WHERE "{present}" IS NOT NULL"#
-        );
-        for (i, column) in same.iter().enumerate() {
-            text += &format!(r#" AND "{column}" = ${}"#, i + 1);
-        }
+        let mut search = self.search(index.table(), &list(spec.columns, ""));
+        search.text += &format!(r#" AND "{}" IS NOT NULL"#, spec.present);
+        search.compare(same, "=", prefix);
         let after = scan.after.as_deref().map(|after| (after, ">"));
         if let Some((from, how)) = after.or(start.map(|start| (start, ">="))) {
-            text += &beyond(rest, how, params.len());
-            params.extend(from[prefix.len()..].iter().map(Param::of));
+            search.compare_all(rest, how, &from[prefix.len()..]);
         }
         if let Some(until) = until {
-            params.push(Param::of(until));
-            text += &format!(r#" AND "{}" <= ${}"#, rest[0], params.len());
+            search.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
-        params.push(Param::Int(number(scan.limit)));
-        if !rest.is_empty() {
-            text += &format!(" ORDER BY {}", list(rest, ""));
-        }
-        text += &format!(" LIMIT ${}", params.len());
+        let (mut text, params) = search.page(rest, scan.limit);
         if index.queue_columns().is_some() {
             text += " FOR UPDATE SKIP LOCKED";
         }
@@ -160,53 +148,35 @@ impl Sql {
 
     /// A list for people.
     pub(crate) fn list<'q>(&self, query: &'q Query) -> (String, Vec<Param<'q>>) {
-        let TableSpec { name, key, .. } = query.table.spec();
-        let (keys, table) = (list(key, ""), self.name(name));
-        let mut text = format!("SELECT {keys}, version, schema, body FROM {table} WHERE true");
-        let mut params = Vec::new();
-        self.prefixed(&mut text, &mut params, key, &query.prefix);
+        let key = query.table.spec().key;
+        let mut search = self.search(query.table, &list(key, ""));
+        search.compare(key, "=", &query.prefix);
         for (column, value) in &query.filter {
-            if *value == Value::Null {
-                text += &format!(r#" AND "{column}" IS NULL"#);
-            } else {
-                params.push(Param::of(value));
-                text += &format!(r#" AND "{column}" = ${}"#, params.len());
-            }
+            search.compare(&[column], "=", std::slice::from_ref(value));
         }
         if let Some(after) = &query.after {
-            text += &beyond(key, ">", params.len());
-            params.extend(after.iter().map(Param::of));
+            search.compare_all(key, ">", after);
         }
-        params.push(Param::Int(number(query.limit)));
-        text += &format!(" ORDER BY {keys} LIMIT ${}", params.len());
-        (text, params)
+        search.page(key, query.limit)
     }
 
     /// How many rows there are of each kind.
     pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
         let TableSpec { name, key, .. } = count.table.spec();
         let (by, table) = (list(&count.by, ""), self.name(name));
-        let mut text = format!("SELECT {by}, count(*) FROM {table} WHERE true");
-        let mut params = Vec::new();
-        self.prefixed(&mut text, &mut params, key, &count.prefix);
+        let text = format!("SELECT {by}, count(*) FROM {table} WHERE true");
+        let mut search = Search { text, params: Vec::new() };
+        search.compare(key, "=", &count.prefix);
         if let Some(present) = count.present {
-            text += &format!(r#" AND "{present}" IS NOT NULL"#);
+            search.text += &format!(r#" AND "{present}" IS NOT NULL"#);
         }
-        text += &format!(" GROUP BY {by} ORDER BY {by}");
-        (text, params)
+        (search.text + &format!(" GROUP BY {by} ORDER BY {by}"), search.params)
     }
 
-    fn prefixed<'v>(
-        &self,
-        text: &mut String,
-        params: &mut Vec<Param<'v>>,
-        key: &[&str],
-        prefix: &'v [Value],
-    ) {
-        for (column, value) in key.iter().zip(prefix) {
-            params.push(Param::of(value));
-            *text += &format!(r#" AND "{column}" = ${}"#, params.len());
-        }
+    fn search<'v>(&self, table: Table, columns: &str) -> Search<'v> {
+        let table = self.name(table.spec().name);
+        let text = format!("SELECT {columns}, version, schema, body FROM {table} WHERE true");
+        Search { text, params: Vec::new() }
     }
 
     /// The columns of many rows: their keys, and what else they hold.
@@ -222,8 +192,8 @@ impl Sql {
         };
         let spec = table.spec();
         let column = |(i, name): (usize, &&str)| match type_of(table, name) {
-            "bigint" => Param::Ints(rows.iter().map(|row| int(value(row, i))).collect()),
-            _ => Param::Texts(rows.iter().map(|row| text(value(row, i))).collect()),
+            "bigint" => Param::Ints(rows.iter().map(|row| value(row, i).as_int()).collect()),
+            _ => Param::Texts(rows.iter().map(|row| value(row, i).as_text()).collect()),
         };
         spec.key.iter().chain(spec.columns).take(width).enumerate().map(column).collect()
     }
@@ -234,20 +204,6 @@ const OWN: &[(&str, &str)] = &[("version", "bigint"), ("schema", "smallint"), ("
 
 fn type_of(table: Table, column: &str) -> &'static str {
     if table.spec().numbers.contains(&column) { "bigint" } else { "text" }
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn int(value: &Value) -> Option<i64> {
-    match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    }
 }
 
 /// Numbers of ours that are too large for Postgres are larger than anything it holds.
@@ -265,8 +221,40 @@ fn same(key: &[&str]) -> String {
     each.join(" AND ")
 }
 
-/// The condition that a row lies beyond a position, whose parameters follow the first `given`.
-fn beyond(columns: &[&str], how: &str, given: usize) -> String {
-    let marks: Vec<_> = (1..=columns.len()).map(|i| format!("${}", given + i)).collect();
-    format!(" AND ({}) {how} ({})", list(columns, ""), marks.join(", "))
+/// A statement that grows with its conditions.
+struct Search<'v> {
+    text: String,
+    params: Vec<Param<'v>>,
+}
+
+impl<'v> Search<'v> {
+    fn mark(&mut self, value: &'v Value) -> String {
+        self.params.push(Param::of(value));
+        format!("${}", self.params.len())
+    }
+
+    /// Each column with its value.
+    fn compare(&mut self, columns: &[&str], how: &str, values: &'v [Value]) {
+        for (column, value) in columns.iter().zip(values) {
+            let condition = match value {
+                Value::Null => "IS NULL".into(),
+                value => format!("{how} {}", self.mark(value)),
+            };
+            self.text += &format!(r#" AND "{column}" {condition}"#);
+        }
+    }
+
+    /// All columns together, as one position.
+    fn compare_all(&mut self, columns: &[&str], how: &str, position: &'v [Value]) {
+        let marks: Vec<_> = position.iter().map(|value| self.mark(value)).collect();
+        self.text += &format!(" AND ({}) {how} ({})", list(columns, ""), marks.join(", "));
+    }
+
+    fn page(mut self, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
+        if !order.is_empty() {
+            self.text += &format!(" ORDER BY {}", list(order, ""));
+        }
+        self.params.push(Param::Int(number(limit)));
+        (self.text + &format!(" LIMIT ${}", self.params.len()), self.params)
+    }
 }

@@ -8,17 +8,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Config, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
+use windlass_postgres_link::Link;
 use windlass_store::{
     Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
     SystemClock, Ticket, TrafficCounter, Tx,
 };
 
-use crate::error::{Oddity, translate, unavailable};
+use crate::error::{Oddity, refused, translate, unavailable};
 use crate::flight::{Param, Request, Session};
+use crate::migrate::Found;
 use crate::options::Options;
 use crate::sql::Sql;
 use crate::tx::PostgresTx;
-use crate::{listen, migrate, read, tls};
+use crate::{listen, migrate, read};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
@@ -35,7 +37,7 @@ pub struct PostgresStore {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pool: Pool,
-    pub(crate) sql: Sql,
+    pub(crate) found: Found,
     pub(crate) options: Options,
     /// Whether a connection stays the same from one transaction to the next.
     pub(crate) prepare: bool,
@@ -43,7 +45,6 @@ pub(crate) struct Shared {
     /// Names this handle among those who tell of their commits.
     pub(crate) origin: String,
     pub(crate) channel: String,
-    pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
     counters: Arc<TrafficCounter>,
     pub(crate) starts: Starts,
@@ -52,8 +53,6 @@ pub(crate) struct Shared {
     /// How many transactions are being rolled back.
     pub(crate) ending: watch::Sender<usize>,
     pace: Mutex<Pace>,
-    durability: String,
-    incarnation: String,
 }
 
 impl PostgresStore {
@@ -67,50 +66,46 @@ impl PostgresStore {
     /// Starts a new life of the log of a database that was restored from a backup.
     pub async fn renew_incarnation(url: &str) -> Result<(), StoreError> {
         let shared = Self::open(url).await?.shared.clone();
-        let (meta, id) = (shared.sql.name("meta"), uuid::Uuid::now_v7());
+        let (meta, id) = (shared.sql().name("meta"), uuid::Uuid::now_v7());
         let renew = format!("UPDATE {meta} SET incarnation = '{id}'");
         shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
-    pub async fn open_with(mut config: Config, options: Options) -> Result<Self, StoreError> {
+    pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let tls = tls::connector(&mut config, &options.trust)?;
+        let link = Link::new(config, &options.trust).map_err(refused)?;
         let prepare = match options.prepare {
             Some(prepare) => prepare,
-            None => tls::is_direct(&config, &tls).await?,
+            None => link.is_direct().await.map_err(unavailable)?,
         };
-        let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
+        let manager = Manager::from_config(link.config.clone(), link.tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = pool.get().await.map_err(unavailable)?;
         let mut found = migrate::migrate(&client, &options.schema).await?;
         found.sql.optimistic = options.optimistic;
         drop(client);
-        let origin = uuid::Uuid::now_v7().to_string();
         let shared = Arc::new(Shared {
             patience: options.patience.as_millis().to_string(),
-            origin,
+            origin: uuid::Uuid::now_v7().to_string(),
             channel: format!("windlass_{}", options.schema),
-            log_lock: found.log_lock,
-            commits: AtomicU64::new(0),
+            commits: AtomicU64::default(),
             counters: Arc::default(),
             starts: Starts::default(),
-            heard: AtomicI64::new(0),
+            heard: AtomicI64::default(),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
-            durability: found.durability,
-            incarnation: found.incarnation,
-            sql: found.sql,
+            found,
             options,
             prepare,
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
         let (begun, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::listen((config, tls), shared.clone(), sender, begun));
+        let listener = tokio::spawn(listen::listen(link, shared.clone(), sender, begun));
         // Where nobody can listen, a look from time to time has to do.
-        let _ = tokio::time::timeout(shared.options.patience, listening).await;
+        let _ = timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
     }
 }
@@ -125,9 +120,13 @@ impl Shared {
         Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
     }
 
+    pub(crate) fn sql(&self) -> &Sql {
+        &self.found.sql
+    }
+
     /// What every transaction begins with.
     pub(crate) fn settings(&self) -> Request<'_> {
-        Request::new(self.sql.written("settings"), vec![Param::Text(&self.patience)])
+        Request::new(self.sql().written("settings"), vec![Param::Text(&self.patience)])
     }
 
     /// Asks something outside of any batch, in one flight.
@@ -135,8 +134,7 @@ impl Shared {
         let begin = Request::plain("BEGIN READ ONLY");
         let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
         let session = self.session().await?;
-        // A statement that is not known yet is planned before the settings hold: it may wait.
-        let Ok(answers) = timeout(2 * self.options.patience, session.all(&requests)).await else {
+        let Ok(answers) = timeout(self.options.silence(), session.all(&requests)).await else {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(Oddity::Silent));
         };
@@ -167,7 +165,7 @@ impl Store for PostgresStore {
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
         let xid = ticket.number.to_string();
         let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
-        let text = self.shared.sql.written("outcome");
+        let text = self.shared.sql().written("outcome");
         let rows = self.shared.read(Request::new(text, params.into())).await?;
         let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
         match status.map_err(translate)? {
@@ -202,8 +200,8 @@ impl Store for PostgresStore {
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,
-            durability: self.shared.durability.clone(),
-            incarnation: self.shared.incarnation.clone(),
+            durability: self.shared.found.durability.clone(),
+            incarnation: self.shared.found.incarnation.clone(),
             last_seq: read::last_seq(&self.shared).await?,
             commits: self.shared.commits.load(Ordering::Relaxed),
             traffic: Some(self.shared.counters.read()),

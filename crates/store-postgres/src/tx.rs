@@ -39,9 +39,9 @@ impl PostgresTx {
         let (now, session) = (Timestamp::default(), Some(session));
         let (ticket, lowest) = (Ticket::default(), Lowest::default());
         let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
-        let start = Request::plain(tx.shared.sql.written("start"));
+        let start = Request::plain(tx.shared.sql().written("start"));
         let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
-        let answers = tx.session()?.all(&requests).await.map_err(translate)?;
+        let answers = tx.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
@@ -56,8 +56,17 @@ impl PostgresTx {
         self.session.as_ref().ok_or_else(|| unavailable(Oddity::Ended))
     }
 
+    /// A connection on which nothing comes is not waited for. It is closed with this transaction.
+    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
+        let answer = timeout(self.shared.options.silence(), answer).await;
+        answer.map_err(|_| unavailable(Oddity::Silent))
+    }
+
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
-        let flown = self.session()?.fly(requests).await.map_err(translate)?;
+        let Ok(flown) = self.in_time(self.session()?.fly(requests)).await else {
+            return Err(StoreError::OutcomeUnknown(self.ticket.clone()));
+        };
+        let flown = flown.map_err(translate)?;
         // A COMMIT that was answered has ended the transaction, whatever became of it.
         if flown.last().is_some_and(Result::is_ok) {
             self.session = None;
@@ -79,8 +88,9 @@ impl Tx for PostgresTx {
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
         let takes = |scan: &Scan| scan.range.index.queue_columns().is_some();
         self.locks |= wanted.scans.iter().any(takes);
-        let Shared { sql, starts, .. } = &*self.shared;
-        let loaded = load(self.session()?, sql, starts, &wanted).await.map_err(translate)?;
+        let (sql, starts) = (self.shared.sql(), &self.shared.starts);
+        let loaded = self.in_time(load(self.session()?, sql, starts, &wanted)).await?;
+        let loaded = loaded.map_err(translate)?;
         self.lowest.note_pages(&wanted, &loaded);
         Ok(loaded)
     }
@@ -94,14 +104,14 @@ impl Tx for PostgresTx {
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
         let word = Word { origin, at, lowest, notice: Notice::with_left(&changes) };
         let seal = Seal {
-            log_lock: shared.log_lock,
+            log_lock: shared.found.log_lock,
             deletion: self.deletion,
             at,
             channel: &shared.channel,
             word: &word.written(LONGEST_WORD),
             bodies: &bodies,
         };
-        let requests = save::commit(&shared.sql, &changes, &seal);
+        let requests = save::commit(shared.sql(), &changes, &seal);
         self.fly(&requests).await?;
         if !changes.is_empty() {
             shared.commits.fetch_add(1, Ordering::Relaxed);

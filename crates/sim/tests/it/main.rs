@@ -1,4 +1,4 @@
-//! The simulation, seed by seed, and processes that are killed for real.
+//! The simulation, seed by seed, and processes that are killed or stopped for real.
 
 #[cfg(unix)]
 mod chaos;

@@ -147,7 +147,7 @@ impl Talk {
                 }
                 self.writes = match text.as_str() {
                     "" => self.writes,
-                    "BEGIN" => false,
+                    "BEGIN" | "COMMIT" => false,
                     text => self.writes || text.contains("pg_advisory_xact_lock"),
                 };
                 to.write_all(&message).await?;

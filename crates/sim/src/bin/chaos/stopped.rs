@@ -1,5 +1,7 @@
 //! A process stands still in each phase of its batch, and the others go on: what it holds, it
 //! holds no longer than its patience and its leases last. When it goes on, it finds out.
+//!
+//! The same for a connection that goes silent: whoever waits for it lets go of it after a while.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -27,6 +29,8 @@ use crate::wish::{LANES, Plan, Wish};
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     At(Cut),
+    /// It is not stopped: what goes to its server or comes from there does not arrive.
+    Silent(Cut),
     /// It has nothing to do, and waits for word of others.
     Idle,
     /// Its handlers are at work.
@@ -44,6 +48,11 @@ const PHASES: &[(&str, Moment)] = &[
     ("after COMMIT was sent", Moment::At(Cut::Answer("COMMIT"))),
     ("while it listens", Moment::Idle),
     ("while its handlers run", Moment::Working),
+    ("silence before BEGIN", Moment::Silent(Cut::Before("BEGIN"))),
+    ("silence after the load", Moment::Silent(Cut::Answer("SKIP LOCKED"))),
+    ("silence after COMMIT", Moment::Silent(Cut::Answer("COMMIT"))),
+    ("silence while it reads", Moment::Silent(Cut::Answer("payload"))),
+    ("silence while it listens", Moment::Silent(Cut::Answer("LISTEN"))),
 ];
 
 /// Tasks that are there when the process starts, come while it stands still, and come for it
@@ -113,7 +122,10 @@ impl Stage<'_> {
 
     async fn play(&self) -> Result<(Took, Vec<String>), String> {
         let failed = |error: &dyn std::fmt::Display| error.to_string();
-        let cut = if let Moment::At(cut) = self.moment { cut } else { Cut::Nowhere };
+        let cut = match self.moment {
+            Moment::At(cut) | Moment::Silent(cut) => cut,
+            Moment::Idle | Moment::Working => Cut::Nowhere,
+        };
         let proxy = Proxy::to(self.server.socket(), cut).map_err(|error| failed(&error))?;
         let caller = self.other_node().await?;
         let reader = Reader::start(caller.engine.clone());
@@ -121,10 +133,15 @@ impl Stage<'_> {
         limit_lanes(&caller.engine).await?;
         let mut process = Process::start(self.orders(&proxy))?;
         within("the phase", self.reached(&proxy, &reader)).await?;
-        process.stop()?;
+        let stops = !matches!(self.moment, Moment::Silent(_));
+        if stops {
+            process.stop()?;
+        }
         let took = self.others_go_on(&caller, &reader).await?;
-        proxy.open();
-        process.go_on()?;
+        if stops {
+            proxy.open();
+            process.go_on()?;
+        }
         // From here on it is alone.
         within("tasks for it alone", self.create(&caller, 2)).await?;
         within("the stopped one's work", until(|| reader.completed() >= TASKS)).await?;
@@ -167,7 +184,7 @@ impl Stage<'_> {
 
     async fn reached(&self, proxy: &Proxy, reader: &Reader) {
         match self.moment {
-            Moment::At(_) => proxy.reached().await,
+            Moment::At(_) | Moment::Silent(_) => proxy.reached().await,
             Moment::Idle => until(|| reader.completed() >= PER_STEP).await,
             Moment::Working => {
                 let claimed = |line: &Line| matches!(line, Line::Claimed { .. });

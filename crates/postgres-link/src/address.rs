@@ -1,0 +1,42 @@
+use std::str::FromStr as _;
+
+use tokio_postgres::Config;
+
+use crate::error::LinkError;
+use crate::trust::Trust;
+
+/// What a URL says: where a server is, who may answer there, and what is not for the driver.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub config: Config,
+    pub trust: Trust,
+    /// Names and values in their order.
+    pub ours: Vec<(String, String)>,
+}
+
+impl Address {
+    /// Reads a URL, and takes those of its parameters apart that are `ours`.
+    pub fn parse(url: &str, ours: &[&str]) -> Result<Self, LinkError> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        let (mut mode, mut roots) = (None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                name if ours.contains(&name) => taken.push((name.into(), value.into())),
+                "sslrootcert" => roots = Some(value),
+                "sslmode" => {
+                    mode = Some(value);
+                    // The driver does not know this one.
+                    rest.extend(Some(pair).filter(|_| value != "verify-full"));
+                }
+                _ => rest.push(pair),
+            }
+        }
+        let trust = Trust::parse(mode, roots)?;
+        let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+        let config = Config::from_str(&format!("{base}{query}"));
+        let config = config.map_err(|error| LinkError::Url(error.to_string()))?;
+        Ok(Self { config, trust, ours: taken })
+    }
+}

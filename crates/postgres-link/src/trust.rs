@@ -1,0 +1,77 @@
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+
+use crate::error::LinkError;
+
+/// Who may answer a connection that is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Whoever does: `sslmode=prefer`, which is the default, and `require`.
+    #[default]
+    Anybody,
+    /// Who can show that the host has this name, to the system: `sslmode=verify-full`.
+    System,
+    /// The same by a certificate in this file: `sslrootcert`.
+    Roots(PathBuf),
+}
+
+impl Trust {
+    /// From what a URL says, encoded as it is there.
+    pub fn parse(sslmode: Option<&str>, sslrootcert: Option<&str>) -> Result<Self, LinkError> {
+        let file = sslrootcert.map(|path| percent_decode_str(path).decode_utf8_lossy());
+        match (sslmode.unwrap_or("prefer"), file) {
+            ("verify-full", None) => Ok(Trust::System),
+            ("verify-full", Some(path)) => Ok(Trust::Roots(path.as_ref().into())),
+            // Otherwise it would look as if somebody checked them.
+            ("disable" | "prefer" | "require", Some(_)) => Err(LinkError::RootsUnused),
+            ("disable" | "prefer" | "require", None) => Ok(Trust::Anybody),
+            (other, _) => Err(LinkError::Mode(other.to_owned())),
+        }
+    }
+
+    /// The certificates that vouch for a server; none where anybody may answer.
+    pub(crate) fn roots(&self) -> Result<Option<RootCertStore>, LinkError> {
+        let found =
+            match self {
+                Trust::Anybody => return Ok(None),
+                Trust::System => rustls_native_certs::load_native_certs().certs,
+                Trust::Roots(path) => CertificateDer::pem_file_iter(path)
+                    .and_then(Iterator::collect)
+                    .map_err(|error| LinkError::Roots(path.clone(), error.to_string()))?,
+            };
+        let mut roots = RootCertStore::empty();
+        match roots.add_parsable_certificates(found) {
+            (0, _) => Err(LinkError::NoRoots),
+            _ => Ok(Some(roots)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_says() {
+        for (sslmode, sslrootcert, trust) in [
+            (None, None, Trust::Anybody),
+            (Some("disable"), None, Trust::Anybody),
+            (Some("require"), None, Trust::Anybody),
+            (Some("verify-full"), None, Trust::System),
+            (Some("verify-full"), Some("/a%20b.pem"), Trust::Roots("/a b.pem".into())),
+        ] {
+            assert_eq!(Trust::parse(sslmode, sslrootcert).unwrap(), trust, "{sslmode:?}");
+        }
+        for (sslmode, sslrootcert) in [
+            (Some("verify-ca"), None),
+            (Some(""), None),
+            (None, Some("/a.pem")),
+            (Some("require"), Some("/a.pem")),
+        ] {
+            assert!(Trust::parse(sslmode, sslrootcert).is_err(), "{sslmode:?}");
+        }
+    }
+}
