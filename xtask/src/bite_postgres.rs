@@ -267,7 +267,7 @@ const GUARDS: &[Guard] = &[
     ),
     guard(
         "a plan reads no table from end to end",
-        "plans::what_was_planned_on_empty_tables_reads_no_more_than_it_touches",
+        "sessions::a_batch_is_impatient_and_keeps_its_plans",
         STATEMENTS,
         "set_config('enable_seqscan', 'off', true)",
         "1",
