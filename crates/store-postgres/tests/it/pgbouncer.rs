@@ -127,8 +127,8 @@ async fn word_of_a_late_committer_is_not_lost() {
     let bouncer = Bouncer::start(&server, "transaction", 4);
     let open = async || PostgresStore::open(&bouncer.url()).await.unwrap();
     let (one, two, other) = (open().await, open().await, open().await);
-    must(&one, create("first")).await;
     let mut notices = other.notices();
+    must(&one, create("first")).await;
     notices.next().await.unwrap();
     let late = prepare(&one, create("late")).await;
     must(&two, create("early")).await;
