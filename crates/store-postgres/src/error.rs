@@ -14,6 +14,8 @@ pub(crate) enum Oddity {
     UnderWay,
     #[error("it is too long ago that a commit was made to say what became of it")]
     LongAgo,
+    #[error("the server has crashed since, and may have given the name of a commit again")]
+    Crashed,
     #[error("the transaction has ended")]
     Ended,
     #[error("the connection says nothing more")]

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,6 +23,8 @@ use crate::{listen, migrate, read};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
+/// A batch is looked up before the next one begins: a few are plenty.
+const MOST_DOUBTS: usize = 1_000;
 
 /// Everything in one schema of a Postgres database, for any number of handles in any processes.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) log_lock: i64,
     pub(crate) commits: AtomicU64,
     counters: Arc<Counters>,
+    /// The lives of the server in which commits were made whose outcome is not known.
+    doubts: Mutex<BTreeMap<u64, i64>>,
     /// The time of the latest commit that this handle made or was told of.
     heard: AtomicI64,
     /// How many transactions are being rolled back.
@@ -91,6 +96,7 @@ impl PostgresStore {
             log_lock: found.log_lock,
             commits: AtomicU64::new(0),
             counters: Arc::default(),
+            doubts: Mutex::default(),
             heard: AtomicI64::new(0),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -123,12 +129,18 @@ fn settings() -> String {
     all.join(", ")
 }
 
-/// The name of the transaction, the times of the database, the last commit and the last deletion.
+/// Since when the server keeps statistics: since its last crash, if not since a reset. The name of
+/// a transaction that left no trace is given again after a crash, and so in another life.
+const LIFE: &str =
+    "coalesce((extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::bigint, 0)";
+
+/// The name of the transaction, the times of the database, the last commit and the last deletion,
+/// and the life of the server.
 fn set_up(sql: &Sql) -> String {
     format!(
         "SELECT pg_current_xact_id()::text::bigint, \
          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
-         (SELECT last_value FROM {}), (SELECT last_value FROM {}), {}",
+         (SELECT last_value FROM {}), (SELECT last_value FROM {}), {LIFE}, {}",
         sql.name("clock"),
         sql.name("deletion"),
         settings()
@@ -167,6 +179,21 @@ impl Shared {
         }
     }
 
+    /// The outcome of a transaction is not known, and the life of the server it was begun in is.
+    pub(crate) fn doubt(&self, xid: u64, life: i64) -> StoreError {
+        let mut doubts = self.doubts.lock().expect("nothing panics while it holds them");
+        doubts.insert(xid, life);
+        if doubts.len() > MOST_DOUBTS {
+            doubts.pop_first();
+        }
+        StoreError::OutcomeUnknown(Ticket(xid))
+    }
+
+    fn was_begun_in(&self, ticket: &Ticket, life: i64) -> bool {
+        let doubts = self.doubts.lock().expect("nothing panics while it holds them");
+        doubts.get(&ticket.0) == Some(&life)
+    }
+
     /// Notes a commit that needs no further word; says whether it was later than all before.
     pub(crate) fn heard(&self, at: Timestamp) -> bool {
         self.heard.fetch_max(at.micros(), Ordering::Relaxed) < at.micros()
@@ -181,10 +208,14 @@ impl Store for PostgresStore {
 
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
         let xid = ticket.0.to_string();
-        let text = "SELECT pg_xact_status($1::text::xid8)";
+        let text = format!("SELECT pg_xact_status($1::text::xid8), {LIFE}");
         let rows = self.shared.read(Request::new(text, vec![Param::Text(&xid)])).await?;
-        let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
-        match status.map_err(translate)? {
+        let read = |row: &Row| Ok((row.try_get::<_, Option<String>>(0)?, row.try_get(1)?));
+        let (status, life) = rows.first().map_or(Ok((None, 0)), read).map_err(translate)?;
+        match status.as_deref() {
+            Some("committed") if !self.shared.was_begun_in(ticket, life) => {
+                Err(unavailable(Oddity::Crashed))
+            }
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),

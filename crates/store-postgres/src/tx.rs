@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use tokio::time::timeout;
 use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Notice, StoreError, Ticket, Tx};
+use windlass_store::{Notice, StoreError, Tx};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
 use crate::flight::{Param, Request, Session};
@@ -23,6 +23,8 @@ pub(crate) struct PostgresTx {
     xid: u64,
     /// The time of the last deletion when it began.
     deletion: i64,
+    /// The life of the server that it was begun in.
+    life: i64,
     /// Whether it may hold locks on what it looked at.
     locks: bool,
 }
@@ -35,7 +37,7 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let mut tx = Self { shared, session, now, xid: 0, deletion: 0, locks: false };
+        let mut tx = Self { shared, session, now, xid: 0, deletion: 0, life: 0, locks: false };
         let session = tx.session()?;
         let patience = tx.shared.patience.as_str();
         let set = Request::new(tx.shared.set_up.as_str(), vec![Param::Text(patience)]);
@@ -46,7 +48,7 @@ impl PostgresTx {
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
         tx.xid = xid.cast_unsigned();
-        tx.deletion = read(3)?;
+        (tx.deletion, tx.life) = (read(3)?, read(4)?);
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
         Ok(tx)
     }
@@ -63,7 +65,7 @@ impl PostgresTx {
 
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
         let Ok(flown) = self.in_time(self.session()?.fly(requests)).await else {
-            return Err(StoreError::OutcomeUnknown(Ticket(self.xid)));
+            return Err(self.shared.doubt(self.xid, self.life));
         };
         let flown = flown.map_err(translate)?;
         // A COMMIT that was answered has ended the transaction, whatever became of it.
@@ -73,7 +75,7 @@ impl PostgresTx {
         match flown.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
-            Some(_) => Err(StoreError::OutcomeUnknown(Ticket(self.xid))),
+            Some(_) => Err(self.shared.doubt(self.xid, self.life)),
         }
     }
 }

@@ -200,6 +200,27 @@ async fn a_batch_whose_connection_is_cut_before_its_commit_did_not_happen() {
     must(&other, create("t")).await;
 }
 
+/// After a crash Postgres gives the names of transactions that left no trace a second time.
+#[tokio::test]
+async fn a_commit_is_not_taken_for_one_of_the_same_name_after_a_crash() {
+    let server = Server::start();
+    let store = open(&server).await;
+    // The same statements twice, so that they are known to the connection.
+    must(&store, create("first")).await;
+    must(&store, create("second")).await;
+    let (tx, _, changes) = prepare(&store, &create("t").into()).await;
+    server.control("restart -m immediate");
+    let Err(StoreError::OutcomeUnknown(ticket)) = tx.commit(changes).await else { panic!() };
+    let other = open(&server).await;
+    for n in 0..8 {
+        must(&other, create(&n.to_string())).await;
+    }
+    let said = server.sql(&format!("SELECT pg_xact_status('{}'::xid8)", ticket.0));
+    assert_eq!(said, "committed", "the name was not given again");
+    assert!(store.outcome(&ticket).await.is_err());
+    must(&other, create("t")).await;
+}
+
 /// A node that is stopped in the middle of a batch holds what it looked at for no longer than its
 /// patience lasts.
 #[tokio::test]
