@@ -18,7 +18,8 @@ use crate::waiters::Waiters;
 const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
-const MOST_LOOKUPS: u32 = 6;
+/// A transaction whose connection broke may be under way for some seconds.
+const MOST_LOOKUPS: u32 = 8;
 
 /// Takes what is queued, decides it, commits it, answers it: one batch at a time. Where there are
 /// several, each is to the others what another node is: they meet in the store alone.

@@ -3,13 +3,15 @@
 
 -- @settings
 -- For the transaction alone, so that a pooler can be in between. Statements are planned when
--- tables may be empty, and must stay good when they are full. $1: patience in milliseconds.
+-- tables may be empty, and must stay good when they are full. Who waits for a lock loses patience
+-- before its statement does: it is told of a conflict. $1: patience in milliseconds.
 SELECT set_config('statement_timeout', $1, true),
-       set_config('lock_timeout', $1, true),
+       set_config('lock_timeout', ($1::bigint / 2)::text, true),
        set_config('idle_in_transaction_session_timeout', $1, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
        set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')

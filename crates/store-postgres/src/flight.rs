@@ -69,7 +69,16 @@ pub(crate) struct Session {
     pub(crate) counters: Arc<TrafficCounter>,
 }
 
+/// After so many transactions of a connection its statements are planned anew, and more often when
+/// it is young: what was planned when a table was known to be empty is no good for a full one.
+const PLANS_LAST: usize = 256;
+
 impl Session {
+    pub(crate) fn is_due_for_plans(&self) -> bool {
+        let used = deadpool_postgres::Object::metrics(&self.client).recycle_count;
+        self.prepare && (used.is_power_of_two() || used.is_multiple_of(PLANS_LAST))
+    }
+
     /// Sends all requests in this order, without waiting for one before the next; their answers.
     /// What cannot be sent is not followed by anything.
     pub(crate) async fn fly(
@@ -82,7 +91,7 @@ impl Session {
             self.client.prepare_typed_cached(&request.text, &types).await
         });
         let statements = try_join_all(statements).await?;
-        let mut sent = Vec::with_capacity(requests.len());
+        let mut sent = Vec::new();
         for (at, request) in requests.iter().enumerate() {
             let statement = statements.get(at);
             let mut answer = Box::pin(maybe_done(self.ask(request, statement)));

@@ -16,7 +16,7 @@ pub(crate) async fn load<'w>(
     starts: &Starts,
     wanted: &'w Wanted,
 ) -> Result<Loaded, Error> {
-    let looks: Vec<Option<Look>> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
+    let looks: Vec<Look> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
     let keys = |keys: &&'w [RowKey]| {
         let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
@@ -31,8 +31,7 @@ pub(crate) async fn load<'w>(
     let locks = requests.len();
     // Scans may lock what they return, and what is read after that is as late.
     for (scan, look) in wanted.scans.iter().zip(&looks) {
-        let start = look.as_ref().and_then(|look| look.start.as_deref());
-        let (text, params) = sql.scan(scan, start);
+        let (text, params) = sql.scan(scan, look.start.as_deref());
         requests.push(Request::new(text, params));
     }
     for of_table in &tables {
@@ -51,11 +50,8 @@ pub(crate) async fn load<'w>(
     for (scan, look) in wanted.scans.iter().zip(looks) {
         let width = scan.range.index.spec().columns.len();
         let page: Result<Vec<_>, _> = next().iter().map(|row| page_row(row, width)).collect();
-        let page = page?;
-        if let Some(look) = look {
-            starts.learn(look, &page);
-        }
-        loaded.pages.push(page);
+        starts.learn(look, page.as_deref().unwrap_or_default());
+        loaded.pages.push(page?);
     }
     for keys in &tables {
         for row in next() {

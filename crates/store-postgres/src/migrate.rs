@@ -108,15 +108,10 @@ async fn try_make(client: &Client, schema: &str, lock: i64) -> Result<bool, Stor
     let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
     let mut script =
         format!(r#"CREATE SCHEMA IF NOT EXISTS "{schema}"; SET LOCAL search_path = "{schema}";"#);
-    for migration in MIGRATIONS.iter().skip(done) {
-        script += migration;
-    }
-    script += &match found {
-        None => {
-            let incarnation = uuid::Uuid::now_v7();
-            format!("INSERT INTO meta VALUES (1, {FORMAT}, 1, '{incarnation}');")
-        }
-        Some(_) => format!("UPDATE meta SET format = greatest(format, {FORMAT});"),
+    script.extend(MIGRATIONS.iter().skip(done).copied());
+    script += &match (found, uuid::Uuid::now_v7()) {
+        (None, life) => format!("INSERT INTO meta VALUES (1, {FORMAT}, 1, '{life}');"),
+        (Some(_), _) => format!("UPDATE meta SET format = greatest(format, {FORMAT});"),
     };
     client.batch_execute(&script).await.map_err(translate)?;
     Ok(true)

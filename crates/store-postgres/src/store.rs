@@ -6,7 +6,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Config, Row};
+use tokio_postgres::{Config, Error, Row};
 use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_postgres_link::Link;
 use windlass_store::{
@@ -16,11 +16,14 @@ use windlass_store::{
 
 use crate::error::{Oddity, refused, translate, unavailable};
 use crate::flight::{Param, Request, Session};
+use crate::load::{stored, values};
 use crate::migrate::Found;
 use crate::options::Options;
-use crate::sql::Sql;
+use crate::read::{logged, payload, unsigned};
+use crate::save::payload_keys;
+use crate::sql::{Sql, number};
 use crate::tx::PostgresTx;
-use crate::{listen, migrate, read};
+use crate::{listen, migrate};
 
 /// This handle, among the origins of notices. What it does itself is never sent.
 const OWN: u64 = 0;
@@ -65,10 +68,10 @@ impl PostgresStore {
 
     /// Starts a new life of the log of a database that was restored from a backup.
     pub async fn renew_incarnation(url: &str) -> Result<(), StoreError> {
-        let shared = Self::open(url).await?.shared.clone();
-        let (meta, id) = (shared.sql().name("meta"), uuid::Uuid::now_v7());
+        let store = Self::open(url).await?;
+        let (meta, id) = (store.shared.sql().name("meta"), uuid::Uuid::now_v7());
         let renew = format!("UPDATE {meta} SET incarnation = '{id}'");
-        shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
+        store.shared.session().await?.client.batch_execute(&renew).await.map_err(translate)
     }
 
     pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
@@ -114,7 +117,6 @@ impl Shared {
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
         let client = self.pool.get().await.map_err(|error| match error {
             deadpool_postgres::PoolError::Closed => StoreError::Closed,
-            deadpool_postgres::PoolError::Backend(error) => unavailable(error),
             other => unavailable(other),
         })?;
         Ok(Session { client, prepare: self.prepare, counters: self.counters.clone() })
@@ -130,7 +132,11 @@ impl Shared {
     }
 
     /// Asks something outside of any batch, in one flight.
-    pub(crate) async fn read(&self, request: Request<'_>) -> Result<Vec<Row>, StoreError> {
+    async fn read<T>(
+        &self,
+        request: Request<'_>,
+        decode: impl Fn(&Row) -> Result<T, Error>,
+    ) -> Result<Vec<T>, StoreError> {
         let begin = Request::plain("BEGIN READ ONLY");
         let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
         let session = self.session().await?;
@@ -138,7 +144,8 @@ impl Shared {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(Oddity::Silent));
         };
-        Ok(answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default())
+        let rows = answers.map_err(translate)?.into_iter().nth(2).unwrap_or_default();
+        rows.iter().map(decode).collect::<Result<_, _>>().map_err(translate)
     }
 
     /// The time of a batch, from that of the database and that of the last commit.
@@ -166,9 +173,9 @@ impl Store for PostgresStore {
         let xid = ticket.number.to_string();
         let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
         let text = self.shared.sql().written("outcome");
-        let rows = self.shared.read(Request::new(text, params.into())).await?;
-        let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<&str>>(0));
-        match status.map_err(translate)? {
+        let status = |row: &Row| row.try_get::<_, Option<String>>(0);
+        let rows = self.shared.read(Request::new(text, params.into()), status).await?;
+        match rows.first().and_then(Option::as_deref) {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
             Some(_) => Err(unavailable(Oddity::UnderWay)),
@@ -177,19 +184,29 @@ impl Store for PostgresStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
-        read::list(&self.shared, query).await
+        let (text, params) = self.shared.sql().list(query);
+        self.shared.read(Request::new(text, params), |row| stored(query.table, row)).await
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
-        read::count(&self.shared, count).await
+        let (text, params) = self.shared.sql().count(count);
+        let width = count.by.len();
+        let counted = |row: &Row| Ok((values(row, width)?, unsigned(row, width)?));
+        self.shared.read(Request::new(text, params), counted).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
-        read::payloads(&self.shared, keys).await
+        let (text, params) = (self.shared.sql().written("payloads"), payload_keys(keys.iter()));
+        let mut found = vec![None; keys.len()];
+        for (at, payload) in self.shared.read(Request::new(text, params), payload).await? {
+            found[at] = Some(payload);
+        }
+        Ok(found)
     }
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
-        read::events(&self.shared, after, limit).await
+        let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
+        self.shared.read(Request::new(self.shared.sql().written("events"), params), logged).await
     }
 
     fn notices(&self) -> Notices {
@@ -197,12 +214,14 @@ impl Store for PostgresStore {
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
+        let request = Request::plain(self.shared.sql().written("last_seq"));
+        let last_seq = self.shared.read(request, |row| unsigned(row, 0)).await?;
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,
             durability: self.shared.found.durability.clone(),
             incarnation: self.shared.found.incarnation.clone(),
-            last_seq: read::last_seq(&self.shared).await?,
+            last_seq: last_seq.first().copied().unwrap_or_default(),
             commits: self.shared.commits.load(Ordering::Relaxed),
             traffic: Some(self.shared.counters.read()),
         })

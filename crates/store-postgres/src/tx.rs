@@ -40,7 +40,10 @@ impl PostgresTx {
         let (ticket, lowest) = (Ticket::default(), Lowest::default());
         let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
         let start = Request::plain(tx.shared.sql().written("start"));
-        let requests = [Request::plain("BEGIN"), tx.shared.settings(), start];
+        let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
+        if tx.session()?.is_due_for_plans() {
+            requests.insert(1, Request::plain("DISCARD PLANS"));
+        }
         let answers = tx.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;

@@ -35,7 +35,8 @@ struct Known {
 /// How a scan began, so that what it found can be learned if nothing was told in the meantime.
 #[derive(Debug)]
 pub struct Look {
-    queue: Queue,
+    /// None for a scan that goes on from a page, or of what nobody takes from.
+    queue: Option<Queue>,
     /// Where to begin; at the head when there is none.
     pub start: Option<Vec<Value>>,
     told: u64,
@@ -91,9 +92,10 @@ impl Starts {
         self.0.lock().expect("nothing panics while it holds the starts")
     }
 
-    /// None for a scan that goes on from a page, or of what nobody takes from.
-    pub fn look(&self, scan: &Scan) -> Option<Look> {
-        let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none())?;
+    /// Where a scan had better begin.
+    pub fn look(&self, scan: &Scan) -> Look {
+        let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
+        let Some(queue) = queue else { return Look { queue, start: None, told: 0 } };
         let mut all = self.lock();
         if all.len() > MOST {
             all.clear();
@@ -102,13 +104,14 @@ impl Starts {
         let known = all.entry(queue.clone()).or_insert(fresh);
         let recent = known.looked_at_all.is_some_and(|at| at.elapsed() < LOOK_AT_ALL);
         let start = known.start.clone().filter(|_| recent);
-        Some(Look { queue, start, told: known.told })
+        Look { start, told: known.told, queue: Some(queue) }
     }
 
     /// Takes in what a scan found.
     pub fn learn(&self, look: Look, page: &[PageRow]) {
         let mut all = self.lock();
-        let known = all.get_mut(&look.queue).filter(|known| known.told == look.told);
+        let known = look.queue.and_then(|queue| all.get_mut(&queue));
+        let known = known.filter(|known| known.told == look.told);
         let Some(known) = known else { return };
         if look.start.is_none() {
             known.looked_at_all = Some(Instant::now());
@@ -157,7 +160,7 @@ mod tests {
 
     /// Looks, and finds what is given; where it began.
     fn look(starts: &Starts, found: &[PageRow]) -> Option<Vec<Value>> {
-        let look = starts.look(&scan("a")).unwrap();
+        let look = starts.look(&scan("a"));
         let start = look.start.clone();
         starts.learn(look, found);
         start
@@ -195,7 +198,7 @@ mod tests {
     fn what_is_told_during_a_scan_is_not_forgotten_by_it() {
         let starts = Starts::default();
         look(&starts, &page("a", 10));
-        let begun = starts.look(&scan("a")).unwrap();
+        let begun = starts.look(&scan("a"));
         told(&starts, "a", 20);
         starts.learn(begun, &page("a", 50));
         assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 10)));
@@ -204,8 +207,10 @@ mod tests {
     #[test]
     fn only_heads_of_queues_are_remembered() {
         let starts = Starts::default();
-        assert!(starts.look(&Scan { after: Some(at("a", 3)), ..scan("a") }).is_none());
-        let due = windlass_core::Range { index: Index::TaskDue, ..scan("a").range };
-        assert!(starts.look(&Scan { range: due, ..scan("a") }).is_none());
+        let range = windlass_core::Range { index: Index::TaskDue, ..scan("a").range };
+        for scan in [Scan { after: Some(at("a", 3)), ..scan("a") }, Scan { range, ..scan("a") }] {
+            starts.learn(starts.look(&scan), &page("a", 5));
+            assert_eq!(starts.look(&scan).start, None, "{scan:?}");
+        }
     }
 }
