@@ -37,14 +37,14 @@ const GUARDS: &[Guard] = &[
         "what was only read is checked at the commit",
         "reads::a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause",
         SAVE,
-        "    check(sql, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
         "",
     ),
     guard(
         "a rejection counts once its reads are checked: the store",
         "reads::a_rejection_that_was_read_off_an_old_lane_is_not_given",
         SAVE,
-        "    check(sql, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
         "",
     ),
     guard(
@@ -58,7 +58,7 @@ const GUARDS: &[Guard] = &[
         "an empty answer counts once its reads are checked",
         "reads::an_empty_answer_that_was_read_off_an_old_lane_is_not_given",
         SAVE,
-        "    check(sql, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
         "",
     ),
     guard(
@@ -273,6 +273,20 @@ const GUARDS: &[Guard] = &[
         "1",
     ),
     guard(
+        "what was planned for nothing is planned again",
+        "plans::what_was_planned_on_tables_known_to_be_empty_is_planned_again",
+        "crates/store-postgres/src/flight.rs",
+        "        self.prepare && (used",
+        "        false && self.prepare && (used",
+    ),
+    guard(
+        "what is put before the start of a scan lowers it",
+        "claims::what_is_urgent_goes_before_the_backlog_of_another_node",
+        "crates/store/src/starts.rs",
+        "start.min(position.clone())",
+        "start.max(start.clone())",
+    ),
+    guard(
         "a list by state has an index",
         "plans::a_list_reads_what_it_shows",
         TABLES,
@@ -290,7 +304,7 @@ const GUARDS: &[Guard] = &[
         "a lock is waited for only so long",
         "sessions::a_batch_is_impatient_and_keeps_its_plans",
         STATEMENTS,
-        "set_config('lock_timeout', $1, true)",
+        "set_config('lock_timeout', ($1::bigint / 2)::text, true)",
         "1",
     ),
     guard(
@@ -304,8 +318,8 @@ const GUARDS: &[Guard] = &[
         "a read that is not answered is given up",
         "sessions::a_list_does_not_wait_for_ever",
         STORE,
-        "timeout(2 * self.options.patience, session",
-        "timeout(2_000 * self.options.patience, session",
+        "timeout(self.options.silence(), session",
+        "timeout(1_000 * self.options.silence(), session",
     ),
 ];
 

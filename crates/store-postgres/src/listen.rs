@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{AsyncMessage, Client, Error};
 use windlass_core::Timestamp;
 use windlass_postgres_link::Link;
@@ -15,8 +15,6 @@ use crate::store::Shared;
 
 /// How often to look for what nobody told of, and to try to connect again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Every so many looks, whoever waits looks again for itself.
-const REPAIR: u32 = 5;
 /// Postgres takes less than 8,000 bytes, and there is more to say than the notice.
 pub(crate) const LONGEST_WORD: usize = 7_900;
 /// The origin of every notice: somebody else.
@@ -67,19 +65,19 @@ async fn hear(
             None => tell_anything(shared, notices),
         }
         let mut look = tokio::time::interval(LOOK_EVERY);
-        let mut looks: u32 = 0;
+        let mut repaired = Instant::now();
         loop {
             tokio::select! {
                 Some(word) = words.recv() => tell(shared, notices, &word),
                 _ = look.tick() => {
-                    looks += 1;
                     let look = look_at_clock(&client, shared);
                     // A connection that says nothing more is left.
                     let Ok(later) = timeout(shared.options.silence(), look).await else {
                         return Ok(());
                     };
                     // Who dies lets go of what others have passed over, and tells nobody.
-                    if later? || looks.is_multiple_of(REPAIR) {
+                    if later? || repaired.elapsed() >= shared.options.patience {
+                        repaired = Instant::now();
                         tell_anything(shared, notices);
                     }
                 }

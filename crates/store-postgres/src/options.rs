@@ -21,6 +21,7 @@ pub struct Options {
     /// Who may answer where the connection is encrypted: `sslmode`, `sslrootcert`.
     pub trust: Trust,
     /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
+    /// Who waits looks as often for what nobody told of.
     pub patience: Duration,
     /// Only to measure what it costs, by `contended=optimistic`: lock nothing ahead, and run again
     /// what somebody else was faster with.

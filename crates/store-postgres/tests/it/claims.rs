@@ -1,14 +1,17 @@
 //! Claims of several nodes: what they take, in which order, and what they wait for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Cancel, Claim, Create, LimitLane, NewTask};
 use windlass_core::{Hints, LaneName, Offer, TagFilter, Tenant};
+use windlass_engine::{Config, Engine};
+use windlass_store::Store;
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Order, execute_batch};
 
-use crate::stage::{claimed, create, engine, key, must, open, prepare};
+use crate::stage::{claimed, create, engine, key, must, open, patient_engine, prepare};
 
 /// Longer than a wake takes by far, and shorter than a lease.
 const AWHILE: Duration = Duration::from_secs(15);
@@ -105,7 +108,9 @@ async fn heads_of_many_queues_are_merged_in_order() {
 #[tokio::test]
 async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
     let server = Server::start();
-    let (busy, other) = (engine(&server).await, engine(&server).await);
+    let store: Arc<dyn Store> = Arc::new(open(&server).await);
+    let busy = Engine::start_shared(store.clone(), Config::default()).await.unwrap();
+    let other = engine(&server).await;
     let tasks = (0..200).map(|n| NewTask::new(format!("{n:03}"), "k")).collect();
     busy.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
     let claim = || async {
@@ -116,7 +121,10 @@ async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
     for round in 0..20 {
         let urgent = format!("urgent {round}");
         if round % 2 == 1 {
+            // Until word of it has come, a node looks where it last found something.
+            let mut notices = store.notices();
             other.submit(ranked(&urgent, 9)).await.unwrap();
+            notices.next().await.unwrap();
         }
         let ids = claim().await;
         assert_eq!(ids.len(), 5);
@@ -129,7 +137,7 @@ async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
 async fn what_is_let_go_is_found() {
     let server = Server::start();
     let store = open(&server).await;
-    let engine = engine(&server).await;
+    let engine = patient_engine(&server).await;
     engine.submit(create("t")).await.unwrap();
     let gone = prepare(&store, Claim::new("gone")).await;
     let waiting = engine.clone();
@@ -149,7 +157,7 @@ async fn what_is_let_go_is_found() {
 async fn what_was_looked_at_and_left_is_found() {
     let server = Server::start();
     let store = open(&server).await;
-    let engine = engine(&server).await;
+    let engine = patient_engine(&server).await;
     engine.submit(tagged("a", "x", 1)).await.unwrap();
     engine.submit(tagged("b", "y", 0)).await.unwrap();
     let one = prepare(&store, any(1)).await;

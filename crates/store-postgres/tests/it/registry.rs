@@ -83,8 +83,15 @@ async fn traffic(store: &dyn Store) -> Traffic {
     store.describe().await.unwrap().traffic.unwrap()
 }
 
-/// The statements and the round trips of one command, decided alone.
+/// The statements and the round trips of one command, decided alone. Now and then there is one
+/// more: plans are made again.
 async fn cost(store: &dyn Store, command: &Command) -> (u64, u64) {
+    let costs =
+        [once(store, command).await, once(store, command).await, once(store, command).await];
+    costs.into_iter().min().unwrap()
+}
+
+async fn once(store: &dyn Store, command: &Command) -> (u64, u64) {
     let asking = traffic(store).await;
     let before = traffic(store).await;
     execute(store, command).await.unwrap().unwrap();

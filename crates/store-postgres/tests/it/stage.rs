@@ -27,6 +27,12 @@ pub(crate) async fn engine(server: &Server) -> Engine {
     Engine::start(open(server).await, Config::default()).await.unwrap()
 }
 
+/// An engine that looks at nothing by itself for longer than a test lasts: it has to be told.
+pub(crate) async fn patient_engine(server: &Server) -> Engine {
+    let store = open_impatient(server, Duration::from_secs(600)).await;
+    Engine::start(store, Config::default()).await.unwrap()
+}
+
 /// An engine that does nothing by itself.
 pub(crate) async fn quiet_engine(store: PostgresStore) -> Engine {
     Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
