@@ -287,6 +287,13 @@ const GUARDS: &[Guard] = &[
         "start.max(start.clone())",
     ),
     guard(
+        "what was put somewhere is known when it can be seen",
+        "claims::batches_side_by_side_lose_no_wake",
+        TX,
+        "shared.starts.lower(&word.lowest);",
+        "",
+    ),
+    guard(
         "a list by state has an index",
         "plans::a_list_reads_what_it_shows",
         TABLES,

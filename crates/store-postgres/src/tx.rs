@@ -103,7 +103,6 @@ impl Tx for PostgresTx {
         let bodies: Vec<String> = changes.events.iter().map(|event| event.change.body()).collect();
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
-        shared.starts.lower(&self.lowest);
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
         let word = Word { origin, at, lowest, notice: Notice::with_left(&changes) };
         let seal = Seal {
@@ -115,7 +114,10 @@ impl Tx for PostgresTx {
             bodies: &bodies,
         };
         let requests = save::commit(shared.sql(), &changes, &seal);
-        self.fly(&requests).await?;
+        let flown = self.fly(&requests).await;
+        // Whoever looked before could not see it yet, and must not have the last word.
+        shared.starts.lower(&word.lowest);
+        flown?;
         if !changes.is_empty() {
             shared.commits.fetch_add(1, Ordering::Relaxed);
             shared.heard(at);

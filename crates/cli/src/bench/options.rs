@@ -48,6 +48,9 @@ pub(crate) struct Common {
     /// One command per transaction: the same code without batching.
     #[arg(long)]
     pub(crate) unbatched: bool,
+    /// How many batches an engine has under way at once [default: 1, with a server 2]
+    #[arg(long, value_name = "N")]
+    pub(crate) batches: Option<usize>,
 }
 
 /// Why a benchmark stopped.
@@ -88,7 +91,7 @@ pub(crate) enum BenchError {
 
 impl Common {
     pub(crate) fn config(&self) -> Config {
-        let config = Config::default();
+        let config = Config { batches_at_once: self.batches, ..Config::default() };
         if self.unbatched { Config { batch_commands: 1, ..config } } else { config }
     }
 

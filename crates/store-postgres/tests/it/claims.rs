@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, Claim, Create, LimitLane, NewTask};
+use windlass_core::command::{Cancel, Claim, Complete, Create, LimitLane, NewTask};
 use windlass_core::{Hints, LaneName, Offer, TagFilter, Tenant};
 use windlass_engine::{Config, Engine};
 use windlass_store::Store;
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Order, execute_batch};
 
-use crate::stage::{claimed, create, engine, key, must, open, patient_engine, prepare};
+use crate::stage::{
+    claimed, create, engine, key, must, open, open_impatient, patient_engine, prepare,
+};
 
 /// Longer than a wake takes by far, and shorter than a lease.
 const AWHILE: Duration = Duration::from_secs(15);
@@ -171,4 +173,30 @@ async fn what_was_looked_at_and_left_is_found() {
     one.commit().await.unwrap();
     let claimed = claim.await.unwrap();
     assert_eq!(claimed.first().expect("it was woken").task.id.as_str(), "b");
+}
+
+/// Batches that are under way at once meet in the same queue: each puts tasks before and behind
+/// those that another one has just looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_side_by_side_lose_no_wake() {
+    let server = Server::start();
+    let store = open_impatient(&server, Duration::from_secs(600)).await;
+    let config = Config { batches_at_once: Some(4), ..Config::default() };
+    let engine = Engine::start(store, config).await.unwrap();
+    let callers: Vec<_> = (0..24)
+        .map(|caller| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                for n in 0..60 {
+                    engine.submit(create(&format!("{caller}-{n}"))).await.unwrap();
+                    let claimed = engine.claim(Claim::new("w"), AWHILE).await.unwrap();
+                    let fence = claimed.first().expect("there is one for each").task.fence();
+                    engine.submit(Complete { fence, result: None }).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
 }
