@@ -97,7 +97,8 @@ impl Session {
             let mut answer = Box::pin(maybe_done(self.ask(request, statement)));
             // The first look at it sends it.
             poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await;
-            if let Some(Err(_)) = answer.as_mut().output_mut() {
+            // What the server has to say of it already can wait for its turn.
+            if matches!(answer.as_mut().output_mut(), Some(Err(error)) if error.code().is_none()) {
                 return Ok(answer.as_mut().take_output().into_iter().collect());
             }
             sent.push(answer);
