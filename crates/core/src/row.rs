@@ -205,16 +205,19 @@ impl Index {
         }
     }
 
-    /// How many of its columns name a queue, if whoever scans one is about to take what it finds:
-    /// others had better look further on.
+    /// Whether whoever scans it is about to take what it finds, so that others had better look
+    /// further on.
+    pub const fn is_taken_from(self) -> bool {
+        matches!(self, Index::TaskReady)
+    }
+
+    /// How many of its columns name a queue, if it is made of queues: each is read from its head,
+    /// where what was there before is gone.
     pub const fn queue_columns(self) -> Option<usize> {
         match self {
             Index::TaskReady => Some(3),
-            Index::TaskDue
-            | Index::QueueByLane
-            | Index::QueueDue
-            | Index::AdmissionDue
-            | Index::NodeDue => None,
+            Index::TaskDue | Index::QueueDue | Index::AdmissionDue | Index::NodeDue => Some(0),
+            Index::QueueByLane => None,
         }
     }
 

@@ -75,10 +75,12 @@ async fn hear(
                     let Ok(later) = timeout(shared.options.silence(), look).await else {
                         return Ok(());
                     };
-                    // Who dies lets go of what others have passed over, and tells nobody.
-                    if later? || repaired.elapsed() >= shared.options.patience {
-                        repaired = Instant::now();
+                    if later? {
                         tell_anything(shared, notices);
+                    } else if repaired.elapsed() >= shared.options.patience {
+                        repaired = Instant::now();
+                        // Who dies lets go of what others have passed over, and tells nobody.
+                        let _ = notices.send((SOMEBODY, Notice::Anything));
                     }
                 }
             }

@@ -140,7 +140,7 @@ impl Sql {
             search.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
         let (mut text, params) = search.page(rest, scan.limit);
-        if index.queue_columns().is_some() {
+        if index.is_taken_from() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)

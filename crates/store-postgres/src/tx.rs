@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Scan, Timestamp, Wanted};
+use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
@@ -89,8 +89,7 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        let takes = |scan: &Scan| scan.range.index.queue_columns().is_some();
-        self.locks |= wanted.scans.iter().any(takes);
+        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
         let (sql, starts) = (self.shared.sql(), &self.shared.starts);
         let loaded = self.in_time(load(self.session()?, sql, starts, &wanted)).await?;
         let loaded = loaded.map_err(translate)?;

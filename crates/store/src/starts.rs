@@ -1,4 +1,4 @@
-//! Where to start looking in queues that are taken from, for stores that keep what was deleted.
+//! Where to start looking in queues, for stores that keep what was deleted.
 //! Behind a transaction that stays open the dead rows at the head of a queue cannot be cleared
 //! away; who starts behind them need not walk them.
 
@@ -10,6 +10,8 @@ use windlass_core::{ChangeSet, Index, Loaded, PageRow, Scan, Value, Wanted};
 
 /// How often to look at all of a queue, for what nobody told of.
 const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+/// Where that takes long it is done less often: of so many parts of the time it takes one.
+const PART_OF_TIME: u32 = 20;
 /// More queues than this are not worth remembering.
 const MOST: usize = 10_000;
 
@@ -20,14 +22,16 @@ type Queue = (Index, Vec<Value>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lowest(BTreeMap<Queue, Vec<Value>>);
 
-/// What a handle knows of the heads of queues. It may be wrong for [`LOOK_AT_ALL`] at most.
+/// What a handle knows of the heads of queues. It may be wrong until it looks at all of a queue
+/// again, which it does every few seconds.
 #[derive(Debug, Default)]
 pub struct Starts(Mutex<BTreeMap<Queue, Known>>);
 
 #[derive(Debug)]
 struct Known {
     start: Option<Vec<Value>>,
-    looked_at_all: Option<Instant>,
+    /// Until when not to look at all of it again.
+    good_until: Option<Instant>,
     /// How often something was told of this queue.
     told: u64,
 }
@@ -40,9 +44,10 @@ pub struct Look {
     /// Where to begin; at the head when there is none.
     pub start: Option<Vec<Value>>,
     told: u64,
+    begun: Instant,
 }
 
-/// The queue in which a position lies, if it is one that is taken from.
+/// The queue in which a position lies, if the index is made of queues.
 fn queue(index: Index, position: &[Value]) -> Option<Queue> {
     Some((index, position.get(..index.queue_columns()?)?.to_vec()))
 }
@@ -94,17 +99,18 @@ impl Starts {
 
     /// Where a scan had better begin.
     pub fn look(&self, scan: &Scan) -> Look {
+        let begun = Instant::now();
         let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
-        let Some(queue) = queue else { return Look { queue, start: None, told: 0 } };
+        let Some(queue) = queue else { return Look { queue, start: None, told: 0, begun } };
         let mut all = self.lock();
         if all.len() > MOST {
             all.clear();
         }
-        let fresh = Known { start: None, looked_at_all: None, told: 0 };
+        let fresh = Known { start: None, good_until: None, told: 0 };
         let known = all.entry(queue.clone()).or_insert(fresh);
-        let recent = known.looked_at_all.is_some_and(|at| at.elapsed() < LOOK_AT_ALL);
+        let recent = known.good_until.is_some_and(|until| begun < until);
         let start = known.start.clone().filter(|_| recent);
-        Look { start, told: known.told, queue: Some(queue) }
+        Look { start, told: known.told, queue: Some(queue), begun }
     }
 
     /// Takes in what a scan found.
@@ -114,7 +120,8 @@ impl Starts {
         let known = known.filter(|known| known.told == look.told);
         let Some(known) = known else { return };
         if look.start.is_none() {
-            known.looked_at_all = Some(Instant::now());
+            let took = look.begun.elapsed();
+            known.good_until = Some(look.begun + LOOK_AT_ALL.max(PART_OF_TIME * took));
         }
         if let Some(first) = page.first() {
             known.start = Some(first.position.clone());
@@ -207,7 +214,7 @@ mod tests {
     #[test]
     fn only_heads_of_queues_are_remembered() {
         let starts = Starts::default();
-        let range = windlass_core::Range { index: Index::TaskDue, ..scan("a").range };
+        let range = windlass_core::Range { index: Index::QueueByLane, ..scan("a").range };
         for scan in [Scan { after: Some(at("a", 3)), ..scan("a") }, Scan { range, ..scan("a") }] {
             starts.learn(starts.look(&scan), &page("a", 5));
             assert_eq!(starts.look(&scan).start, None, "{scan:?}");
