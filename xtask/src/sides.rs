@@ -13,7 +13,7 @@ const APALIS_POSTGRES: &str = "bench/peers/apalis-postgres/target/release/peer-a
 const GRAPHILE_WORKER: &str = "bench/peers/graphile-worker";
 
 /// Handlers that do nothing, as many at once as the other side fetches.
-const DRAIN: &str = "bench drain --json --handlers 1000";
+const DRAIN: &str = "bench drain --json --leave --handlers 1000";
 /// How many push one by one at once.
 const PRODUCERS: u64 = 64;
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn all_sides_are_asked_for_the_same() {
-        let drain = "bench drain --json --handlers 1000";
+        let drain = "bench drain --json --leave --handlers 1000";
         for (side, place, bulk, singles) in [
             (
                 Side::Apalis,

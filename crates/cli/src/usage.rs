@@ -1,6 +1,7 @@
 //! Complaints about arguments, each on one line.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use windlass::StoreUrl;
 
 /// Whether this is help that was asked for, or that is shown where nothing was.
 pub(crate) fn is_help(wrong: &clap::Error) -> bool {
@@ -14,8 +15,17 @@ pub(crate) fn is_help(wrong: &clap::Error) -> bool {
 
 /// What is wrong, and where help is.
 pub(crate) fn gist(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
-    let what = negative(wrong, args).unwrap_or_else(|| told(&wrong.to_string()));
+    let what = negative(wrong, args).unwrap_or_else(|| told(&veiled(wrong)));
     format!("{what} (see {} --help)", path(command, args))
+}
+
+/// A complaint without the password of a URL in it.
+fn veiled(wrong: &clap::Error) -> String {
+    let complaint = wrong.to_string();
+    match wrong.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => complaint.replace(value, &StoreUrl::veiled(value)),
+        _ => complaint,
+    }
 }
 
 /// A complaint without what is said after every one of them.

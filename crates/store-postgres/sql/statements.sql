@@ -91,8 +91,10 @@ JOIN {schema}.payload AS t ON t.tenant = k.tenant AND t.task = k.task
 SELECT seq, at, tenant, lane, task, kind, family, name, body FROM {schema}.event
 WHERE seq > $1 ORDER BY seq LIMIT $2
 
--- @last_seq
-SELECT coalesce((SELECT max(seq) FROM {schema}.event WHERE seq > f.last_value), f.last_value)
+-- @life_of_log
+-- Its name may change while it is open, by whoever restores a backup.
+SELECT coalesce((SELECT max(seq) FROM {schema}.event WHERE seq > f.last_value), f.last_value),
+       (SELECT incarnation FROM {schema}.meta)
 FROM {schema}.forgotten AS f
 
 -- @outcome

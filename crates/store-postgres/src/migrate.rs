@@ -25,7 +25,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) sql: Sql,
-    pub(crate) incarnation: String,
     pub(crate) durability: String,
     pub(crate) log_lock: i64,
 }
@@ -35,10 +34,8 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, Stor
     if format(client, schema).await?.is_none_or(|format| format < FORMAT) {
         make(client, schema).await?;
     }
-    let meta = format!(r#""{schema}".meta"#);
-    let incarnation = ask(client, &format!("SELECT incarnation FROM {meta}"), &[]).await?;
     let log_lock = lock(client, "log", schema).await?;
-    Ok(Found { sql: Sql::new(schema), incarnation, durability, log_lock })
+    Ok(Found { sql: Sql::new(schema), durability, log_lock })
 }
 
 /// The number of a lock of this schema.

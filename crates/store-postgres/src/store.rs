@@ -214,14 +214,16 @@ impl Store for PostgresStore {
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        let request = Request::plain(self.shared.sql().written("last_seq"));
-        let last_seq = self.shared.read(request, |row| unsigned(row, 0)).await?;
+        let request = Request::plain(self.shared.sql().written("life_of_log"));
+        let life = |row: &Row| Ok((unsigned(row, 0)?, row.try_get(1)?));
+        let mut lives = self.shared.read(request, life).await?;
+        let (last_seq, incarnation) = lives.pop().ok_or_else(|| unavailable(Oddity::Ended))?;
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,
             durability: self.shared.found.durability.clone(),
-            incarnation: self.shared.found.incarnation.clone(),
-            last_seq: last_seq.first().copied().unwrap_or_default(),
+            incarnation,
+            last_seq,
             commits: self.shared.commits.load(Ordering::Relaxed),
             traffic: Some(self.shared.counters.read()),
         })

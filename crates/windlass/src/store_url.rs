@@ -109,6 +109,11 @@ impl StoreUrl {
         }
     }
 
+    /// A text that may be meant as a URL, as it can be shown: without the password that it may hold.
+    pub fn veiled(text: &str) -> String {
+        if text.contains("//") { Secret(text.to_owned()).to_string() } else { text.to_owned() }
+    }
+
     /// The whole of it, with the password that it may hold: for another process, never for people.
     pub fn revealed(&self) -> String {
         match self {

@@ -159,7 +159,7 @@ impl ClaimCost {
     }
 
     async fn make(&self, shape: Shape, waiting: u64) -> Result<Backlog, BenchError> {
-        let place = Place::of(self.common.store.clone())?;
+        let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
         let expiry_ms = place.expiry_ms();

@@ -48,6 +48,9 @@ pub(crate) struct Common {
     /// One command per transaction: the same code without batching.
     #[arg(long)]
     pub(crate) unbatched: bool,
+    /// Leave behind what is left in a store that is kept, without a deadline.
+    #[arg(long)]
+    pub(crate) leave: bool,
     /// How many batches an engine has under way at once [default: 1, with a server 2]
     #[arg(long, value_name = "N")]
     pub(crate) batches: Option<usize>,
@@ -96,7 +99,7 @@ impl Common {
     }
 
     pub(crate) fn place(&self) -> Result<Place, BenchError> {
-        Place::of(self.store.clone())
+        Place::of(self.store.clone(), self.leave)
     }
 }
 

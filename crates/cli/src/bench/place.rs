@@ -25,16 +25,18 @@ pub(crate) struct Place {
     url: StoreUrl,
     /// Removed with everything in it at the end.
     temporary: Option<TempDir>,
+    /// What is left there has no deadline.
+    leave: bool,
 }
 
 impl Place {
-    pub(crate) fn of(url: Option<StoreUrl>) -> Result<Self, BenchError> {
+    pub(crate) fn of(url: Option<StoreUrl>, leave: bool) -> Result<Self, BenchError> {
         match url {
-            Some(url) => Ok(Self { url, temporary: None }),
+            Some(url) => Ok(Self { url, temporary: None, leave }),
             None => {
                 let folder = tempfile::tempdir().map_err(BenchError::Temporary)?;
                 let url = StoreUrl::Sqlite(folder.path().join("bench.db"));
-                Ok(Self { url, temporary: Some(folder) })
+                Ok(Self { url, temporary: Some(folder), leave })
             }
         }
     }
@@ -42,7 +44,7 @@ impl Place {
     /// What becomes of a task that a benchmark leaves behind in a store that is kept: it expires.
     pub(crate) fn expiry_ms(&self) -> Option<u64> {
         const DAY_MS: u64 = 24 * 3_600 * 1_000;
-        self.temporary.is_none().then_some(2 * DAY_MS)
+        (self.temporary.is_none() && !self.leave).then_some(2 * DAY_MS)
     }
 
     /// Whether engines of several processes can have it open.

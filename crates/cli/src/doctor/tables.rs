@@ -29,9 +29,12 @@ pub(super) const LOOKS_INSIDE: &[Look] = &[
         check: "rights",
         sql: "SELECT c.relname::text FROM pg_class AS c \
               JOIN pg_namespace AS n ON n.oid = c.relnamespace, \
-              unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS right_to \
-              WHERE n.nspname = '{schema}' AND c.relkind = 'r' \
-              GROUP BY c.relname HAVING NOT bool_and(has_table_privilege(c.oid, right_to)) \
+              unnest(CASE c.relkind WHEN 'S' THEN ARRAY['SELECT', 'UPDATE'] \
+                  ELSE ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE'] END) AS right_to \
+              WHERE n.nspname = '{schema}' AND c.relkind IN ('r', 'S') \
+              GROUP BY c.relname HAVING NOT bool_and(CASE c.relkind \
+                  WHEN 'S' THEN has_sequence_privilege(c.oid, right_to) \
+                  ELSE has_table_privilege(c.oid, right_to) END) \
               ORDER BY 1",
         judge: rights,
     },

@@ -100,6 +100,8 @@ fn wrong_arguments_are_named() {
         ("events --after 17", "a cursor is INCARNATION:NUMBER"),
         ("events --family tasks", "task, lease, completion, lane"),
         ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
+        ("stats --store postgres://app:hidden@h/d?nonsense=1", "'postgres://app@h/d?nonsense=1'"),
+        ("stats --store postgress://app:hidden@h/d", "'postgress://app@h/d'"),
         ("stats --store memory:", "gone with this command"),
         ("task create email --store memory:", "gone with this command"),
         ("worker exec --kind k --store memory: -- true", "gone with this command"),
@@ -120,6 +122,7 @@ fn wrong_arguments_are_named() {
         );
         assert_eq!(said.err.lines().count(), 1, "{line}: {}", said.err);
         assert!(!said.err.contains("tip: to pass"), "{line}: {}", said.err);
+        assert!(!said.err.contains("hidden"), "{line}: {}", said.err);
 
         let line = match line.split_once(" -- ") {
             Some((ours, theirs)) => format!("{ours} --json -- {theirs}"),
