@@ -109,7 +109,7 @@ impl StoreUrl {
         }
     }
 
-    /// A text that may be meant as a URL, as it can be shown: without the password that it may hold.
+    /// A text that may be meant as a URL, without the password that it may hold.
     pub fn veiled(text: &str) -> String {
         if text.contains("//") { Secret(text.to_owned()).to_string() } else { text.to_owned() }
     }
