@@ -114,8 +114,8 @@ const GUARDS: &[Guard] = &[
         "the last two of something wait for each other",
         "reads::the_last_two_to_leave_a_lane_are_both_counted",
         SQL,
-        " FOR UPDATE OF t\"#",
-        "\"#",
+        " FOR UPDATE OF t{how}\"#",
+        "{how:.0}\"#",
     ),
     guard(
         "the log is written by one at a time",
@@ -206,8 +206,8 @@ const GUARDS: &[Guard] = &[
         "a contended record is waited for",
         "claims::claims_of_a_limited_lane_wait_for_each_other",
         SQL,
-        " FOR UPDATE OF t\"#",
-        "\"#",
+        " FOR UPDATE OF t{how}\"#",
+        "{how:.0}\"#",
     ),
     guard(
         "a claim passes over what another one has picked",
@@ -284,7 +284,7 @@ const GUARDS: &[Guard] = &[
         "claims::what_is_urgent_goes_before_the_backlog_of_another_node",
         "crates/store/src/starts.rs",
         "start.min(position.clone())",
-        "start.max(start.clone())",
+        "start.clone()",
     ),
     guard(
         "what was put somewhere is known when it can be seen",

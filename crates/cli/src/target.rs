@@ -14,6 +14,7 @@ pub(crate) struct Target {
         long,
         value_name = "URL",
         env = "WINDLASS_STORE",
+        hide_env_values = true,
         default_value = "sqlite://windlass.db",
         value_parser = lasting,
         help_heading = "Where and how"

@@ -205,12 +205,6 @@ impl Index {
         }
     }
 
-    /// Whether whoever scans it is about to take what it finds, so that others had better look
-    /// further on.
-    pub const fn is_taken_from(self) -> bool {
-        matches!(self, Index::TaskReady)
-    }
-
     /// How many of its columns name a queue, if it is made of queues: each is read from its head,
     /// where what was there before is gone.
     pub const fn queue_columns(self) -> Option<usize> {
@@ -270,6 +264,14 @@ pub struct Scan {
     pub range: Range,
     pub after: Option<Vec<Value>>,
     pub limit: usize,
+}
+
+impl Scan {
+    /// Whether whoever scans is about to take what it finds, so that others had better look
+    /// further on: what is ready, and what is due by now.
+    pub fn is_taken_from(&self) -> bool {
+        self.range.index == Index::TaskReady || self.range.until.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Command, Decided, Hints, Outcome, Timestamp, Wake, World, decide, probe,
+    ChangeSet, Command, Decided, Hints, Outcome, RowKey, Timestamp, Wake, Wanted, World, decide,
+    probe,
 };
 use windlass_store::{StoreError, Tx};
 
@@ -37,17 +39,29 @@ pub(crate) enum Tried {
 /// Decides all jobs in one transaction and commits it. Claims that wait for what these jobs make
 /// ready, or for what others did (`foreign`), join the batch, so that a task can be created and
 /// handed over in one commit.
+///
+/// `ahead` gathers the records of this batch that many writers change. When it is tried again they
+/// are loaded first and together, so that a store that waits for them does so in one order.
 pub(crate) async fn attempt(
     mut tx: Box<dyn Tx>,
     jobs: &mut Vec<Job>,
     foreign: &[Wake],
     waiters: &mut Waiters,
+    ahead: &mut BTreeSet<RowKey>,
     hints: Hints,
 ) -> Tried {
     let at = tx.now();
     let mut world = World::new(at, hints);
     let mut deck = Deck { calls: Calls::of(foreign), ..Deck::default() };
     let mut rounds = 0;
+    if !ahead.is_empty() {
+        let rows = ahead.iter().cloned().collect();
+        let wanted = Arc::new(Wanted { rows, ..Wanted::default() });
+        match tx.load(wanted.clone()).await {
+            Ok(loaded) => world.learn(&wanted, loaded),
+            Err(error) => return Tried::Failed(error),
+        }
+    }
     loop {
         rounds += 1;
         deck.round(&mut world, jobs);
@@ -61,6 +75,8 @@ pub(crate) async fn attempt(
             deck.give_up(jobs);
             break;
         };
+        let contended = |key: &&RowKey| key.table.spec().contended.is_some();
+        ahead.extend(wanted.rows.iter().filter(contended).cloned());
         let wanted = Arc::new(wanted);
         match tx.load(wanted.clone()).await {
             Ok(loaded) => world.learn(&wanted, loaded),

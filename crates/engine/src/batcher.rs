@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
 use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use windlass_core::{Hints, Wake};
 use windlass_store::{Notice, Store, StoreError, Ticket};
 
@@ -18,6 +20,10 @@ use crate::waiters::Waiters;
 const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
+/// A conflict may take long, where somebody holds a record and does not let go: others of the batch
+/// must not wait for it, and whoever needs it is told at last.
+const LONG_BEFORE_SPLIT: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(20);
 /// A transaction whose connection broke may be under way for some seconds.
 const MOST_LOOKUPS: u32 = 8;
 
@@ -114,7 +120,8 @@ impl Batcher {
         foreign: &[Wake],
         mut may_grow: bool,
     ) -> Verdict {
-        let mut conflicts = 0;
+        let (mut conflicts, mut ahead) = (0, BTreeSet::new());
+        let begun_at = Instant::now();
         loop {
             let clock_at = self.timer.clock();
             let begun = self.store.begin().await;
@@ -126,7 +133,9 @@ impl Batcher {
             let own = jobs.len();
             let hints = std::mem::take(&mut self.hints);
             let tried = match begun {
-                Ok(tx) => attempt(tx, &mut jobs, foreign, &mut self.waiters, hints).await,
+                Ok(tx) => {
+                    attempt(tx, &mut jobs, foreign, &mut self.waiters, &mut ahead, hints).await
+                }
                 Err(error) => Tried::Failed(error),
             };
             let error = match tried {
@@ -151,10 +160,12 @@ impl Batcher {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
-                    if conflicts >= CONFLICTS_BEFORE_SPLIT && jobs.len() > 1 {
+                    let took = begun_at.elapsed();
+                    let often = conflicts >= CONFLICTS_BEFORE_SPLIT || took >= LONG_BEFORE_SPLIT;
+                    if often && jobs.len() > 1 {
                         return Verdict::Split(jobs);
                     }
-                    if conflicts >= MOST_CONFLICTS {
+                    if conflicts >= MOST_CONFLICTS || took >= LONGEST {
                         return Verdict::Answer(jobs, error.into());
                     }
                     tokio::task::yield_now().await;

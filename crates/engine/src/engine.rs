@@ -302,16 +302,22 @@ impl Engine {
         let engine = Arc::downgrade(&self.0);
         let timer = self.0.timer.clone();
         self.spawn(async move {
+            let mut pause = SWEEP_PAUSE;
             loop {
                 timer.due().await;
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
                 match engine.sweep().await {
                     Ok((0, next_due)) => {
-                        // Nothing was due by the clock of the store: this one may be ahead of it.
-                        tokio::time::sleep(SWEEP_PAUSE).await;
+                        // Nothing was due by the clock of the store, and this one may be ahead of
+                        // it; or somebody else has what is due in hand.
+                        tokio::time::sleep(pause).await;
+                        pause = (2 * pause).min(SWEEP_AGAIN);
                         timer.lower(next_due);
                     }
-                    Ok((_, next_due)) => timer.lower(next_due),
+                    Ok((_, next_due)) => {
+                        pause = SWEEP_PAUSE;
+                        timer.lower(next_due);
+                    }
                     Err(Error::ShuttingDown) => return,
                     Err(error) => {
                         tracing::warn!(%error, "a sweep failed");

@@ -105,7 +105,7 @@ SELECT CASE
     WHEN $2 = (coalesce(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()), 0) * 1000000)::bigint
         THEN pg_xact_status(xid)
     WHEN xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN 'aborted'
-    WHEN pg_xact_status(xid) <> 'committed' THEN 'aborted'
+    WHEN pg_xact_status(xid) <> 'committed' THEN pg_xact_status(xid)
     WHEN EXISTS (
         SELECT FROM {schema}.event
         WHERE seq > (SELECT max(seq) FROM {schema}.event) - 10000 AND at = $3 AND xmin = xid::xid

@@ -1,6 +1,6 @@
 use std::error::Error;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use windlass_postgres_link::LinkError;
 use windlass_store::StoreError;
 
@@ -11,7 +11,7 @@ pub(crate) enum Oddity {
     Value { pair: String, wanted: &'static str },
     #[error("the URL of the database: {0}")]
     Link(#[from] LinkError),
-    #[error("{0:?} does not name a schema: small letters, digits and _, at most 63")]
+    #[error("{0:?} does not name a schema: small letters, digits and _, at most 54")]
     Schema(String),
     #[error("a pooler lends connections out in turn: prepare=off in the URL")]
     Pooler(#[source] tokio_postgres::Error),
@@ -36,18 +36,24 @@ pub(crate) fn refused(oddity: impl Into<Oddity>) -> StoreError {
 
 /// With all that is behind the error: the driver says the least on top.
 pub(crate) fn unavailable(error: impl Error) -> StoreError {
+    StoreError::Unavailable(whole(&error).into())
+}
+
+fn whole(error: &dyn Error) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(known) = cause {
         (text, cause) = (format!("{text}: {known}"), known.source());
     }
-    StoreError::Unavailable(text.into())
+    text
 }
 
-/// Whether the server said no. Otherwise it said nothing, and anything may have happened.
+/// Whether the server said no. Otherwise it said nothing, or ended while it tried, and anything may
+/// have happened.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
     // 08 is a connection that broke, 57P a server that ends it.
     let gone = |code: &SqlState| code.code().starts_with("08") || code.code().starts_with("57P");
-    error.code().is_some_and(|code| !gone(code))
+    let no = |error: &DbError| error.severity() == "ERROR" && !gone(error.code());
+    error.as_db_error().is_some_and(no)
 }
 
 pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
@@ -68,7 +74,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     }
     match &code.code()[..2] {
         _ if *code == SqlState::DISK_FULL => StoreError::Full,
-        "22" | "23" | "54" => StoreError::Refused(Box::new(error)),
+        "22" | "23" | "54" => StoreError::Refused(whole(&error).into()),
         _ => unavailable(error),
     }
 }

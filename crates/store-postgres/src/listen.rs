@@ -32,6 +32,8 @@ pub(crate) async fn listen(
         if let Err(error) = hear(&link, &shared, &notices, &mut begun).await {
             tracing::warn!(%error, "the connection that listens is lost");
         }
+        // Nobody tells anything: who waits has to look.
+        tell_anything(&shared, &notices);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -42,7 +44,10 @@ async fn hear(
     notices: &broadcast::Sender<(u64, Notice)>,
     begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
-    let (client, mut connection) = link.connect().await?;
+    let Ok(connected) = timeout(shared.options.patience, link.connect()).await else {
+        return Ok(());
+    };
+    let (client, mut connection) = connected?;
     let (told, mut words) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {

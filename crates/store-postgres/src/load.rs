@@ -15,6 +15,7 @@ pub(crate) async fn load<'w>(
     sql: &'w Sql,
     starts: &Starts,
     wanted: &'w Wanted,
+    waits: bool,
 ) -> Result<Loaded, Error> {
     let looks: Vec<Look> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
@@ -24,7 +25,7 @@ pub(crate) async fn load<'w>(
     };
     let mut requests = Vec::new();
     for of_table in &tables {
-        if let Some(lock) = sql.lock(of_table[0].table) {
+        if let Some(lock) = sql.lock(of_table[0].table, waits) {
             requests.push(Request::new(lock, keys(of_table)));
         }
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 use windlass_postgres_link::{Address, Link, Trust};
 use windlass_store::{Clock, StoreError};
@@ -76,9 +77,17 @@ impl Options {
         4 * self.patience
     }
 
+    /// A connection on which nothing comes is not waited for. Whoever has it closes it.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        timeout(self.silence(), answer).await.map_err(|_| unavailable(Oddity::Silent))
+    }
+
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let named = !self.schema.is_empty() && self.schema.len() <= 63;
+        let named = !self.schema.is_empty() && self.schema.len() <= 54;
         if !named || !self.schema.chars().all(fits) {
             return Err(refused(Oddity::Schema(self.schema.clone())));
         }
@@ -118,6 +127,8 @@ mod tests {
             "postgres://h/d?prepare=no",
             "postgres://h/d?schema=a\"b",
             "postgres://h/d?schema=",
+            // The channel of a schema has a longer name, which is at most 63.
+            "postgres://h/d?schema=a123456789b123456789c123456789d123456789e123456789f1234",
             "postgres://h/d?connections=0",
             "postgres://h/d?unheard=of",
         ] {

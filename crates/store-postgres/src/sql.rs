@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
-use windlass_store::{Count, Query};
+use windlass_store::{Count, Query, Search};
 
 use crate::flight::Param;
 
@@ -64,15 +64,17 @@ impl Sql {
         format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
     }
 
-    /// Waits for those of the records that many writers change, one after the other.
-    pub(crate) fn lock(&self, table: Table) -> Option<String> {
+    /// Takes hold of those of the records that many writers change, one after the other; `waits` for
+    /// them, or is told of a conflict.
+    pub(crate) fn lock(&self, table: Table, waits: bool) -> Option<String> {
         let TableSpec { name, key, contended, .. } = table.spec();
         let contended = contended.filter(|_| !self.optimistic)?;
         let keys = Self::unnest(table, key, &[]);
         let (table, on, order) = (self.name(name), same(key), list(key, "t."));
+        let how = if waits { "" } else { " NOWAIT" };
         Some(format!(
             r#"SELECT 1 FROM {keys} JOIN {table} AS t ON {on}
-            WHERE t."{contended}" IS NOT NULL ORDER BY {order} FOR UPDATE OF t"#
+            WHERE t."{contended}" IS NOT NULL ORDER BY {order} FOR UPDATE OF t{how}"#
         ))
     }
 
@@ -139,8 +141,8 @@ impl Sql {
         if let Some(until) = until {
             search.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
-        let (mut text, params) = search.page(rest, scan.limit);
-        if index.is_taken_from() {
+        let (mut text, params) = page(search, rest, scan.limit);
+        if scan.is_taken_from() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)
@@ -157,26 +159,25 @@ impl Sql {
         if let Some(after) = &query.after {
             search.compare_all(key, ">", after);
         }
-        search.page(key, query.limit)
+        page(search, key, query.limit)
     }
 
     /// How many rows there are of each kind.
     pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
         let TableSpec { name, key, .. } = count.table.spec();
         let (by, table) = (list(&count.by, ""), self.name(name));
-        let text = format!("SELECT {by}, count(*) FROM {table} WHERE true");
-        let mut search = Search { text, params: Vec::new() };
+        let mut search = Search::new(format!("SELECT {by}, count(*) FROM {table} WHERE true"));
         search.compare(key, "=", &count.prefix);
         if let Some(present) = count.present {
             search.text += &format!(r#" AND "{present}" IS NOT NULL"#);
         }
-        (search.text + &format!(" GROUP BY {by} ORDER BY {by}"), search.params)
+        let params = search.values.into_iter().map(Param::of).collect();
+        (search.text + &format!(" GROUP BY {by} ORDER BY {by}"), params)
     }
 
     fn search<'v>(&self, table: Table, columns: &str) -> Search<'v> {
         let table = self.name(table.spec().name);
-        let text = format!("SELECT {columns}, version, schema, body FROM {table} WHERE true");
-        Search { text, params: Vec::new() }
+        Search::new(format!("SELECT {columns}, version, schema, body FROM {table} WHERE true"))
     }
 
     /// The columns of many rows: their keys, and what else they hold.
@@ -221,40 +222,12 @@ fn same(key: &[&str]) -> String {
     each.join(" AND ")
 }
 
-/// A statement that grows with its conditions.
-struct Search<'v> {
-    text: String,
-    params: Vec<Param<'v>>,
-}
-
-impl<'v> Search<'v> {
-    fn mark(&mut self, value: &'v Value) -> String {
-        self.params.push(Param::of(value));
-        format!("${}", self.params.len())
+/// A page in this order.
+fn page<'v>(search: Search<'v>, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
+    let Search { mut text, values } = search;
+    if !order.is_empty() {
+        text += &format!(" ORDER BY {}", list(order, ""));
     }
-
-    /// Each column with its value.
-    fn compare(&mut self, columns: &[&str], how: &str, values: &'v [Value]) {
-        for (column, value) in columns.iter().zip(values) {
-            let condition = match value {
-                Value::Null => "IS NULL".into(),
-                value => format!("{how} {}", self.mark(value)),
-            };
-            self.text += &format!(r#" AND "{column}" {condition}"#);
-        }
-    }
-
-    /// All columns together, as one position.
-    fn compare_all(&mut self, columns: &[&str], how: &str, position: &'v [Value]) {
-        let marks: Vec<_> = position.iter().map(|value| self.mark(value)).collect();
-        self.text += &format!(" AND ({}) {how} ({})", list(columns, ""), marks.join(", "));
-    }
-
-    fn page(mut self, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
-        if !order.is_empty() {
-            self.text += &format!(" ORDER BY {}", list(order, ""));
-        }
-        self.params.push(Param::Int(number(limit)));
-        (self.text + &format!(" LIMIT ${}", self.params.len()), self.params)
-    }
+    text += &format!(" LIMIT ${}", values.len() + 1);
+    (text, values.into_iter().map(Param::of).chain([Param::Int(number(limit))]).collect())
 }

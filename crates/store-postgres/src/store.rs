@@ -80,12 +80,12 @@ impl PostgresStore {
         let link = Link::new(config, &options.trust).map_err(refused)?;
         let prepare = match options.prepare {
             Some(prepare) => prepare,
-            None => link.is_direct().await.map_err(unavailable)?,
+            None => options.in_time(link.is_direct()).await?.map_err(unavailable)?,
         };
         let manager = Manager::from_config(link.config.clone(), link.tls.clone(), recycling);
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
-        let client = pool.get().await.map_err(unavailable)?;
+        let client = options.in_time(pool.get()).await?.map_err(unavailable)?;
         let mut found = migrate::migrate(&client, &options.schema).await?;
         found.sql.optimistic = options.optimistic;
         drop(client);
@@ -115,7 +115,7 @@ impl PostgresStore {
 
 impl Shared {
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
-        let client = self.pool.get().await.map_err(|error| match error {
+        let client = self.options.in_time(self.pool.get()).await?.map_err(|error| match error {
             deadpool_postgres::PoolError::Closed => StoreError::Closed,
             other => unavailable(other),
         })?;

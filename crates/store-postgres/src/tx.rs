@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
+use windlass_core::{ChangeSet, Loaded, Scan, Timestamp, Wanted};
 use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
@@ -25,6 +25,9 @@ pub(crate) struct PostgresTx {
     deletion: i64,
     /// Whether it may hold locks on what it looked at.
     locks: bool,
+    /// Whether it has waited for records that many change. It does so once, in the order of their
+    /// keys: who waits a second time may be waited for.
+    waited: bool,
     /// Where it looked for something to take, and where it puts something.
     lowest: Lowest,
 }
@@ -38,13 +41,15 @@ impl PostgresTx {
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
         let (ticket, lowest) = (Ticket::default(), Lowest::default());
-        let mut tx = Self { shared, session, now, ticket, deletion: 0, locks: false, lowest };
+        let mut tx =
+            Self { shared, session, now, ticket, deletion: 0, locks: false, waited: false, lowest };
         let start = Request::plain(tx.shared.sql().written("start"));
         let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {
             requests.insert(1, Request::plain("DISCARD PLANS"));
         }
-        let answers = tx.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
+        let answers =
+            tx.shared.options.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
@@ -59,19 +64,13 @@ impl PostgresTx {
         self.session.as_ref().ok_or_else(|| unavailable(Oddity::Ended))
     }
 
-    /// A connection on which nothing comes is not waited for. It is closed with this transaction.
-    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
-        let answer = timeout(self.shared.options.silence(), answer).await;
-        answer.map_err(|_| unavailable(Oddity::Silent))
-    }
-
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
-        let Ok(flown) = self.in_time(self.session()?.fly(requests)).await else {
+        let Ok(flown) = self.shared.options.in_time(self.session()?.fly(requests)).await else {
             return Err(StoreError::OutcomeUnknown(self.ticket.clone()));
         };
         let flown = flown.map_err(translate)?;
-        // A COMMIT that was answered has ended the transaction, whatever became of it.
-        if flown.last().is_some_and(Result::is_ok) {
+        // One that ended badly lets go of what others passed over: its end tells them.
+        if flown.iter().all(Result::is_ok) {
             self.session = None;
         }
         match flown.into_iter().find_map(Result::err) {
@@ -89,10 +88,11 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
-        let (sql, starts) = (self.shared.sql(), &self.shared.starts);
-        let loaded = self.in_time(load(self.session()?, sql, starts, &wanted)).await?;
-        let loaded = loaded.map_err(translate)?;
+        self.locks |= wanted.scans.iter().any(Scan::is_taken_from);
+        let (sql, starts, waits) = (self.shared.sql(), &self.shared.starts, !self.waited);
+        self.waited |= wanted.rows.iter().any(|key| key.table.spec().contended.is_some());
+        let loaded = load(self.session()?, sql, starts, &wanted, waits);
+        let loaded = self.shared.options.in_time(loaded).await?.map_err(translate)?;
         self.lowest.note_pages(&wanted, &loaded);
         Ok(loaded)
     }

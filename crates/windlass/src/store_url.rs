@@ -74,14 +74,13 @@ impl fmt::Display for StoreUrl {
 
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (base, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
-        let (scheme, rest) = base.split_once("//").unwrap_or(("", base));
-        match rest.rsplit_once('@') {
-            Some((user, host)) => {
-                let user = user.split(':').next().unwrap_or_default();
-                write!(f, "{scheme}//{user}@{host}")?;
-            }
-            None => f.write_str(base)?,
+        let (scheme, rest) = self.0.split_once("//").unwrap_or(("", &self.0));
+        // A password may hold any sign, and ends before the last @.
+        let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(u, p)| (Some(u), p));
+        let (host, query) = place.split_once('?').unwrap_or((place, ""));
+        match user.map(|user| user.split(':').next().unwrap_or_default()) {
+            Some(user) => write!(f, "{scheme}//{user}@{host}")?,
+            None => write!(f, "{scheme}//{host}")?,
         }
         let mut shown = query.split('&').filter(|pair| !pair.starts_with("password"));
         match shown.next().filter(|first| !first.is_empty()) {

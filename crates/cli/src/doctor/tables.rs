@@ -24,7 +24,7 @@ pub(super) const LOOKS: &[Look] = &[
 ];
 
 pub(super) const LOOKS_INSIDE: &[Look] = &[
-    Look { check: "format", sql: "SELECT format, lowest FROM {schema}.meta", judge: format },
+    Look { check: "format", sql: "SELECT format, lowest FROM \"{schema}\".meta", judge: format },
     Look {
         check: "rights",
         sql: "SELECT c.relname::text FROM pg_class AS c \

@@ -1,0 +1,56 @@
+use windlass_core::Value;
+
+/// The text of a statement that grows with its conditions, and what its marks `$1`, `$2`.. stand
+/// for. Names of columns are ours; values never become part of the text.
+#[derive(Debug)]
+pub struct Search<'v> {
+    pub text: String,
+    pub values: Vec<&'v Value>,
+}
+
+impl<'v> Search<'v> {
+    /// Begins with a text that ends in a condition.
+    pub fn new(text: String) -> Self {
+        Self { text, values: Vec::new() }
+    }
+
+    fn mark(&mut self, value: &'v Value) -> String {
+        self.values.push(value);
+        format!("${}", self.values.len())
+    }
+
+    /// Each column with its value.
+    pub fn compare(&mut self, columns: &[&str], how: &str, values: &'v [Value]) {
+        for (column, value) in columns.iter().zip(values) {
+            let condition = match value {
+                Value::Null => "IS NULL".into(),
+                value => format!("{how} {}", self.mark(value)),
+            };
+            self.text += &format!(r#" AND "{column}" {condition}"#);
+        }
+    }
+
+    /// All columns together, as one position.
+    pub fn compare_all(&mut self, columns: &[&str], how: &str, position: &'v [Value]) {
+        let marks: Vec<_> = position.iter().map(|value| self.mark(value)).collect();
+        let names: Vec<_> = columns.iter().map(|name| format!(r#""{name}""#)).collect();
+        self.text += &format!(" AND ({}) {how} ({})", names.join(", "), marks.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions() {
+        let values = [Value::from("x"), Value::Null, Value::from(3)];
+        let mut search = Search::new("SELECT 1 WHERE true".into());
+        search.compare(&["a", "b", "c"], "=", &values);
+        let position = [values[0].clone(), values[2].clone()];
+        search.compare_all(&["a", "c"], ">", &position);
+        let expected = r#"SELECT 1 WHERE true AND "a" = $1 AND "b" IS NULL AND "c" = $2"#;
+        let expected = format!(r#"{expected} AND ("a", "c") > ($3, $4)"#);
+        assert_eq!((search.text, search.values.len()), (expected, 4));
+    }
+}
