@@ -268,9 +268,9 @@ pub struct Scan {
 
 impl Scan {
     /// Whether whoever scans is about to take what it finds, so that others had better look
-    /// further on: what is ready, and what is due by now.
+    /// further on: what is ready, and what is due.
     pub fn is_taken_from(&self) -> bool {
-        self.range.index == Index::TaskReady || self.range.until.is_some()
+        self.range.index.queue_columns().is_some()
     }
 }
 

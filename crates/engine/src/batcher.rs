@@ -23,7 +23,7 @@ const MOST_CONFLICTS: u32 = 200;
 /// A conflict may take long, where somebody holds a record and does not let go: others of the batch
 /// must not wait for it, and whoever needs it is told at last.
 const LONG_BEFORE_SPLIT: Duration = Duration::from_secs(2);
-const LONGEST: Duration = Duration::from_secs(20);
+const LONGEST: Duration = Duration::from_secs(10);
 /// A transaction whose connection broke may be under way for some seconds.
 const MOST_LOOKUPS: u32 = 8;
 
@@ -48,6 +48,8 @@ enum Verdict {
     Done,
     /// Try its halves apart.
     Split(Vec<Job>),
+    /// Try it once more when the others are done.
+    Later(Vec<Job>),
     /// Tell everybody.
     Answer(Vec<Job>, Error),
 }
@@ -97,13 +99,15 @@ impl Batcher {
         let mut open = vec![jobs];
         let mut may_grow = true;
         while let Some(jobs) = open.pop() {
-            match self.try_batch(jobs, foreign, std::mem::take(&mut may_grow)).await {
+            let last = open.is_empty();
+            match self.try_batch(jobs, foreign, std::mem::take(&mut may_grow), last).await {
                 Verdict::Done => {}
                 Verdict::Answer(mut jobs, error) => {
                     // Nobody will tell of what others did a second time.
                     jobs.extend(self.waiters.take_concerned(foreign));
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
                 }
+                Verdict::Later(jobs) => open.insert(0, jobs),
                 Verdict::Split(mut jobs) => {
                     add(&self.counters.splits, 1);
                     let second = jobs.split_off(jobs.len() / 2);
@@ -119,6 +123,7 @@ impl Batcher {
         mut jobs: Vec<Job>,
         foreign: &[Wake],
         mut may_grow: bool,
+        last: bool,
     ) -> Verdict {
         let (mut conflicts, mut ahead) = (0, BTreeSet::new());
         let begun_at = Instant::now();
@@ -164,6 +169,9 @@ impl Batcher {
                     let often = conflicts >= CONFLICTS_BEFORE_SPLIT || took >= LONG_BEFORE_SPLIT;
                     if often && jobs.len() > 1 {
                         return Verdict::Split(jobs);
+                    }
+                    if !last && took >= LONG_BEFORE_SPLIT {
+                        return Verdict::Later(jobs);
                     }
                     if conflicts >= MOST_CONFLICTS || took >= LONGEST {
                         return Verdict::Answer(jobs, error.into());

@@ -104,7 +104,7 @@ FROM {schema}.forgotten AS f
 SELECT CASE
     WHEN $2 = (coalesce(extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()), 0) * 1000000)::bigint
         THEN pg_xact_status(xid)
-    WHEN xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN 'aborted'
+    WHEN xid >= pg_current_xact_id() THEN 'aborted'
     WHEN pg_xact_status(xid) <> 'committed' THEN pg_xact_status(xid)
     WHEN EXISTS (
         SELECT FROM {schema}.event

@@ -64,8 +64,8 @@ impl Sql {
         format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
     }
 
-    /// Takes hold of those of the records that many writers change, one after the other; `waits` for
-    /// them, or is told of a conflict.
+    /// Takes hold of those of the records that many writers change, one after the other; `waits`
+    /// for them, or is told of a conflict.
     pub(crate) fn lock(&self, table: Table, waits: bool) -> Option<String> {
         let TableSpec { name, key, contended, .. } = table.spec();
         let contended = contended.filter(|_| !self.optimistic)?;

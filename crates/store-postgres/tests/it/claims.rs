@@ -200,3 +200,44 @@ async fn batches_side_by_side_lose_no_wake() {
         caller.await.unwrap();
     }
 }
+
+/// A batch that claims in one lane and settles in another takes hold of both, in one order.
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_with_limits_do_not_wait_for_each_other_in_a_ring() {
+    let server = Server::start();
+    let engines = [engine(&server).await, engine(&server).await];
+    let lanes = ["a", "b", "c", "d"];
+    for lane in lanes {
+        let task = NewTask { lane: lane.into(), ..NewTask::new(lane, "k") };
+        engines[0].submit(Create::one(task)).await.unwrap();
+        let limit = LimitLane { tenant: Tenant::default(), lane: lane.into(), limit: Some(1_000) };
+        engines[0].submit(limit).await.unwrap();
+    }
+    let callers: Vec<_> = (0..16)
+        .map(|caller| {
+            let engine = engines[caller % 2].clone();
+            tokio::spawn(async move {
+                for n in 0..30 {
+                    let lane = LaneName::from(lanes[(caller + n) % 4]);
+                    let task =
+                        NewTask { lane: lane.clone(), ..NewTask::new(Engine::new_id(), "k") };
+                    engine.submit(Create::one(task)).await.unwrap();
+                    let claim = Claim { lanes: vec![lane], ..Claim::new("w") };
+                    let claimed = engine.claim(claim, AWHILE).await.unwrap();
+                    let fence = claimed.first().expect("there is one for each").task.fence();
+                    engine.submit(Complete { fence, result: None }).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    for engine in engines {
+        engine.shutdown().await.unwrap();
+    }
+    let sessions = "SELECT count(*) = 0 FROM pg_stat_activity \
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    server.until(sessions).await;
+    assert_eq!(server.sql("SELECT sum(deadlocks) FROM pg_stat_database"), "0");
+}

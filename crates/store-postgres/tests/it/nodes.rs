@@ -84,3 +84,31 @@ async fn two_engines_share_the_work() {
     assert_eq!(completed.len(), TASKS);
     assert!(completed.iter().all(|task| task.claims == 1));
 }
+
+/// A row that an operator has locked is in nobody's way but of those who need that very row: not
+/// when it is settled, and not when its lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_holds_stops_nobody_else() {
+    let server = Server::start();
+    let engine = engine(&server).await;
+    engine.submit(create("held")).await.unwrap();
+    let claim = Claim { lease_ms: 1_000, ..Claim::new("w") };
+    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+    let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    let hold = "BEGIN; SELECT 1 FROM windlass.task WHERE id = 'held' FOR UPDATE";
+    operator.batch_execute(hold).await.unwrap();
+    let fence = claimed[0].task.fence();
+    let settling = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.submit(Complete { fence, result: None }).await }
+    });
+    let mut made = 0;
+    while !settling.is_finished() {
+        let create = engine.submit(create(&format!("other {made}")));
+        let answer = tokio::time::timeout(Duration::from_secs(9), create).await;
+        answer.expect("it does not wait for the row").unwrap();
+        made += 1;
+    }
+    assert!(settling.await.unwrap().is_err(), "the row was held all the time");
+    assert!(made > 20, "{made} were made");
+}

@@ -1,8 +1,8 @@
 //! Commits of which nobody knows what became: they are looked up before anybody is answered.
 
-use windlass_core::Outcome;
 use windlass_core::command::Created;
-use windlass_store::{Store, StoreError};
+use windlass_core::{Outcome, Timestamp};
+use windlass_store::{Store, StoreError, Ticket};
 use windlass_store_postgres::PostgresStore;
 use windlass_store_test::postgres::{Server, url};
 
@@ -93,4 +93,23 @@ async fn a_batch_whose_connection_is_cut_before_its_commit_did_not_happen() {
         other => panic!("{other:?}"),
     }
     must(&other, create("t")).await;
+}
+
+/// Who resets the statistics of a server makes it look as if it had started anew.
+#[tokio::test]
+async fn a_commit_that_is_under_way_is_not_taken_for_lost() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let (client, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    client.batch_execute("BEGIN").await.unwrap();
+    let text = "SELECT pg_current_xact_id()::text::bigint, \
+        (extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::bigint";
+    let row = client.query_one(text, &[]).await.unwrap();
+    let (number, life): (i64, i64) = (row.get(0), row.get(1));
+    let ticket = Ticket { number: number.cast_unsigned(), life, at: Timestamp::default() };
+    store.outcome(&ticket).await.unwrap_err();
+    server.sql("SELECT pg_stat_reset_shared('bgwriter')");
+    store.outcome(&ticket).await.unwrap_err();
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(!store.outcome(&ticket).await.unwrap());
 }
