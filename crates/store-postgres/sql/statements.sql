@@ -46,7 +46,8 @@ SELECT setval('{schema}.clock', greatest($1, (SELECT last_value + 1 FROM {schema
        1 / (CASE WHEN $4 IN (-1, (SELECT last_value FROM {schema}.deletion)) THEN 1 ELSE 0 END)
 
 -- @note_deletion
--- Another number after every deletion. A sequence stays raised when the transaction ends badly, which for a number that may only rise
+-- Another number after every deletion of what is young. A sequence stays raised when the
+-- transaction ends badly, which for a number that may only rise
 -- does no harm.
 SELECT setval('{schema}.deletion', greatest($1, (SELECT last_value + 1 FROM {schema}.deletion)))
 

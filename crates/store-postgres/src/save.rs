@@ -5,6 +5,10 @@ use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Val
 use crate::flight::{Param, Request};
 use crate::sql::{Sql, number};
 
+/// A record of which the first version is older was there before any batch that is under way began:
+/// none can have found its key absent and then see it come and go.
+const YOUNG_MICROS: i64 = 600_000_000;
+
 /// What a commit adds to the changes of its batch.
 #[derive(Debug)]
 pub(crate) struct Seal<'c> {
@@ -37,7 +41,8 @@ pub(crate) fn commit<'c>(
         let deletion = if changes.inserts.is_empty() { -1 } else { seal.deletion };
         let (channel, word) = (Param::Text(seal.channel), Param::Text(seal.word));
         add("seal", vec![at(), channel, word, Param::Int(deletion)]);
-        if !changes.deletes.is_empty() {
+        let young = |(_, version): &(RowKey, Version)| version.0 > seal.at.micros() - YOUNG_MICROS;
+        if changes.deletes.iter().any(young) {
             add("note_deletion", vec![at()]);
         }
         if !changes.events.is_empty() {

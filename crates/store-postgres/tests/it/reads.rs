@@ -1,8 +1,11 @@
 //! What was decided on is what is there at the commit: reads, absences and answers.
 
+use std::sync::Arc;
+
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask, Reap, SetLaneState};
-use windlass_core::{LaneState, Rejection, Tenant};
-use windlass_store::StoreError;
+use windlass_core::{LaneState, Rejection, Tenant, Timestamp};
+use windlass_store::{ManualClock, StoreError};
+use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::execute;
 use windlass_store_test::postgres::Server;
 
@@ -107,6 +110,24 @@ async fn a_key_that_came_and_went_is_not_taken_for_one_that_never_was() {
     must(&two, Reap { task: key("t") }).await;
     assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
     must(&one, create("t")).await;
+}
+
+/// What retention removes was there long before, and stands in nobody's way.
+#[tokio::test]
+async fn an_old_record_that_goes_is_no_conflict() {
+    let server = Server::start();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
+    let open = async || {
+        let options = Options { clock: Some(clock.clone()), ..Options::default() };
+        PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap()
+    };
+    let (one, two) = (open().await, open().await);
+    must(&two, create("old")).await;
+    must(&two, Cancel { task: key("old"), reason: "no".into() }).await;
+    clock.advance_ms(3_600_000);
+    let late = prepare(&one, create("t")).await;
+    must(&two, Reap { task: key("old") }).await;
+    late.commit().await.unwrap();
 }
 
 /// Two holders end the last two tasks of a limited lane, each seeing the other one run: the lane
