@@ -250,13 +250,14 @@ impl Engine {
         background.iter().for_each(JoinHandle::abort);
         // Whoever comes second waits too: the store closes when everybody has an answer.
         let mut batchers = self.0.batchers.lock().await;
+        let mut whole = Ok(());
         while let Some(running) = batchers.last_mut() {
-            let ended = running.await;
+            whole = whole.and(running.await.map_err(|_| Error::Bug { command: "batcher" }));
             batchers.pop();
-            ended.map_err(|_| Error::Bug { command: "batcher" })?;
         }
         self.0.commits.end();
-        Ok(self.0.store.close().await?)
+        self.0.store.close().await?;
+        whole
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
