@@ -205,6 +205,15 @@ impl Index {
         }
     }
 
+    /// Whether whoever scans it is about to take what it finds, so that others had better look
+    /// further on: what is ready, and what is due. Nodes are looked at by each of them.
+    pub const fn is_taken_from(self) -> bool {
+        match self {
+            Index::TaskReady | Index::TaskDue | Index::QueueDue | Index::AdmissionDue => true,
+            Index::QueueByLane | Index::NodeDue => false,
+        }
+    }
+
     /// How many of its columns name a queue, if it is made of queues: each is read from its head,
     /// where what was there before is gone.
     pub const fn queue_columns(self) -> Option<usize> {
@@ -264,14 +273,6 @@ pub struct Scan {
     pub range: Range,
     pub after: Option<Vec<Value>>,
     pub limit: usize,
-}
-
-impl Scan {
-    /// Whether whoever scans is about to take what it finds, so that others had better look
-    /// further on: what is ready, and what is due.
-    pub fn is_taken_from(&self) -> bool {
-        self.range.index.queue_columns().is_some()
-    }
 }
 
 #[cfg(test)]

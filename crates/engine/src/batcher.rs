@@ -54,6 +54,16 @@ enum Verdict {
     Answer(Vec<Job>, Error),
 }
 
+/// What holds for all parts of a batch, until each of its jobs has an answer.
+struct Turn {
+    /// Nothing of it was tried yet, and more may be added.
+    may_grow: bool,
+    /// Other parts wait for the one that is tried.
+    others: bool,
+    /// Who conflicts after this is told so.
+    give_up_at: Instant,
+}
+
 impl Batcher {
     pub(crate) async fn run(mut self) {
         // However this ends, nobody waits for an answer that does not come.
@@ -97,10 +107,10 @@ impl Batcher {
     /// Brings every job to an answer.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake]) {
         let mut open = vec![jobs];
-        let mut may_grow = true;
+        let mut turn = Turn { may_grow: true, others: false, give_up_at: Instant::now() + LONGEST };
         while let Some(jobs) = open.pop() {
-            let last = open.is_empty();
-            match self.try_batch(jobs, foreign, std::mem::take(&mut may_grow), last).await {
+            turn.others = !open.is_empty();
+            match self.try_batch(jobs, foreign, &mut turn).await {
                 Verdict::Done => {}
                 Verdict::Answer(mut jobs, error) => {
                     // Nobody will tell of what others did a second time.
@@ -122,15 +132,14 @@ impl Batcher {
         &mut self,
         mut jobs: Vec<Job>,
         foreign: &[Wake],
-        mut may_grow: bool,
-        last: bool,
+        turn: &mut Turn,
     ) -> Verdict {
         let (mut conflicts, mut ahead) = (0, BTreeSet::new());
         let begun_at = Instant::now();
         loop {
             let clock_at = self.timer.clock();
             let begun = self.store.begin().await;
-            if std::mem::take(&mut may_grow) && begun.is_ok() {
+            if begun.is_ok() && std::mem::take(&mut turn.may_grow) {
                 // Beginning may have taken a while, in which callers came.
                 self.inbox.fill_up(&mut jobs);
                 jobs.retain(is_wanted);
@@ -170,11 +179,11 @@ impl Batcher {
                     if often && jobs.len() > 1 {
                         return Verdict::Split(jobs);
                     }
-                    if !last && took >= LONG_BEFORE_SPLIT {
-                        return Verdict::Later(jobs);
-                    }
-                    if conflicts >= MOST_CONFLICTS || took >= LONGEST {
+                    if conflicts >= MOST_CONFLICTS || Instant::now() >= turn.give_up_at {
                         return Verdict::Answer(jobs, error.into());
+                    }
+                    if turn.others && took >= LONG_BEFORE_SPLIT {
+                        return Verdict::Later(jobs);
                     }
                     tokio::task::yield_now().await;
                 }
@@ -211,7 +220,8 @@ impl Batcher {
         if !changes.events.is_empty() {
             self.commits.notify();
         }
-        if !changes.wakes.is_empty() || !changes.left_ready.is_empty() {
+        let wakes = !changes.wakes.is_empty() || !changes.left_ready.is_empty();
+        if wakes && self.inbox.has_others() {
             self.inbox.push_notice(Some(self.number), &Notice::with_left(&changes));
         }
         let mut answered = Vec::with_capacity(jobs.len());

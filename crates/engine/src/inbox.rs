@@ -183,6 +183,11 @@ impl Inbox {
         }
     }
 
+    /// Whether there is more than one batcher.
+    pub(crate) fn has_others(&self) -> bool {
+        self.told.len() > 1
+    }
+
     /// Tells every batcher but the one that it comes from, if it comes from one.
     pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notice) {
         let mut queues = self.lock();

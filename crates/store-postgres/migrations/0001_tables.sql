@@ -18,8 +18,8 @@ CREATE TABLE meta (
 -- dead rows behind.
 CREATE SEQUENCE clock AS bigint MINVALUE 0 START WITH 0;
 
--- The time of the last commit that deleted anything young. A batch that found a key absent and makes it
--- must know that the key was not made and deleted again in the meantime.
+-- The time of the last commit that deleted anything young. A batch that found a key absent and
+-- makes it must know that the key was not made and deleted again in the meantime.
 CREATE SEQUENCE deletion AS bigint MINVALUE 0 START WITH 0;
 
 -- The last number that the log has forgotten, so that none is given again when it is empty.

@@ -39,16 +39,15 @@ SELECT pg_advisory_xact_lock($1)
 
 -- @seal
 -- Raises the clock, by something in any case so that a look at it shows every commit, and tells
--- the others. A batch that found a key absent and makes it gives the
--- last deletion of its beginning as $4, others -1: another deletion since then raises an error.
+-- the others. A batch that found a key absent and makes it gives the last deletion of its beginning
+-- as $4, others -1: another deletion since then raises an error.
 SELECT setval('{schema}.clock', greatest($1, (SELECT last_value + 1 FROM {schema}.clock))),
        pg_notify($2, $3),
        1 / (CASE WHEN $4 IN (-1, (SELECT last_value FROM {schema}.deletion)) THEN 1 ELSE 0 END)
 
 -- @note_deletion
 -- Another number after every deletion of what is young. A sequence stays raised when the
--- transaction ends badly, which for a number that may only rise
--- does no harm.
+-- transaction ends badly, which for a number that may only rise does no harm.
 SELECT setval('{schema}.deletion', greatest($1, (SELECT last_value + 1 FROM {schema}.deletion)))
 
 -- @append

@@ -1,6 +1,6 @@
 use std::error::Error;
 
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use windlass_postgres_link::LinkError;
 use windlass_store::StoreError;
 
@@ -52,7 +52,8 @@ fn whole(error: &dyn Error) -> String {
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
     // 08 is a connection that broke, 57P a server that ends it.
     let gone = |code: &SqlState| code.code().starts_with("08") || code.code().starts_with("57P");
-    let no = |error: &DbError| error.severity() == "ERROR" && !gone(error.code());
+    let no =
+        |error: &DbError| error.parsed_severity() == Some(Severity::Error) && !gone(error.code());
     error.as_db_error().is_some_and(no)
 }
 

@@ -29,9 +29,8 @@ pub(crate) async fn listen(
 ) {
     let mut begun = Some(begun);
     loop {
-        if let Err(error) = hear(&link, &shared, &notices, &mut begun).await {
-            tracing::warn!(%error, "the connection that listens is lost");
-        }
+        let ended = hear(&link, &shared, &notices, &mut begun).await;
+        tracing::warn!(?ended, "the connection that listens is lost, or says nothing");
         // Nobody tells anything: who waits has to look.
         tell_anything(&shared, &notices);
         tokio::time::sleep(LOOK_EVERY).await;
@@ -59,10 +58,14 @@ async fn hear(
         Ok::<(), Error>(())
     };
     let listener = async {
-        if shared.prepare {
-            client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
-        }
-        look_at_clock(&client, shared).await?;
+        let begin = async {
+            if shared.prepare {
+                client.batch_execute(&format!(r#"LISTEN "{}""#, shared.channel)).await?;
+            }
+            look_at_clock(&client, shared).await
+        };
+        let Ok(looked) = timeout(shared.options.silence(), begin).await else { return Ok(()) };
+        looked?;
         match begun.take() {
             // Whoever opened the store has not looked at anything yet.
             Some(begun) => drop(begun.send(())),

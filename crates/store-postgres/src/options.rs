@@ -78,11 +78,8 @@ impl Options {
     }
 
     /// A connection on which nothing comes is not waited for. Whoever has it closes it.
-    pub(crate) async fn in_time<T>(
-        &self,
-        answer: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
-        timeout(self.silence(), answer).await.map_err(|_| unavailable(Oddity::Silent))
+    pub(crate) async fn in_time<T>(&self, it: impl Future<Output = T>) -> Result<T, StoreError> {
+        timeout(self.silence(), it).await.map_err(|_| unavailable(Oddity::Silent))
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {

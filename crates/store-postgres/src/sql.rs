@@ -142,7 +142,7 @@ impl Sql {
             search.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
         let (mut text, params) = page(search, rest, scan.limit);
-        if scan.is_taken_from() {
+        if index.is_taken_from() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)

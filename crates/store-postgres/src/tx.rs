@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Scan, Timestamp, Wanted};
+use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
@@ -88,7 +88,7 @@ impl Tx for PostgresTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        self.locks |= wanted.scans.iter().any(Scan::is_taken_from);
+        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
         let (sql, starts, waits) = (self.shared.sql(), &self.shared.starts, !self.waited);
         self.waited |= wanted.rows.iter().any(|key| key.table.spec().contended.is_some());
         let loaded = load(self.session()?, sql, starts, &wanted, waits);

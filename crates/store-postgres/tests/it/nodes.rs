@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use windlass_core::command::{Claim, Complete};
-use windlass_core::{PublicState, Tenant};
-use windlass_engine::{Engine, TaskFilter};
+use windlass_core::{Outcome, PublicState, Tenant};
+use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store::Store;
 use windlass_store_postgres::PostgresStore;
 use windlass_store_test::postgres::Server;
@@ -85,30 +86,53 @@ async fn two_engines_share_the_work() {
     assert!(completed.iter().all(|task| task.claims == 1));
 }
 
+/// Makes tasks, leases them for a second, locks their rows as an operator would, and settles them.
+async fn settle_held(
+    server: &Server,
+    engine: &Engine,
+    tasks: u32,
+) -> (tokio_postgres::Client, Vec<JoinHandle<Result<Outcome, Error>>>) {
+    for n in 0..tasks {
+        engine.submit(create(&format!("held {n}"))).await.unwrap();
+    }
+    let claim = Claim { lease_ms: 1_000, limit: tasks, ..Claim::new("w") };
+    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+    assert_eq!(claimed.len(), tasks as usize);
+    let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    let hold = "BEGIN; SELECT 1 FROM windlass.task WHERE id LIKE 'held%' FOR UPDATE";
+    operator.batch_execute(hold).await.unwrap();
+    let settle = |fence| {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.submit(Complete { fence, result: None }).await })
+    };
+    (operator, claimed.iter().map(|claimed| settle(claimed.task.fence())).collect())
+}
+
 /// A row that an operator has locked is in nobody's way but of those who need that very row: not
 /// when it is settled, and not when its lease is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_holds_stops_nobody_else() {
     let server = Server::start();
     let engine = engine(&server).await;
-    engine.submit(create("held")).await.unwrap();
-    let claim = Claim { lease_ms: 1_000, ..Claim::new("w") };
-    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
-    let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
-    let hold = "BEGIN; SELECT 1 FROM windlass.task WHERE id = 'held' FOR UPDATE";
-    operator.batch_execute(hold).await.unwrap();
-    let fence = claimed[0].task.fence();
-    let settling = tokio::spawn({
-        let engine = engine.clone();
-        async move { engine.submit(Complete { fence, result: None }).await }
-    });
+    let (_operator, settling) = settle_held(&server, &engine, 1).await;
     let mut made = 0;
-    while !settling.is_finished() {
+    while !settling[0].is_finished() {
         let create = engine.submit(create(&format!("other {made}")));
         let answer = tokio::time::timeout(Duration::from_secs(9), create).await;
         answer.expect("it does not wait for the row").unwrap();
         made += 1;
     }
-    assert!(settling.await.unwrap().is_err(), "the row was held all the time");
     assert!(made > 20, "{made} were made");
+}
+
+/// However many there are, whoever needs them is told at last.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_needs_rows_that_somebody_holds_is_told() {
+    let server = Server::start();
+    let engine = engine(&server).await;
+    let (_operator, settling) = settle_held(&server, &engine, 5).await;
+    for settled in settling {
+        let settled = tokio::time::timeout(Duration::from_secs(60), settled).await;
+        settled.expect("it is given up").unwrap().expect_err("the row was held all the time");
+    }
 }

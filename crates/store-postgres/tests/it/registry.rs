@@ -158,3 +158,17 @@ async fn tables_of_format_1_are_completed_and_stay_open_to_their_own_programs() 
     execute(&store, &Leave { id: "n000".into() }.into()).await.unwrap().unwrap();
     assert_eq!(server.sql("SELECT format, lowest FROM windlass.meta"), "2|1");
 }
+
+/// Every beat looks at all nodes, and is in the way of none of them.
+#[tokio::test]
+async fn beats_at_the_same_time_see_each_other() {
+    let server = Server::start();
+    let store = PostgresStore::open(&server.url()).await.unwrap();
+    for id in 0..3 {
+        execute(&store, &beat(id)).await.unwrap().unwrap();
+    }
+    let one = crate::stage::prepare(&store, beat(0)).await;
+    let told = execute(&store, &beat(1)).await.unwrap().unwrap();
+    assert_eq!(told, Outcome::Registered { joined: false, nodes: 3, format: 2 });
+    one.commit().await.unwrap();
+}
