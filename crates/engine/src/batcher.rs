@@ -1,6 +1,9 @@
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::iter::repeat_n;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +13,7 @@ use windlass_store::{Notice, Store, StoreError, Ticket};
 use crate::answer::{Answerer, Reply};
 use crate::batch::{Committed, Tried, attempt, found_nothing};
 use crate::error::Error;
-use crate::inbox::{Inbox, Intake, Job};
+use crate::inbox::{Hand, Inbox, Intake, Job};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
 use crate::timer::Timer;
@@ -20,9 +23,12 @@ use crate::waiters::Waiters;
 const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
-/// A conflict may take long, where somebody holds a record and does not let go: others of the batch
-/// must not wait for it, and whoever needs it is told at last.
-const LONG_BEFORE_SPLIT: Duration = Duration::from_secs(2);
+/// A conflict may take long, where somebody holds a record and does not let go. Then the batch is
+/// taken apart for a while, and what is left of it is put aside for others to have their turn.
+const LONG: Duration = Duration::from_secs(2);
+const LONG_IN_PARTS: Duration = Duration::from_millis(500);
+const APART: Duration = Duration::from_secs(4);
+/// Whoever needs what somebody holds is told at last.
 const LONGEST: Duration = Duration::from_secs(10);
 /// A transaction whose connection broke may be under way for some seconds.
 const MOST_LOOKUPS: u32 = 8;
@@ -48,20 +54,19 @@ enum Verdict {
     Done,
     /// Try its halves apart.
     Split(Vec<Job>),
-    /// Try it once more when the others are done.
-    Later(Vec<Job>),
+    /// Somebody holds what it needs: try it again when others have had their turn.
+    Aside(Vec<Job>),
     /// Tell everybody.
     Answer(Vec<Job>, Error),
 }
 
-/// What holds for all parts of a batch, until each of its jobs has an answer.
+/// What holds for all parts of a batch.
 struct Turn {
     /// Nothing of it was tried yet, and more may be added.
     may_grow: bool,
-    /// Other parts wait for the one that is tried.
-    others: bool,
-    /// Who conflicts after this is told so.
-    give_up_at: Instant,
+    /// It was taken apart since somebody holds what some of it needs.
+    apart: bool,
+    begun_at: Instant,
 }
 
 impl Batcher {
@@ -69,12 +74,17 @@ impl Batcher {
         // However this ends, nobody waits for an answer that does not come.
         let _end = End(self.inbox.clone());
         while let Some(intake) = self.inbox.next(self.number).await {
+            let hand = intake.hand;
             let (jobs, foreign) = self.gather(intake);
             if !jobs.is_empty() || self.waiters.concern(&foreign) {
-                self.settle(jobs, &foreign).await;
+                if !survives(self.settle(jobs, &foreign, hand)).await {
+                    // Its jobs are gone, and their callers know by that. Everybody else goes on.
+                    tracing::error!("a batch panicked: what became of its commands is not known");
+                }
                 // Those who were just answered may have something to add to the next batch.
                 tokio::task::yield_now().await;
             }
+            self.inbox.put_down(hand);
         }
         for job in self.waiters.take_all() {
             self.answerer.fail(job, &Error::ShuttingDown);
@@ -104,12 +114,11 @@ impl Batcher {
         (jobs, foreign)
     }
 
-    /// Brings every job to an answer.
-    async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake]) {
+    /// Brings every job to an answer, or puts it aside.
+    async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
         let mut open = vec![jobs];
-        let mut turn = Turn { may_grow: true, others: false, give_up_at: Instant::now() + LONGEST };
+        let mut turn = Turn { may_grow: !hand.aside, apart: false, begun_at: Instant::now() };
         while let Some(jobs) = open.pop() {
-            turn.others = !open.is_empty();
             match self.try_batch(jobs, foreign, &mut turn).await {
                 Verdict::Done => {}
                 Verdict::Answer(mut jobs, error) => {
@@ -117,13 +126,24 @@ impl Batcher {
                     jobs.extend(self.waiters.take_concerned(foreign));
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
                 }
-                Verdict::Later(jobs) => open.insert(0, jobs),
+                Verdict::Aside(jobs) => self.put_aside(jobs, turn.begun_at),
                 Verdict::Split(mut jobs) => {
                     add(&self.counters.splits, 1);
                     let second = jobs.split_off(jobs.len() / 2);
                     open.push(second);
                     open.push(jobs);
                 }
+            }
+        }
+    }
+
+    fn put_aside(&self, jobs: Vec<Job>, begun_at: Instant) {
+        for mut job in jobs {
+            let give_up_at = *job.give_up_at.get_or_insert(begun_at + LONGEST);
+            if Instant::now() < give_up_at {
+                self.inbox.put_aside(job);
+            } else {
+                self.answerer.fail(job, &StoreError::Conflict.into());
             }
         }
     }
@@ -174,20 +194,22 @@ impl Batcher {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
-                    let took = begun_at.elapsed();
-                    let often = conflicts >= CONFLICTS_BEFORE_SPLIT || took >= LONG_BEFORE_SPLIT;
-                    if often && jobs.len() > 1 {
+                    let long = begun_at.elapsed() >= if turn.apart { LONG_IN_PARTS } else { LONG };
+                    if long && (jobs.len() == 1 || turn.begun_at.elapsed() >= APART) {
+                        return Verdict::Aside(jobs);
+                    }
+                    if jobs.len() > 1 && (long || conflicts >= CONFLICTS_BEFORE_SPLIT) {
+                        turn.apart |= long;
                         return Verdict::Split(jobs);
                     }
-                    if conflicts >= MOST_CONFLICTS || Instant::now() >= turn.give_up_at {
+                    if conflicts >= MOST_CONFLICTS {
                         return Verdict::Answer(jobs, error.into());
-                    }
-                    if turn.others && took >= LONG_BEFORE_SPLIT {
-                        return Verdict::Later(jobs);
                     }
                     tokio::task::yield_now().await;
                 }
-                StoreError::Refused(_) if jobs.len() > 1 => return Verdict::Split(jobs),
+                StoreError::Refused(_) if jobs.len() > 1 && turn.begun_at.elapsed() < LONGEST => {
+                    return Verdict::Split(jobs);
+                }
                 other => {
                     tracing::warn!(error = %other, jobs = jobs.len(), "a batch failed");
                     return Verdict::Answer(jobs, other.into());
@@ -239,6 +261,16 @@ impl Batcher {
 /// Whether somebody waits for it: a claim whose caller has left is not worth a lease.
 fn is_wanted(job: &Job) -> bool {
     !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed())
+}
+
+/// Whether it comes to its end without a panic.
+async fn survives(work: impl Future<Output = ()>) -> bool {
+    let mut work = std::pin::pin!(work);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        polled.map_or(Poll::Ready(false), |polled| polled.map(|()| true))
+    })
+    .await
 }
 
 struct End(Arc<Inbox>);

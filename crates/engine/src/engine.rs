@@ -157,8 +157,8 @@ impl Engine {
             return Ok(Vec::new());
         }
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push(Job { commands, reply: Reply::Plain(sender) })?;
-        Ok(receiver.await.map_err(|_| Error::ShuttingDown)?.take())
+        self.0.inbox.push(Job::new(commands, Reply::Plain(sender)))?;
+        Ok(receiver.await.map_err(|_| self.0.inbox.no_answer())?.take())
     }
 
     /// Leases tasks, with their payloads; waits up to `wait` while there is none.
@@ -170,12 +170,12 @@ impl Engine {
         let (sender, mut receiver) = oneshot::channel();
         let waits = !wait.is_zero();
         let reply = Reply::Claim { sender, waits };
-        self.0.inbox.push(Job { commands: vec![claim.into()], reply })?;
+        self.0.inbox.push(Job::new(vec![claim.into()], reply))?;
         if !waits {
-            return receiver.await.map_err(|_| Error::ShuttingDown)?.take();
+            return receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
         }
         if let Ok(answer) = tokio::time::timeout(wait, &mut receiver).await {
-            return answer.map_err(|_| Error::ShuttingDown)?.take();
+            return answer.map_err(|_| self.0.inbox.no_answer())?.take();
         }
         // What was handed over in the last moment is still good.
         receiver.close();
@@ -278,8 +278,8 @@ impl Engine {
 
     async fn submit_own(&self, command: Command) -> Result<Outcome, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push_own(Job { commands: vec![command], reply: Reply::Plain(sender) })?;
-        let mut answers = receiver.await.map_err(|_| Error::ShuttingDown)?.take();
+        self.0.inbox.push_own(Job::new(vec![command], Reply::Plain(sender)))?;
+        let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
         answers.pop().expect("one command, one answer")
     }
 

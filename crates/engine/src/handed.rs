@@ -52,7 +52,7 @@ impl<T: Leases> Drop for Handed<T> {
         if !fences.is_empty() {
             let release = |fence| Command::from(Release { fence });
             let commands = fences.into_iter().map(release).collect();
-            self.inbox.push_release(Job { commands, reply: Reply::Nobody });
+            self.inbox.push_release(Job::new(commands, Reply::Nobody));
         }
     }
 }

@@ -94,7 +94,7 @@ impl Heart {
         };
         let (sender, receiver) = oneshot::channel();
         self.inbox.push_own(job(beat.into(), Reply::Plain(sender)))?;
-        let mut answers = receiver.await.map_err(|_| Error::ShuttingDown)?.take();
+        let mut answers = receiver.await.map_err(|_| self.inbox.no_answer())?.take();
         answers.pop().expect("one command, one answer")
     }
 
@@ -112,7 +112,7 @@ impl Heart {
 }
 
 fn job(command: Command, reply: Reply) -> Job {
-    Job { commands: vec![command], reply }
+    Job::new(vec![command], reply)
 }
 
 fn millis(duration: Duration) -> u64 {

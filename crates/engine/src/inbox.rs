@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use windlass_core::Command;
 use windlass_store::Notice;
 
@@ -14,9 +15,15 @@ use crate::error::Error;
 pub(crate) struct Job {
     pub(crate) commands: Vec<Command>,
     pub(crate) reply: Reply,
+    /// When its caller is told that somebody holds what it needs. It has none before that is known.
+    pub(crate) give_up_at: Option<Instant>,
 }
 
 impl Job {
+    pub(crate) fn new(commands: Vec<Command>, reply: Reply) -> Self {
+        Self { commands, reply, give_up_at: None }
+    }
+
     /// Whether it is a claim that rather waits than finds nothing.
     pub(crate) fn waits(&self) -> bool {
         matches!(self.reply, Reply::Claim { waits: true, .. })
@@ -28,11 +35,24 @@ impl Job {
 pub(crate) struct Intake {
     pub(crate) jobs: Vec<Job>,
     pub(crate) notices: Vec<Notice>,
+    pub(crate) hand: Hand,
+}
+
+/// What one batcher at a time has in hand, until it puts it down.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hand {
+    /// What the engine asks of itself is decided one after the other.
+    own: bool,
+    /// What was put aside.
+    pub(crate) aside: bool,
 }
 
 /// The bounded queue before the batchers, each of which takes what is there. What ends or keeps a
-/// lease goes first, except that every fourth batch starts with the rest, and every batch takes one
+/// lease goes first, except that every fourth batch starts with the rest, and a batch takes one
 /// thing that the engine does by itself: nothing waits for ever, however much comes in.
+///
+/// What needs a record that somebody holds is put aside. One batcher at a time tries it again,
+/// between two batches of the others: who waits for nobody is not held up.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
@@ -49,6 +69,9 @@ struct Queues {
     urgent: VecDeque<Job>,
     normal: VecDeque<Job>,
     own: VecDeque<Job>,
+    aside: VecDeque<Job>,
+    /// What some batcher has of these two.
+    hand: Hand,
     /// For each batcher, what others did.
     notices: Vec<Vec<Notice>>,
     /// How many batchers are at work.
@@ -183,6 +206,29 @@ impl Inbox {
         }
     }
 
+    /// Queues what could not be decided, since somebody holds what it needs.
+    pub(crate) fn put_aside(&self, job: Job) {
+        self.lock().aside.push_back(job);
+        self.arrived.notify_one();
+    }
+
+    /// Says that a batch has come to its end.
+    pub(crate) fn put_down(&self, hand: Hand) {
+        let mut queues = self.lock();
+        queues.hand.own &= !hand.own;
+        queues.hand.aside &= !hand.aside;
+        let more = !queues.own.is_empty() || !queues.aside.is_empty();
+        drop(queues);
+        if more {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// What it means that a queued job was never answered.
+    pub(crate) fn no_answer(&self) -> Error {
+        if self.lock().closed { Error::ShuttingDown } else { Error::OutcomeUnknown }
+    }
+
     /// Whether there is more than one batcher.
     pub(crate) fn has_others(&self) -> bool {
         self.told.len() > 1
@@ -229,11 +275,9 @@ impl Inbox {
                 let mut queues = self.lock();
                 queues.batches += 1;
                 let notices = std::mem::take(&mut queues.notices[batcher]);
-                let own: Vec<Job> = queues.own.pop_front().into_iter().collect();
-                queues.load = own.iter().map(Load::of).fold(queues.load, Load::minus);
-                let jobs = self.take(&mut queues, own);
+                let (jobs, hand) = self.take_turn(&mut queues);
                 if !jobs.is_empty() || !notices.is_empty() {
-                    return Some(Intake { jobs, notices });
+                    return Some(Intake { jobs, notices, hand });
                 }
                 if queues.closed {
                     return None;
@@ -246,6 +290,25 @@ impl Inbox {
                 () = told => {}
             }
         }
+    }
+
+    fn take_turn(&self, queues: &mut Queues) -> (Vec<Job>, Hand) {
+        let mut hand = Hand::default();
+        let waiting = queues.own.len() + queues.urgent.len() + queues.normal.len();
+        let turn = waiting == 0 || queues.batches.is_multiple_of(2);
+        if turn && !queues.aside.is_empty() && !queues.hand.aside {
+            hand.aside = true;
+            queues.hand.aside = true;
+            let most = queues.aside.len().min(self.batch_commands);
+            return (queues.aside.drain(..most).collect(), hand);
+        }
+        let own = if queues.hand.own { None } else { queues.own.pop_front() };
+        if let Some(own) = &own {
+            hand.own = true;
+            queues.hand.own = true;
+            queues.load = queues.load.minus(Load::of(own));
+        }
+        (self.take(queues, own.into_iter().collect()), hand)
     }
 
     /// Fills a batch up with what has arrived in the meantime.

@@ -6,7 +6,7 @@
 -- tables may be empty, and must stay good when they are full. Who waits for a lock loses patience
 -- before its statement does: it is told of a conflict. $1: patience in milliseconds.
 SELECT set_config('statement_timeout', $1, true),
-       set_config('lock_timeout', ($1::bigint / 2)::text, true),
+       set_config('lock_timeout', ($1::bigint / 5)::text, true),
        set_config('idle_in_transaction_session_timeout', $1, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),

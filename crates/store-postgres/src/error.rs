@@ -69,13 +69,11 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     if conflicts.contains(code) {
         return StoreError::Conflict;
     }
-    let unknown = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
-    if unknown.contains(code) {
-        return unavailable(Oddity::Pooler(error));
-    }
-    match &code.code()[..2] {
-        _ if *code == SqlState::DISK_FULL => StoreError::Full,
-        "22" | "23" | "54" => StoreError::Refused(whole(&error).into()),
+    match (code.code(), &code.code()[..2]) {
+        ("53100", _) => StoreError::Full,
+        // A statement that is not known, or known already; and one that took too long.
+        ("26000" | "42P05", _) => unavailable(Oddity::Pooler(error)),
+        (_, "22" | "23" | "54") | ("57014", _) => StoreError::Refused(whole(&error).into()),
         _ => unavailable(error),
     }
 }

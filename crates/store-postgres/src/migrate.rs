@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
 use windlass_store::StoreError;
@@ -50,7 +51,8 @@ async fn ask<T: FromSqlOwned>(
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<T, StoreError> {
-    let row = client.query_typed_one(text, params).await;
+    let asked = timeout(PATIENCE, client.query_typed_one(text, params));
+    let row = asked.await.map_err(|_| unavailable(Oddity::Silent))?;
     row.and_then(|row| row.try_get(0)).map_err(translate)
 }
 
@@ -82,7 +84,7 @@ async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     let lock = lock(client, "tables", schema).await?;
     let give_up_at = Instant::now() + PATIENCE;
     loop {
-        client.batch_execute("BEGIN").await.map_err(translate)?;
+        client.batch_execute("BEGIN; SET LOCAL lock_timeout = '5s'").await.map_err(translate)?;
         let made = try_make(client, schema, lock).await;
         let end = if matches!(made, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
         client.batch_execute(end).await.map_err(translate)?;
@@ -110,6 +112,8 @@ async fn try_make(client: &Client, schema: &str, lock: i64) -> Result<bool, Stor
         (None, life) => format!("INSERT INTO meta VALUES (1, {FORMAT}, 1, '{life}');"),
         (Some(_), _) => format!("UPDATE meta SET format = greatest(format, {FORMAT});"),
     };
-    client.batch_execute(&script).await.map_err(translate)?;
-    Ok(true)
+    match client.batch_execute(&script).await.map_err(translate) {
+        Err(StoreError::Conflict) => Ok(false),
+        made => made.map(|()| true),
+    }
 }

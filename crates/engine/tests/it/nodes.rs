@@ -201,6 +201,24 @@ async fn a_node_that_was_taken_for_gone_registers_again() {
     assert_eq!(names(&other).await, "other");
 }
 
+/// The last beat may be under way when the engine ends.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_left_is_not_listed_by_its_last_beat() {
+    let ground = Ground::new();
+    let other = ground.node("other").await;
+    let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
+    let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
+    let engine = Engine::start(store.clone(), config).await.unwrap();
+    pass(1_000).await;
+    let mut held = store.pause_commit(1);
+    held.reached().await;
+    let leaving = tokio::spawn(async move { engine.shutdown().await });
+    pass(1_000).await;
+    held.release();
+    leaving.await.unwrap().unwrap();
+    assert_eq!(names(&other).await, "other");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_fails_at_the_start_is_tried_again() {
     let ground = Ground::new();

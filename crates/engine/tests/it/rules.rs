@@ -10,7 +10,7 @@ use windlass_core::{
 use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 
-use crate::stage::{Stage, claim, claim_now, complete, create, created, ids, key, quiet};
+use crate::stage::{Stage, claim, claim_now, complete, create, created, ids, key, quiet, until};
 
 /// An engine whose store fails on demand, on the records of `stage`.
 async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
@@ -195,6 +195,29 @@ async fn a_panic_is_the_answer_of_one_command_alone() {
         }
     }
     assert_eq!(stage.engine.stats().batches, 2, "the good ones shared one commit");
+}
+
+/// As a bug in a store would: nobody waits for ever, and the engine goes on.
+#[tokio::test]
+async fn a_batch_that_panics_is_the_end_of_no_other() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(claim(), Duration::from_secs(60)).await.unwrap() }
+    });
+    until(|| engine.stats().batches == 1).await;
+    store.refuse_if(|changes| {
+        let bad = changes.inserts.iter().any(|row| row.key == key("bad").row_key());
+        assert!(!bad, "a bug");
+        false
+    });
+    let error =
+        engine.submit(Create::one(NewTask { lane: "l".into(), ..NewTask::new("bad", "k") }));
+    assert_eq!(error.await.unwrap_err().code(), "outcome_unknown");
+    engine.submit(create("good")).await.unwrap();
+    assert_eq!(ids(&waiting.await.unwrap()), ["good"]);
+    engine.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::Table;
+use windlass_engine::{Config, Engine};
 use windlass_store::{Query, Store, StoreError};
 use windlass_store_test::postgres::Server;
 
@@ -36,7 +37,7 @@ async fn a_batch_is_impatient_and_keeps_its_plans() {
     ];
     let expected = [
         "statement_timeout=5s",
-        "lock_timeout=2500ms",
+        "lock_timeout=1s",
         "idle_in_transaction_session_timeout=5s",
         "enable_seqscan=off",
         "enable_hashjoin=off",
@@ -70,7 +71,7 @@ async fn a_list_does_not_take_for_ever() {
          SELECT slow.* FROM windlass.slow CROSS JOIN LATERAL (SELECT pg_sleep(20)) AS nap",
     );
     let listed = store.query(&Query::all(Table::Lane, 10)).await;
-    assert!(matches!(listed, Err(StoreError::Unavailable(_))), "{listed:?}");
+    assert!(matches!(listed, Err(StoreError::Refused(_))), "{listed:?}");
 }
 
 /// Nor does one that waits for somebody else's lock.
@@ -86,4 +87,26 @@ async fn a_list_does_not_wait_for_ever() {
     let all = Query::all(Table::Task, 10);
     let listed = tokio::time::timeout(Duration::from_secs(20), store.query(&all)).await;
     assert!(listed.expect("it came to an end").is_err());
+}
+
+/// A command that takes too long is not the answer of those who share a batch with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_takes_too_long_stands_alone() {
+    let server = Server::start();
+    let store = open_impatient(&server, Duration::from_millis(500)).await;
+    server.sql(
+        "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF NEW.id = 'slow' THEN PERFORM pg_sleep(20); END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER nap BEFORE INSERT ON windlass.task FOR EACH ROW EXECUTE FUNCTION nap()",
+    );
+    let engine = Engine::start(store, Config::default()).await.unwrap();
+    let calls = (0..50).map(|n| {
+        let id = if n == 31 { "slow".to_owned() } else { n.to_string() };
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.submit(create(&id)).await })
+    });
+    for (n, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
+        let answer = call.await.unwrap();
+        assert_eq!(answer.is_err(), n == 31, "{n}: {answer:?}");
+    }
 }

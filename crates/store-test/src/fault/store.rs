@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use windlass_core::{
@@ -147,7 +147,8 @@ impl fmt::Debug for FaultStore {
 }
 
 fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
-    script.lock().expect("nothing panics while it holds the script, but a wrong use of it")
+    // What `refuse_if` was given may panic, which is a fault like others.
+    script.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
