@@ -178,8 +178,22 @@ const GUARDS: &[Guard] = &[
         "a batch is split around what the store refuses",
         "refusals::a_bad_command_stands_alone",
         BATCHER,
-        "StoreError::Refused(_) if jobs.len() > 1 => return Verdict::Split(jobs),",
+        "StoreError::Refused(_) if jobs.len() > 1",
+        "StoreError::Refused(_) if false",
+    ),
+    guard(
+        "a command that takes too long is the answer of nobody else",
+        "sessions::a_command_that_takes_too_long_stands_alone",
+        ERROR,
+        "| (\"57014\", _)",
         "",
+    ),
+    guard(
+        "what needs a record that somebody holds is put aside",
+        "nodes::a_row_that_somebody_holds_stops_nobody_else",
+        BATCHER,
+        "if long && (jobs.len() == 1",
+        "if false && (jobs.len() == 1",
     ),
     guard(
         "what breaks a rule of the database is refused",
@@ -311,7 +325,7 @@ const GUARDS: &[Guard] = &[
         "a lock is waited for only so long",
         "sessions::a_batch_is_impatient_and_keeps_its_plans",
         STATEMENTS,
-        "set_config('lock_timeout', ($1::bigint / 2)::text, true)",
+        "set_config('lock_timeout', ($1::bigint / 5)::text, true)",
         "1",
     ),
     guard(
