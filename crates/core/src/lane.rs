@@ -11,7 +11,7 @@ pub struct Lane {
     pub name: LaneName,
     pub state: LaneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gate: Option<Gate>,
+    pub gate: Option<LaneGate>,
     /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
     #[serde(default)]
     pub queues: u32,
@@ -52,12 +52,12 @@ impl LaneState {
 /// Admits so many leases at once. It counts the leases taken since it was set up, and goes on
 /// counting while its limit is lifted, so that the next limit knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gate {
+pub struct LaneGate {
     pub limit: Option<u32>,
     pub running: u32,
 }
 
-impl Gate {
+impl LaneGate {
     /// How many more it admits, asking for `wanted`.
     pub(crate) fn admits(self, wanted: usize) -> usize {
         let free = self.limit.map(|limit| limit.saturating_sub(self.running) as usize);

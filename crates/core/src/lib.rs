@@ -17,12 +17,17 @@
 //! ```
 
 mod admission;
+mod bookmark;
+mod children;
 pub mod command;
 mod digest;
 mod event;
+mod gate;
+mod keyring;
 mod lane;
 pub mod limits;
 mod log;
+mod mailbox;
 mod name;
 mod node;
 mod payload;
@@ -36,16 +41,23 @@ mod task;
 #[cfg(test)]
 mod testing;
 mod time;
+mod waitpoint;
 mod why;
+mod worker;
 mod world;
 
 pub use admission::Admission;
+pub use bookmark::Bookmark;
+pub use children::Children;
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
 pub use event::{Change, Event, Family, Logged};
-pub use lane::{Gate, Lane, LaneState};
+pub use gate::{Gate, GateKey, GateKind, Owner, Rate, Starts};
+pub use keyring::{Keyring, Secret, SigningKey};
+pub use lane::{Lane, LaneGate, LaneState};
 pub use log::{Cursor, CursorExpired, Log};
-pub use name::{Kind, LaneName, NodeId, TaskId, Tenant, WorkerId};
+pub use mailbox::{Mailbox, Message};
+pub use name::{Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
 pub use payload::{Payload, PayloadKey, Slot};
 pub use queue::Queue;
@@ -54,9 +66,13 @@ pub use rejection::{Problem, Rejection};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
 pub use shelf::{Clash, Shelf};
 pub use task::{
-    Backoff, FailureClass, Fence, Lease, Lifecycle, Offer, Policy, Progress, PublicState, Retry,
-    RetryPolicy, Route, Run, Settle, Settled, TagFilter, Task, TaskKey,
+    Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
+    OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
+    Route, Run, Settle, Settled, SuspendReason, Suspension, TagFilter, Task, TaskKey, Timeout,
+    Turn,
 };
 pub use time::Timestamp;
+pub use waitpoint::{Waitpoint, WaitpointState};
 pub use why::{Why, why};
+pub use worker::Worker;
 pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};

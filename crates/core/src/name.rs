@@ -71,6 +71,8 @@ names! {
     WorkerId
     /// Names one life of an engine.
     NodeId
+    /// Names a waitpoint within its tenant.
+    WaitpointId
 }
 
 impl Default for Tenant {

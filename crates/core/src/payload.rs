@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -53,18 +54,23 @@ pub struct PayloadKey {
     pub slot: Slot,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Slot {
-    Input,
-    Result,
-}
+/// Which of a task's payloads it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(Cow<'static, str>);
 
 impl Slot {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Slot::Input => "input",
-            Slot::Result => "result",
-        }
+    /// What the task was created with.
+    pub const INPUT: Slot = Slot(Cow::Borrowed("input"));
+    /// What came of it.
+    pub const RESULT: Slot = Slot(Cow::Borrowed("result"));
+
+    /// What a message to it carries.
+    pub(crate) fn message(seq: u64) -> Self {
+        Self(Cow::Owned(format!("message/{seq}")))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }

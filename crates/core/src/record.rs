@@ -6,12 +6,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use crate::admission::Admission;
+use crate::bookmark::Bookmark;
+use crate::children::Children;
+use crate::gate::Gate;
+use crate::keyring::Keyring;
 use crate::lane::Lane;
 use crate::log::Log;
+use crate::mailbox::{Mailbox, Message};
 use crate::node::Node;
 use crate::queue::Queue;
 use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
 use crate::task::Task;
+use crate::waitpoint::Waitpoint;
+use crate::worker::Worker;
 
 /// Something kept: a key, columns for indexes and for people, and a body.
 ///
@@ -96,7 +103,10 @@ macro_rules! records {
     };
 }
 
-records!(Task, Lane, Queue, Admission, Log, Node);
+records!(
+    Task, Lane, Queue, Admission, Log, Node, Mailbox, Message, Waitpoint, Keyring, Children, Gate,
+    Worker, Bookmark
+);
 
 impl Table {
     /// The index by which the records of this table come to the engine's notice, if they do.
@@ -106,7 +116,12 @@ impl Table {
             Table::Queue => Some(Index::QueueDue),
             Table::Admission => Some(Index::AdmissionDue),
             Table::Node => Some(Index::NodeDue),
-            Table::Lane | Table::Log => None,
+            Table::Message => Some(Index::MessageDue),
+            Table::Keyring => Some(Index::KeyringDue),
+            Table::Children => Some(Index::ChildrenDue),
+            Table::Gate => Some(Index::GateDue),
+            Table::Worker => Some(Index::WorkerDue),
+            Table::Lane | Table::Log | Table::Mailbox | Table::Waitpoint | Table::Bookmark => None,
         }
     }
 }
@@ -159,12 +174,12 @@ pub(crate) fn encode(record: &AnyRecord, extra: Option<&Extra>, version: Version
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::Gate;
+    use crate::lane::LaneGate;
     use crate::name::{LaneName, Tenant};
 
     fn lane() -> Lane {
         let mut lane = Lane::new(&Tenant::new("t"), &LaneName::new("l"));
-        lane.gate = Some(Gate { limit: Some(3), running: 1 });
+        lane.gate = Some(LaneGate { limit: Some(3), running: 1 });
         lane
     }
 

@@ -193,15 +193,32 @@ pub enum Index {
     QueueDue,
     AdmissionDue,
     NodeDue,
+    TaskLine,
+    TaskOpenChild,
+    MessageOfTask,
+    MessageDue,
+    WaitpointOfTask,
+    KeyringDue,
+    ChildrenDue,
+    GateDue,
+    WorkerDue,
 }
 
 impl Index {
     pub const fn table(self) -> Table {
         match self {
-            Index::TaskReady | Index::TaskDue => Table::Task,
+            Index::TaskReady | Index::TaskDue | Index::TaskLine | Index::TaskOpenChild => {
+                Table::Task
+            }
             Index::QueueByLane | Index::QueueDue => Table::Queue,
             Index::AdmissionDue => Table::Admission,
             Index::NodeDue => Table::Node,
+            Index::MessageOfTask | Index::MessageDue => Table::Message,
+            Index::WaitpointOfTask => Table::Waitpoint,
+            Index::KeyringDue => Table::Keyring,
+            Index::ChildrenDue => Table::Children,
+            Index::GateDue => Table::Gate,
+            Index::WorkerDue => Table::Worker,
         }
     }
 
@@ -209,8 +226,21 @@ impl Index {
     /// further on: what is ready, and what is due. Nodes are looked at by each of them.
     pub const fn is_taken_from(self) -> bool {
         match self {
-            Index::TaskReady | Index::TaskDue | Index::QueueDue | Index::AdmissionDue => true,
-            Index::QueueByLane | Index::NodeDue => false,
+            Index::TaskReady
+            | Index::TaskDue
+            | Index::QueueDue
+            | Index::AdmissionDue
+            | Index::MessageDue
+            | Index::KeyringDue
+            | Index::ChildrenDue
+            | Index::GateDue
+            | Index::WorkerDue => true,
+            Index::QueueByLane
+            | Index::NodeDue
+            | Index::TaskLine
+            | Index::TaskOpenChild
+            | Index::MessageOfTask
+            | Index::WaitpointOfTask => false,
         }
     }
 
@@ -219,8 +249,20 @@ impl Index {
     pub const fn queue_columns(self) -> Option<usize> {
         match self {
             Index::TaskReady => Some(3),
-            Index::TaskDue | Index::QueueDue | Index::AdmissionDue | Index::NodeDue => Some(0),
-            Index::QueueByLane => None,
+            Index::TaskDue
+            | Index::QueueDue
+            | Index::AdmissionDue
+            | Index::NodeDue
+            | Index::MessageDue
+            | Index::KeyringDue
+            | Index::ChildrenDue
+            | Index::GateDue
+            | Index::WorkerDue => Some(0),
+            Index::QueueByLane
+            | Index::TaskLine
+            | Index::TaskOpenChild
+            | Index::MessageOfTask
+            | Index::WaitpointOfTask => None,
         }
     }
 
@@ -229,13 +271,22 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 6] = [
+    pub(crate) const ALL: [Index; 15] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
         Index::QueueDue,
         Index::AdmissionDue,
         Index::NodeDue,
+        Index::TaskLine,
+        Index::TaskOpenChild,
+        Index::MessageOfTask,
+        Index::MessageDue,
+        Index::WaitpointOfTask,
+        Index::KeyringDue,
+        Index::ChildrenDue,
+        Index::GateDue,
+        Index::WorkerDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

@@ -1,8 +1,9 @@
 use serde::Serialize;
 
-use crate::lane::{Gate, Lane, LaneState};
+use crate::gate::GateKey;
+use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
-use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Task};
+use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
 use crate::time::Timestamp;
 
 /// Why a task is not further than it is, with the evidence.
@@ -39,6 +40,19 @@ pub enum Why {
         until: Timestamp,
         after: Option<FailureClass>,
     },
+    /// It stands behind its gate.
+    Gated {
+        gate: Option<GateKey>,
+    },
+    /// Only this worker may take it.
+    KeptFor {
+        worker: WorkerId,
+        until: Option<Timestamp>,
+    },
+    Suspended(Suspension),
+    WaitsForChildren {
+        since: Timestamp,
+    },
     HeldBy {
         worker: WorkerId,
         until: Timestamp,
@@ -54,7 +68,13 @@ pub enum Why {
 /// tasks, where these are known.
 pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
     match &task.lifecycle {
-        Lifecycle::Waiting { .. } => why_waiting(task, lane, offers),
+        Lifecycle::Waiting(_) => why_waiting(task, lane, offers),
+        Lifecycle::Gated(_) => Why::Gated { gate: task.gate.clone() },
+        Lifecycle::Reserved { worker, until, .. } => {
+            Why::KeptFor { worker: worker.clone(), until: *until }
+        }
+        Lifecycle::Suspended(suspension) => Why::Suspended(suspension.clone()),
+        Lifecycle::WaitingChildren { since, .. } => Why::WaitsForChildren { since: *since },
         Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
         Lifecycle::Active(lease) => Why::HeldBy {
             worker: lease.worker.clone(),
@@ -74,7 +94,7 @@ fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Wh
         if !lane.state.hands_out() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
         }
-        if let Some(Gate { limit: Some(limit), running }) = lane.gate
+        if let Some(LaneGate { limit: Some(limit), running }) = lane.gate
             && running >= limit
         {
             return Why::LaneFull { lane: name, limit, running };

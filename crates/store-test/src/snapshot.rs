@@ -171,7 +171,7 @@ fn owned_payloads(rows: &[StoredRow]) -> impl Iterator<Item = PayloadKey> {
             tenant: task.tenant.clone(),
             task: task.id.clone(),
             generation: *generation,
-            slot: Slot::Result,
+            slot: Slot::RESULT,
         };
         task.input_key().into_iter().chain(task.results.iter().map(result)).collect::<Vec<_>>()
     })

@@ -9,7 +9,7 @@ use crate::primitive::begin;
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Offer, Route, Task};
+use crate::task::{Lease, Lifecycle, Metered, Offer, Route, Task};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// How many lanes a claim looks at together; four times as many each time it finds too little.
@@ -169,7 +169,15 @@ impl Claim {
         task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
-        let mut lease = Lease { worker: self.worker.clone(), expires_at, run: None, gated };
+        let paused = task.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let mut lease = Lease {
+            worker: self.worker.clone(),
+            expires_at,
+            run: paused.map(|paused| paused.run(now)),
+            gated,
+            metered: Metered::default(),
+            registered: false,
+        };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
         }

@@ -23,7 +23,7 @@ impl Complete {
             task.lifecycle = Lifecycle::Completed { at: now };
             if let Some(result) = &self.result {
                 task.results.push(task.generation);
-                world.attach(task.payload_key(task.generation, Slot::Result), result.clone());
+                world.attach(task.payload_key(task.generation, Slot::RESULT), result.clone());
             }
             (Settled::Completed, Change::Completed { epoch: task.epoch })
         })

@@ -135,7 +135,7 @@ impl Create {
         let mut task = new.to_task(&self.tenant, route, fingerprint, world.now());
         task.epoch = world.first_epoch();
         if let Some(payload) = &new.payload {
-            world.attach(task.payload_key(0, Slot::Input), payload.clone());
+            world.attach(task.payload_key(0, Slot::INPUT), payload.clone());
         }
         world.emit(Event::of_task(&task, world.now(), Change::Created));
         place(world, task)?;
@@ -250,6 +250,11 @@ impl NewTask {
             progress: None,
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
+            parent: None,
+            gate: None,
+            resumption: None,
+            has_mail: false,
+            has_children: false,
             results: Vec::new(),
         }
     }

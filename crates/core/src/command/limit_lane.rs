@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::{Gate, Lane};
+use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant};
 use crate::rejection::Rejection;
@@ -29,7 +29,7 @@ impl LimitLane {
             return Ok(Outcome::LaneChanged);
         }
         let running = known.gate.map_or(0, |gate| gate.running);
-        world.put::<Lane>(Lane { gate: Some(Gate { limit, running }), ..(*known).clone() });
+        world.put::<Lane>(Lane { gate: Some(LaneGate { limit, running }), ..(*known).clone() });
         world.emit(Event::of_lane(&known, world.now(), Change::LaneLimited { limit }));
         world.wake(Wake { tenant, lane, route: None });
         Ok(Outcome::LaneChanged)

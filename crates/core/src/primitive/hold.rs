@@ -34,9 +34,6 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
 /// Whether this very lease ran out and was swept up, nothing has happened to the task since, and
 /// its policy says that the late holder may still settle it.
 pub(super) fn was_lost_unraced(task: &Task, epoch: u64) -> bool {
-    let lost = match task.lifecycle {
-        Lifecycle::Waiting { lost, .. } => lost,
-        _ => None,
-    };
+    let lost = task.lifecycle.turn().and_then(|turn| turn.lost);
     task.policy.accept_late && lost == Some(epoch)
 }

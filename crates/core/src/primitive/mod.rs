@@ -2,6 +2,8 @@
 
 mod begin;
 mod expire;
+mod family;
+mod gate;
 mod hold;
 mod place;
 mod reserve;

@@ -1,4 +1,5 @@
 use crate::lane::Lane;
+use crate::primitive::{family, gate};
 use crate::queue::Queue;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World};
@@ -7,16 +8,30 @@ use crate::world::{Halt, Wake, World};
 pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 
 /// Puts a task that has changed its state into the world: sets when the engine must look at it,
-/// and sees to it that a waiting task is listed in the directory and known to those who wait.
+/// and sees to it that a waiting task is listed in the directory and known to those who wait. What
+/// depends on it, its gate and its family, moves with it.
 pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
+    let before = world.get::<Task>(&task.task_key().row_key())?;
+    gate::pass(world, before.as_deref(), &mut task)?;
+    let had_ended = before.is_some_and(|before| before.lifecycle.ended_at().is_some());
+    if task.lifecycle.ended_at().is_some() && !had_ended {
+        family::ended(world, &task)?;
+    }
+    enter(world, task)
+}
+
+/// Puts a task that stands where it is to stand into the world.
+pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
     task.due_at = task.next_due();
-    if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
-        list(world, &task)?;
-        world.wake(Wake {
-            tenant: task.tenant.clone(),
-            lane: task.lane.clone(),
-            route: Some(task.route.clone()),
-        });
+    let wake = |route| Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route };
+    match task.lifecycle {
+        Lifecycle::Waiting(_) => {
+            list(world, &task)?;
+            world.wake(wake(Some(task.route.clone())));
+        }
+        // Only one worker may take it, and nobody knows which of those who wait is that one.
+        Lifecycle::Reserved { .. } => world.wake(wake(None)),
+        _ => {}
     }
     world.put::<Task>(task);
     Ok(())

@@ -6,18 +6,24 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::name::WorkerId;
 use crate::row::Value;
-use crate::task::FailureClass;
+use crate::task::{FailureClass, Suspension};
 use crate::time::Timestamp;
 
 /// Where a task stands. A state carries what only that state has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Lifecycle {
-    Waiting {
-        ready_at: Timestamp,
-        /// The epoch of the lease that ran out and left it waiting, if that is how it came here.
+    /// In its lane's queue: the next worker that can serve it takes it.
+    Waiting(Turn),
+    /// Behind its gate, which lets it into the queue when there is room.
+    Gated(Turn),
+    /// Kept for one worker: by the session that the worker owns, or until a time by a grant.
+    Reserved {
+        #[serde(flatten)]
+        turn: Turn,
+        worker: WorkerId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        lost: Option<u64>,
+        until: Option<Timestamp>,
     },
     Delayed {
         until: Timestamp,
@@ -26,6 +32,13 @@ pub enum Lifecycle {
         after: Option<FailureClass>,
     },
     Active(Lease),
+    /// Until a condition over its mailbox holds, or a time comes.
+    Suspended(Suspension),
+    /// Until the last of its children has ended.
+    WaitingChildren {
+        since: Timestamp,
+        paused: Paused,
+    },
     Completed {
         at: Timestamp,
     },
@@ -43,6 +56,28 @@ pub enum Lifecycle {
     },
 }
 
+/// A task that could run, and how it came to that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    pub ready_at: Timestamp,
+    /// The epoch of the lease that ran out and left it waiting, if that is how it came here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+    /// The attempt that goes on with the next claim, if it was resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
+}
+
+/// An attempt that has begun and is not under a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    pub attempt: u32,
+    pub began_at: Timestamp,
+    /// How much of its time it has left, if its time is limited. It does not pass meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+}
+
 /// The right to act on a task until a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -54,6 +89,47 @@ pub struct Lease {
     /// Whether the gate of its lane counts this lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gated: bool,
+    /// Which quotas count this lease.
+    #[serde(default, skip_serializing_if = "Metered::is_default")]
+    pub metered: Metered,
+    /// Whether its holder is registered, so that the lease ends when the holder is taken for dead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub registered: bool,
+}
+
+/// The quotas that count a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metered {
+    pub lane: bool,
+    pub tenant: bool,
+}
+
+impl Metered {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Run {
+    /// The attempt without its lease.
+    pub(crate) fn paused(&self, now: Timestamp) -> Paused {
+        Paused {
+            attempt: self.attempt,
+            began_at: self.began_at,
+            left_ms: self.timeout_at.map(|timeout_at| now.ms_until(timeout_at)),
+        }
+    }
+}
+
+impl Paused {
+    /// The attempt under its next lease.
+    pub(crate) fn run(&self, now: Timestamp) -> Run {
+        Run {
+            attempt: self.attempt,
+            began_at: self.began_at,
+            timeout_at: self.left_ms.map(|ms| now.plus_ms(ms)),
+        }
+    }
 }
 
 /// An attempt under way.
@@ -91,6 +167,8 @@ pub enum Settled {
     DelayedUntil(Timestamp),
     Released,
     Cancelled,
+    Suspended,
+    WaitingChildren,
 }
 
 /// The name of a state, as people see it.
@@ -98,8 +176,14 @@ pub enum Settled {
 #[serde(rename_all = "snake_case")]
 pub enum PublicState {
     Waiting,
+    /// Waiting, with an attempt that goes on.
+    Resumable,
+    /// Behind a gate.
+    Blocked,
     Delayed,
     Active,
+    Suspended,
+    WaitingChildren,
     Completed,
     Failed,
     Cancelled,
@@ -109,8 +193,12 @@ pub enum PublicState {
 impl PublicState {
     pub const ALL: &'static [PublicState] = &[
         PublicState::Waiting,
+        PublicState::Resumable,
+        PublicState::Blocked,
         PublicState::Delayed,
         PublicState::Active,
+        PublicState::Suspended,
+        PublicState::WaitingChildren,
         PublicState::Completed,
         PublicState::Failed,
         PublicState::Cancelled,
@@ -120,8 +208,12 @@ impl PublicState {
     pub const fn as_str(self) -> &'static str {
         match self {
             PublicState::Waiting => "waiting",
+            PublicState::Resumable => "resumable",
+            PublicState::Blocked => "blocked",
             PublicState::Delayed => "delayed",
             PublicState::Active => "active",
+            PublicState::Suspended => "suspended",
+            PublicState::WaitingChildren => "waiting_children",
             PublicState::Completed => "completed",
             PublicState::Failed => "failed",
             PublicState::Cancelled => "cancelled",
@@ -148,7 +240,29 @@ impl fmt::Display for PublicState {
 
 impl Lifecycle {
     pub(crate) const fn waiting(ready_at: Timestamp) -> Self {
-        Lifecycle::Waiting { ready_at, lost: None }
+        Lifecycle::Waiting(Turn { ready_at, lost: None, paused: None })
+    }
+
+    /// Waiting for a worker that goes on with an attempt.
+    pub(crate) const fn resumed(paused: Paused, ready_at: Timestamp) -> Self {
+        Lifecycle::Waiting(Turn { ready_at, lost: None, paused: Some(paused) })
+    }
+
+    /// How it came to wait for a worker, if that is what it does.
+    pub const fn turn(&self) -> Option<&Turn> {
+        match self {
+            Lifecycle::Waiting(turn)
+            | Lifecycle::Gated(turn)
+            | Lifecycle::Reserved { turn, .. } => Some(turn),
+            Lifecycle::Delayed { .. }
+            | Lifecycle::Active(_)
+            | Lifecycle::Suspended(_)
+            | Lifecycle::WaitingChildren { .. }
+            | Lifecycle::Completed { .. }
+            | Lifecycle::Failed { .. }
+            | Lifecycle::Cancelled { .. }
+            | Lifecycle::Expired { .. } => None,
+        }
     }
 
     /// Waiting from `until` on: at once when that has passed.
@@ -158,9 +272,15 @@ impl Lifecycle {
 
     pub const fn public(&self) -> PublicState {
         match self {
-            Lifecycle::Waiting { .. } => PublicState::Waiting,
+            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => match turn.paused {
+                Some(_) => PublicState::Resumable,
+                None => PublicState::Waiting,
+            },
+            Lifecycle::Gated(_) => PublicState::Blocked,
             Lifecycle::Delayed { .. } => PublicState::Delayed,
             Lifecycle::Active(_) => PublicState::Active,
+            Lifecycle::Suspended(_) => PublicState::Suspended,
+            Lifecycle::WaitingChildren { .. } => PublicState::WaitingChildren,
             Lifecycle::Completed { .. } => PublicState::Completed,
             Lifecycle::Failed { .. } => PublicState::Failed,
             Lifecycle::Cancelled { .. } => PublicState::Cancelled,
@@ -171,7 +291,13 @@ impl Lifecycle {
     /// When it ended; none while it has not.
     pub const fn ended_at(&self) -> Option<Timestamp> {
         match self {
-            Lifecycle::Waiting { .. } | Lifecycle::Delayed { .. } | Lifecycle::Active(_) => None,
+            Lifecycle::Waiting(_)
+            | Lifecycle::Gated(_)
+            | Lifecycle::Reserved { .. }
+            | Lifecycle::Delayed { .. }
+            | Lifecycle::Active(_)
+            | Lifecycle::Suspended(_)
+            | Lifecycle::WaitingChildren { .. } => None,
             Lifecycle::Completed { at }
             | Lifecycle::Failed { at, .. }
             | Lifecycle::Cancelled { at, .. }

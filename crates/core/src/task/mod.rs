@@ -4,8 +4,15 @@ mod lifecycle;
 mod policy;
 mod record;
 mod route;
+mod suspension;
 
-pub use lifecycle::{Lease, Lifecycle, Progress, PublicState, Run, Settle, Settled};
+pub use lifecycle::{
+    Lease, Lifecycle, Metered, Paused, Progress, PublicState, Run, Settle, Settled, Turn,
+};
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub use route::{Offer, Route, TagFilter};
+pub use suspension::{
+    Condition, Distinct, Matcher, OnTimeout, ResumeCause, Resumption, SuspendReason, Suspension,
+    Timeout,
+};

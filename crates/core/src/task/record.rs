@@ -3,13 +3,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::gate::GateKey;
 use crate::limits;
-use crate::name::{Kind, LaneName, TaskId, Tenant};
+use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Route, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -66,6 +67,21 @@ pub struct Task {
     /// The size of the payload it was created with, so that a reader knows what it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
+    /// The task that it was made for, and that may wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<TaskId>,
+    /// The gate that it must pass before it may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateKey>,
+    /// What last let it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumption: Option<Resumption>,
+    /// It was ever sent a message or had a waitpoint: there is something to clear away with it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub has_mail: bool,
+    /// It ever had a child: they are told when it is cancelled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub has_children: bool,
     /// The generations that left a result behind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<u32>,
@@ -115,16 +131,40 @@ impl Task {
     }
 
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
-        match self.lifecycle {
-            Lifecycle::Waiting { ready_at, .. } => Some(ready_at),
+        match &self.lifecycle {
+            Lifecycle::Waiting(turn) => Some(turn.ready_at),
             _ => None,
         }
+    }
+
+    /// The line in which it stands apart from the queue of its lane, and since when: behind its
+    /// gate, kept for a worker, or held by a registered one.
+    fn line(&self) -> Option<(String, Timestamp)> {
+        match &self.lifecycle {
+            Lifecycle::Gated(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
+            Lifecycle::Reserved { turn, worker, .. } => {
+                Some((Self::line_for(worker), turn.ready_at))
+            }
+            Lifecycle::Active(lease) if lease.registered => {
+                Some((Self::line_held(&lease.worker), Timestamp::default()))
+            }
+            _ => None,
+        }
+    }
+
+    fn line_for(worker: &WorkerId) -> String {
+        format!("for/{worker}")
+    }
+
+    fn line_held(worker: &WorkerId) -> String {
+        format!("held/{worker}")
     }
 
     /// Whether a claim may take it. A ready task may be past its deadline and not swept yet; one
     /// without an attempt left was damaged, and stands in nobody's way.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
-        !self.is_past_deadline(now) && self.attempts_left()
+        let goes_on = self.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        !self.is_past_deadline(now) && (goes_on || self.attempts_left())
     }
 
     pub(crate) fn is_past_deadline(&self, now: Timestamp) -> bool {
@@ -134,9 +174,11 @@ impl Task {
     /// The earliest moment at which this task needs the engine.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let own = match &self.lifecycle {
-            Lifecycle::Waiting { .. } => None,
+            Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
+            Lifecycle::Reserved { until, .. } => *until,
             Lifecycle::Delayed { until, .. } => Some(*until),
             Lifecycle::Active(lease) => Some(lease.due_at()),
+            Lifecycle::Suspended(suspension) => suspension.timeout.map(|timeout| timeout.at),
             Lifecycle::Completed { at }
             | Lifecycle::Failed { at, .. }
             | Lifecycle::Cancelled { at, .. }
@@ -170,13 +212,13 @@ impl Task {
 
     /// The key of the payload it was created with.
     pub fn input_key(&self) -> Option<PayloadKey> {
-        self.input_bytes.map(|_| self.payload_key(0, Slot::Input))
+        self.input_bytes.map(|_| self.payload_key(0, Slot::INPUT))
     }
 
     /// The key of the result of its present generation.
     pub fn result_key(&self) -> Option<PayloadKey> {
         let there = self.results.contains(&self.generation);
-        there.then(|| self.payload_key(self.generation, Slot::Result))
+        there.then(|| self.payload_key(self.generation, Slot::RESULT))
     }
 
     pub(crate) fn payload_key(&self, generation: u32, slot: Slot) -> PayloadKey {
@@ -185,8 +227,34 @@ impl Task {
 
     /// Every payload that goes when the task goes.
     pub(crate) fn payload_keys(&self) -> Vec<PayloadKey> {
-        let results = self.results.iter().map(|&g| self.payload_key(g, Slot::Result));
+        let results = self.results.iter().map(|&g| self.payload_key(g, Slot::RESULT));
         self.input_key().into_iter().chain(results).collect()
+    }
+
+    /// Those who stand behind a gate, in the order in which it lets them pass.
+    pub(crate) fn behind(tenant: &Tenant, gate: &GateKey) -> Range {
+        Self::in_line(tenant, gate.line())
+    }
+
+    /// Those that are kept for a worker.
+    pub(crate) fn kept_for(tenant: &Tenant, worker: &WorkerId) -> Range {
+        Self::in_line(tenant, Self::line_for(worker))
+    }
+
+    /// Those that a registered worker holds.
+    pub(crate) fn held_by(tenant: &Tenant, worker: &WorkerId) -> Range {
+        Self::in_line(tenant, Self::line_held(worker))
+    }
+
+    fn in_line(tenant: &Tenant, line: String) -> Range {
+        let prefix = vec![tenant.into(), line.as_str().into()];
+        Range { index: Index::TaskLine, prefix, until: None }
+    }
+
+    /// The children of a task that have not ended.
+    pub(crate) fn open_children(tenant: &Tenant, parent: &TaskId) -> Range {
+        let prefix = vec![tenant.into(), parent.into()];
+        Range { index: Index::TaskOpenChild, prefix, until: None }
     }
 
     pub(crate) fn ready_in(tenant: &Tenant, lane: &LaneName, route: &Route) -> Range {
@@ -212,8 +280,12 @@ impl Record for Task {
             "due_at",
             "created_at",
             "ended_at",
+            "line",
+            "since",
+            "parent",
+            "open_parent",
         ],
-        numbers: &["rank", "ready_at", "due_at", "created_at", "ended_at"],
+        numbers: &["rank", "ready_at", "due_at", "created_at", "ended_at", "since"],
         indexes: &[
             IndexSpec {
                 index: Index::TaskReady,
@@ -225,8 +297,18 @@ impl Record for Task {
                 columns: &["due_at", "tenant", "id"],
                 present: "due_at",
             },
+            IndexSpec {
+                index: Index::TaskLine,
+                columns: &["tenant", "line", "rank", "since", "id"],
+                present: "line",
+            },
+            IndexSpec {
+                index: Index::TaskOpenChild,
+                columns: &["tenant", "open_parent", "id"],
+                present: "open_parent",
+            },
         ],
-        listed_by: &["state"],
+        listed_by: &["state", "parent"],
         contended: None,
     };
 
@@ -235,6 +317,8 @@ impl Record for Task {
     }
 
     fn columns(&self) -> Vec<Value> {
+        let line = self.line();
+        let open = self.lifecycle.ended_at().is_none();
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
@@ -245,6 +329,10 @@ impl Record for Task {
             self.due_at.into(),
             self.created_at.into(),
             self.lifecycle.ended_at().into(),
+            line.as_ref().map(|(line, _)| line.as_str()).into(),
+            line.as_ref().map(|(_, since)| *since).into(),
+            self.parent.as_ref().into(),
+            self.parent.as_ref().filter(|_| open).into(),
         ]
     }
 }

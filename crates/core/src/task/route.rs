@@ -89,14 +89,15 @@ impl fmt::Debug for Route {
 }
 
 /// What a worker offers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     pub capabilities: BTreeSet<String>,
     pub tags: TagFilter,
 }
 
 /// Which tags a worker takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TagFilter {
     #[default]
     Untagged,

@@ -7,9 +7,10 @@ use windlass_core::command::{
     CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start,
 };
 use windlass_core::{
-    Admission, Backoff, Change, Command, FailureClass, Fence, Filed, Lane, LaneState, Lifecycle,
-    Log, Logged, Node, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table,
-    Task, TaskKey, Tenant, Timestamp, Value, read_row,
+    Admission, Backoff, Bookmark, Change, Children, Command, FailureClass, Fence, Filed, Gate,
+    Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node, Payload, PublicState,
+    Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant, Timestamp, Value,
+    Waitpoint, Worker, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -53,6 +54,14 @@ fn every_record_is_written_as_it_was_read() {
             Table::Admission => same_bytes::<Admission>(include_str!("golden/admission.jsonl")),
             Table::Log => same_bytes::<Log>(include_str!("golden/log.jsonl")),
             Table::Node => same_bytes::<Node>(include_str!("golden/node.jsonl")),
+            Table::Mailbox => same_bytes::<Mailbox>(include_str!("golden/mailbox.jsonl")),
+            Table::Message => same_bytes::<Message>(include_str!("golden/message.jsonl")),
+            Table::Waitpoint => same_bytes::<Waitpoint>(include_str!("golden/waitpoint.jsonl")),
+            Table::Keyring => same_bytes::<Keyring>(include_str!("golden/keyring.jsonl")),
+            Table::Children => same_bytes::<Children>(include_str!("golden/children.jsonl")),
+            Table::Gate => same_bytes::<Gate>(include_str!("golden/gate.jsonl")),
+            Table::Worker => same_bytes::<Worker>(include_str!("golden/worker.jsonl")),
+            Table::Bookmark => same_bytes::<Bookmark>(include_str!("golden/bookmark.jsonl")),
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }
@@ -100,6 +109,8 @@ fn number_of_settled(settled: &Settled) -> usize {
         Settled::DelayedUntil(_) => 3,
         Settled::Released => 4,
         Settled::Cancelled => 5,
+        Settled::Suspended => 6,
+        Settled::WaitingChildren => 7,
     }
 }
 
@@ -172,7 +183,7 @@ fn the_golden_records_leave_out_no_variant() {
         .collect();
     assert_eq!(leases, BTreeSet::from([(false, false), (true, false), (true, true)]));
     let settles = tasks.iter().filter_map(|task| task.last_settle.as_ref());
-    all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 6);
+    all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 8);
     let policies: Vec<_> = tasks.iter().filter_map(|task| task.policy.retry.as_ref()).collect();
     all_seen(policies.iter().flat_map(|p| &p.retry_on).map(|&class| number_of_class(class)), 5);
     all_seen(policies.iter().map(|policy| number_of_backoff(policy.backoff)), 2);
@@ -231,9 +242,12 @@ fn a_body_without_what_has_a_default_is_read() {
 fn tables_have_the_columns_that_migrations_name() {
     let rows = [
         (
-            "task: tenant id | kind lane route state rank ready_at due_at created_at ended_at",
+            "task: tenant id | kind lane route state rank ready_at due_at created_at ended_at line \
+             since parent open_parent",
             "TaskReady(tenant lane route rank ready_at id / ready_at) \
-             TaskDue(due_at tenant id / due_at)",
+             TaskDue(due_at tenant id / due_at) \
+             TaskLine(tenant line rank since id / line) \
+             TaskOpenChild(tenant open_parent id / open_parent)",
         ),
         ("lane: tenant name | state contended", ""),
         (
@@ -243,6 +257,26 @@ fn tables_have_the_columns_that_migrations_name() {
         ("admission: tenant scope key | due_at", "AdmissionDue(due_at tenant scope key / due_at)"),
         ("log: name | floor", ""),
         ("node: id | name seen_at due_at", "NodeDue(due_at id / due_at)"),
+        ("mailbox: tenant task | held contended", ""),
+        (
+            "message: tenant task seq | name due_at",
+            "MessageOfTask(tenant task seq / seq) MessageDue(due_at tenant task seq / due_at)",
+        ),
+        (
+            "waitpoint: tenant id | task state expires_at",
+            "WaitpointOfTask(tenant task id / task)",
+        ),
+        ("keyring: tenant | due_at", "KeyringDue(due_at tenant / due_at)"),
+        (
+            "children: tenant parent | open contended due_at",
+            "ChildrenDue(due_at tenant parent / due_at)",
+        ),
+        (
+            "gate: tenant kind name | waiting running contended due_at",
+            "GateDue(due_at tenant kind name / due_at)",
+        ),
+        ("worker: tenant id | seen_at due_at", "WorkerDue(due_at tenant id / due_at)"),
+        ("bookmark: tenant name | seq", ""),
     ];
     assert_eq!(rows.len(), Table::ALL.len());
     for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Filed, Gate, Lane, LaneName, LaneState, Lifecycle, Log, Node, Offer,
-    Outcome, Queue, Row, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Why, read_row, why,
+    Admission, AnyRecord, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate, LaneName,
+    LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row, Shelf, Table,
+    TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row, why,
 };
 
 /// A shelf at a moment, with its records read.
@@ -50,6 +51,14 @@ fn any(row: &Row) -> AnyRecord {
         Table::Admission => Admission::into_any(decoded::<Admission>(row).into()),
         Table::Log => Log::into_any(decoded::<Log>(row).into()),
         Table::Node => Node::into_any(decoded::<Node>(row).into()),
+        Table::Mailbox => Mailbox::into_any(decoded::<Mailbox>(row).into()),
+        Table::Message => Message::into_any(decoded::<Message>(row).into()),
+        Table::Waitpoint => Waitpoint::into_any(decoded::<Waitpoint>(row).into()),
+        Table::Keyring => Keyring::into_any(decoded::<Keyring>(row).into()),
+        Table::Children => Children::into_any(decoded::<Children>(row).into()),
+        Table::Gate => Gate::into_any(decoded::<Gate>(row).into()),
+        Table::Worker => Worker::into_any(decoded::<Worker>(row).into()),
+        Table::Bookmark => Bookmark::into_any(decoded::<Bookmark>(row).into()),
     }
 }
 
@@ -65,7 +74,17 @@ impl View {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
                 AnyRecord::Queue(queue) => queues.push((*queue).clone()),
-                AnyRecord::Admission(_) | AnyRecord::Log(_) | AnyRecord::Node(_) => {}
+                AnyRecord::Admission(_)
+                | AnyRecord::Log(_)
+                | AnyRecord::Node(_)
+                | AnyRecord::Mailbox(_)
+                | AnyRecord::Message(_)
+                | AnyRecord::Waitpoint(_)
+                | AnyRecord::Keyring(_)
+                | AnyRecord::Children(_)
+                | AnyRecord::Gate(_)
+                | AnyRecord::Worker(_)
+                | AnyRecord::Bookmark(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues }
@@ -73,7 +92,7 @@ impl View {
 
     /// Whether a claim that offers everything could be handed this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
-        let open = |gate: Gate| gate.limit.is_none_or(|limit| gate.running < limit);
+        let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
         matches!(task.lifecycle, Lifecycle::Waiting { .. })
             && self
                 .lanes
@@ -131,8 +150,10 @@ pub(crate) fn max_attempts(task: &Task) -> u32 {
 fn attempts_stay_within_the_maximum(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
         let max = max_attempts(task);
-        let resting =
-            matches!(task.lifecycle, Lifecycle::Waiting { .. } | Lifecycle::Delayed { .. });
+        let resting = match &task.lifecycle {
+            Lifecycle::Delayed { .. } => true,
+            other => other.turn().is_some_and(|turn| turn.paused.is_none()),
+        };
         let most = if resting { max - 1 } else { max };
         ensure(task.attempts <= most, || format!("{} of {max} attempts: {task:?}", task.attempts))
     })
@@ -141,7 +162,9 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
 /// The moment at which a task needs the engine; none when it only needs a worker.
 fn needed_at(task: &Task) -> Option<Timestamp> {
     let own = match &task.lifecycle {
-        Lifecycle::Waiting { .. } => None,
+        Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
+        Lifecycle::Reserved { until, .. } => *until,
+        Lifecycle::Suspended(suspension) => suspension.timeout.map(|timeout| timeout.at),
         Lifecycle::Delayed { until, .. } => Some(*until),
         Lifecycle::Active(lease) => {
             let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);

@@ -331,7 +331,7 @@ impl Model {
 /// The result that the store has for a generation of a task.
 pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) -> Option<Vec<u8>> {
     let tenant = Tenant::default();
-    let key = PayloadKey { tenant, task: fenced.0.clone(), generation, slot: Slot::Result };
+    let key = PayloadKey { tenant, task: fenced.0.clone(), generation, slot: Slot::RESULT };
     let found = ready(memory.payloads(&[key])).expect("memory does not fail");
     found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec())
 }

@@ -54,7 +54,7 @@ impl Model {
         if !self.facts(id).exists() || self.facts(id).variant.is_some() {
             return Ok(());
         }
-        let (tenant, slot) = (Tenant::default(), Slot::Input);
+        let (tenant, slot) = (Tenant::default(), Slot::INPUT);
         let key = PayloadKey { tenant, task: id.clone(), generation: 0, slot };
         let found = ready(memory.payloads(&[key])).expect("memory does not fail");
         let found = found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec());

@@ -37,7 +37,7 @@ async fn what_was_committed_is_there_after_a_reopening() {
         tenant: Tenant::default(),
         task: TaskId::new(task),
         generation: 0,
-        slot: Slot::Input,
+        slot: Slot::INPUT,
     };
     let payloads = store.payloads(&[key("b"), key("a")]).await.unwrap();
     assert_eq!(payloads, [None, Some(Payload::json("{}"))]);

@@ -88,8 +88,8 @@ fn everything(first_event: u64) -> ChangeSet {
         deletes: vec![(lane_key("deleted"), Version(1))],
         reads: vec![(lane_key("read"), Version(1))],
         events: vec![event()],
-        payloads: vec![(payload_key("t", 1, Slot::Result), Payload::json("[2]"))],
-        dropped_payloads: vec![payload_key("t", 0, Slot::Input)],
+        payloads: vec![(payload_key("t", 1, Slot::RESULT), Payload::json("[2]"))],
+        dropped_payloads: vec![payload_key("t", 0, Slot::INPUT)],
         trim_through: Some(first_event),
         ..ChangeSet::default()
     }
@@ -103,7 +103,7 @@ fn event() -> Event {
 /// Answers with the number of its one event.
 async fn with_everything(ground: &Ground<'_>) -> Result<u64, Wrong> {
     let rows = ["updated", "deleted", "read"].map(|name| lane_row(name, 1));
-    let payloads = vec![(payload_key("t", 0, Slot::Input), Payload::json("[1]"))];
+    let payloads = vec![(payload_key("t", 0, Slot::INPUT), Payload::json("[1]"))];
     ground.commit(ChangeSet { events: vec![event()], payloads, ..inserts(rows) }).await?;
     let events = ground.store.events(0, 10).await?;
     same("events", &events.len(), &1)?;
@@ -128,7 +128,7 @@ pub(super) async fn a_change_set_is_all_or_nothing(ground: &Ground<'_>) -> Verdi
         ground.conflicts(what, changes).await?;
     }
     ground.commit(everything(first_event)).await?;
-    let keys = [payload_key("t", 0, Slot::Input), payload_key("t", 1, Slot::Result)];
+    let keys = [payload_key("t", 0, Slot::INPUT), payload_key("t", 1, Slot::RESULT)];
     let payloads = ground.store.payloads(&keys).await?;
     same("payloads", &payloads, &vec![None, Some(Payload::json("[2]"))])?;
     let events = ground.store.events(0, 10).await?;

@@ -11,16 +11,16 @@ fn attach(payloads: Vec<(PayloadKey, Payload)>) -> ChangeSet {
 pub(super) async fn payloads_come_in_the_order_of_their_keys(ground: &Ground<'_>) -> Verdict {
     let every_byte: Vec<u8> = (0..=u8::MAX).collect();
     let payloads = vec![
-        (payload_key("t", 0, Slot::Input), Payload::json(r#"{"a":1}"#)),
-        (payload_key("t", 0, Slot::Result), Payload::new("application/octet-stream", every_byte)),
-        (payload_key("t", u32::MAX, Slot::Result), Payload::new("text/plain", Vec::new())),
-        (payload_key("t\u{1f600}'\"", 1, Slot::Input), Payload::new("x/\u{fc}", *b"\0\0")),
+        (payload_key("t", 0, Slot::INPUT), Payload::json(r#"{"a":1}"#)),
+        (payload_key("t", 0, Slot::RESULT), Payload::new("application/octet-stream", every_byte)),
+        (payload_key("t", u32::MAX, Slot::RESULT), Payload::new("text/plain", Vec::new())),
+        (payload_key("t\u{1f600}'\"", 1, Slot::INPUT), Payload::new("x/\u{fc}", *b"\0\0")),
     ];
     ground.commit(attach(payloads.clone())).await?;
     let nobody = [
-        payload_key("t", 1, Slot::Input),
-        payload_key("u", 0, Slot::Input),
-        PayloadKey { tenant: "acme".into(), ..payload_key("t", 0, Slot::Input) },
+        payload_key("t", 1, Slot::INPUT),
+        payload_key("u", 0, Slot::INPUT),
+        PayloadKey { tenant: "acme".into(), ..payload_key("t", 0, Slot::INPUT) },
     ];
     let known = |at: usize| payloads[at].0.clone();
     let asked = [
@@ -41,10 +41,10 @@ pub(super) async fn payloads_come_in_the_order_of_their_keys(ground: &Ground<'_>
 }
 
 pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
-    let (gone, kept) = (payload_key("t", 0, Slot::Input), payload_key("t", 0, Slot::Result));
+    let (gone, kept) = (payload_key("t", 0, Slot::INPUT), payload_key("t", 0, Slot::RESULT));
     let payloads = [&gone, &kept].map(|key| (key.clone(), Payload::json("1")));
     ground.commit(attach(payloads.to_vec())).await?;
-    let dropped_payloads = vec![gone.clone(), payload_key("nobody", 0, Slot::Input)];
+    let dropped_payloads = vec![gone.clone(), payload_key("nobody", 0, Slot::INPUT)];
     ground.commit(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await?;
     let found = ground.store.payloads(&[gone.clone(), kept]).await?;
     same("payloads", &found, &vec![None, Some(Payload::json("1"))])?;
@@ -55,7 +55,7 @@ pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
 
 /// A task can go and come again in one batch; the payload of its earlier life is still there then.
 pub(super) async fn a_payload_is_written_over(ground: &Ground<'_>) -> Verdict {
-    let (key, beside) = (payload_key("t", 0, Slot::Input), payload_key("t", 1, Slot::Input));
+    let (key, beside) = (payload_key("t", 0, Slot::INPUT), payload_key("t", 1, Slot::INPUT));
     let earlier = [&key, &beside].map(|key| (key.clone(), Payload::json("\"earlier\"")));
     ground.commit(attach(earlier.to_vec())).await?;
     let fresh = Payload::new("text/plain", *b"fresh");
@@ -67,7 +67,7 @@ pub(super) async fn a_payload_is_written_over(ground: &Ground<'_>) -> Verdict {
 pub(super) async fn a_large_payload_survives(ground: &Ground<'_>) -> Verdict {
     let size = usize::try_from(limits::PAYLOAD_BYTES.max).expect("a payload fits into memory");
     let bytes: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
-    let (key, payload) = (payload_key("t", 0, Slot::Input), Payload::new("x/y", bytes));
+    let (key, payload) = (payload_key("t", 0, Slot::INPUT), Payload::new("x/y", bytes));
     ground.commit(attach(vec![(key.clone(), payload.clone())])).await?;
     let found = ground.store.payloads(&[key]).await?;
     ensure(found == vec![Some(payload)], || format!("it came back as {found:?}"))

@@ -39,7 +39,7 @@ async fn tasks(store: &FaultStore) -> usize {
 #[tokio::test]
 async fn the_named_call_fails_once() {
     let key =
-        PayloadKey { tenant: "default".into(), task: "t".into(), generation: 0, slot: Slot::Input };
+        PayloadKey { tenant: "default".into(), task: "t".into(), generation: 0, slot: Slot::INPUT };
     for (call, failure, expected) in [
         (Call::Begin, Failure::Unavailable, "unavailable"),
         (Call::Load, Failure::Corrupt, "corrupt"),

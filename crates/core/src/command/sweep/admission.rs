@@ -1,7 +1,18 @@
 use crate::admission::Admission;
-use crate::world::World;
+use crate::command::sweep::Due;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
 
-/// Forgets a key whose window is over.
-pub(super) fn sweep(world: &mut World, admission: &Admission) {
-    world.remove(&Admission::key_of(&admission.tenant, &admission.scope, &admission.key));
+impl Due for Admission {
+    fn due_at(&self) -> Option<Timestamp> {
+        Some(self.expires_at)
+    }
+
+    fn prefetch(&self, _: &mut World) {}
+
+    /// Forgets a key whose window is over.
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        world.remove(&Self::key_of(&self.tenant, &self.scope, &self.key));
+        Ok(())
+    }
 }

@@ -1,9 +1,16 @@
 //! What happens by itself: a page of everything whose time has come, one file per record type.
 
 mod admission;
+mod children;
+mod gate;
+mod keyring;
+mod message;
 mod node;
 mod queue;
 mod run;
 mod task;
+mod worker;
 
 pub use run::Sweep;
+
+use run::Due;

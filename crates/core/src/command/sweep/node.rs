@@ -1,7 +1,18 @@
+use crate::command::sweep::Due;
 use crate::node::Node;
-use crate::world::World;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
 
-/// Forgets a node that was not heard of for too long.
-pub(super) fn sweep(world: &mut World, node: &Node) {
-    world.remove(&Node::key_of(&node.id));
+impl Due for Node {
+    fn due_at(&self) -> Option<Timestamp> {
+        Some(self.due_at)
+    }
+
+    fn prefetch(&self, _: &mut World) {}
+
+    /// Forgets a node that was not heard of for too long.
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        world.remove(&Self::key_of(&self.id));
+        Ok(())
+    }
 }

@@ -1,19 +1,31 @@
+use crate::command::sweep::Due;
 use crate::lane::Lane;
 use crate::primitive::QUEUE_CHECK_MS;
 use crate::queue::Queue;
 use crate::task::Task;
+use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// How long a line must stay empty after it was marked before it goes.
 const CLOSING_MS: u64 = 60_000;
 
-pub(super) fn prefetch(world: &mut World, queue: &Queue) {
-    world.prefetch_scan(&Task::ready_in(&queue.tenant, &queue.lane, &queue.route), 1);
-    world.prefetch(Lane::key_of(&queue.tenant, &queue.lane));
+impl Due for Queue {
+    fn due_at(&self) -> Option<Timestamp> {
+        Some(self.due_at)
+    }
+
+    fn prefetch(&self, world: &mut World) {
+        world.prefetch_scan(&Task::ready_in(&self.tenant, &self.lane, &self.route), 1);
+        world.prefetch(Lane::key_of(&self.tenant, &self.lane));
+    }
+
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        sweep(world, self)
+    }
 }
 
 /// Marks a line of the directory that is empty, or removes one that has been empty since.
-pub(super) fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
+fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
     let now = world.now();
     let waiting = Task::ready_in(&queue.tenant, &queue.lane, &queue.route);
     if !world.scan::<Task>(&waiting, 1)?.is_empty() {

@@ -1,13 +1,19 @@
+use std::sync::Arc;
+
 use crate::admission::Admission;
-use crate::command::sweep::{admission, node, queue, task};
+use crate::children::Children;
 use crate::command::{Outcome, Transition};
+use crate::gate::Gate;
+use crate::keyring::Keyring;
 use crate::limits;
+use crate::mailbox::Message;
 use crate::node::Node;
 use crate::queue::Queue;
-use crate::record::{Filed, Table};
+use crate::record::Filed;
 use crate::row::Range;
 use crate::task::Task;
 use crate::time::Timestamp;
+use crate::worker::Worker;
 use crate::world::{Halt, World};
 
 /// Looks at up to `page` due records of each kind, and says when the next one is due.
@@ -22,59 +28,81 @@ impl Default for Sweep {
     }
 }
 
+/// A record that comes to the engine's notice by itself.
+pub(super) trait Due: Filed {
+    fn due_at(&self) -> Option<Timestamp>;
+
+    /// Asks for what the sweep of it may need, so that a page needs one load.
+    fn prefetch(&self, world: &mut World);
+
+    /// Does what is due.
+    fn sweep(&self, world: &mut World) -> Result<(), Halt>;
+}
+
+/// Sweeps a page of each kind, and finds the next appointment of any.
+macro_rules! sweep_each {
+    ($world:ident, $page:ident, $($pages:ident: $Type:ident),*) => {{
+        $(prefetch_page::<$Type>($world, $page);)*
+        $(let $pages = page_of::<$Type>($world, $page)?;)*
+        $(look_ahead(&$pages, $world);)*
+        $(sweep_page(&$pages, $world)?;)*
+        let next_due = [$(next_of::<$Type>($world)?),*].into_iter().flatten().min();
+        Outcome::Swept { swept: 0 $(+ $pages.len())*, next_due }
+    }};
+}
+
 impl Sweep {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::PAGE.check(self.page)?;
         let page = self.page as usize;
-        for &table in Table::ALL {
-            if let Some(due) = due(table, Some(world.now())) {
-                world.prefetch_scan(&due, page);
-            }
+        Ok(sweep_each!(
+            world,
+            page,
+            tasks: Task,
+            queues: Queue,
+            admissions: Admission,
+            nodes: Node,
+            messages: Message,
+            keyrings: Keyring,
+            children: Children,
+            gates: Gate,
+            workers: Worker
+        ))
+    }
+}
+
+fn prefetch_page<R: Filed>(world: &mut World, page: usize) {
+    world.prefetch_scan(&due::<R>(Some(world.now())), page);
+}
+
+fn page_of<R: Filed>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
+    world.scan::<R>(&due::<R>(Some(world.now())), page)
+}
+
+fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
+    world.prefetch_scan(&due::<R>(None), page.len() + 1);
+    page.iter().for_each(|record| record.prefetch(world));
+}
+
+/// Each record is looked up again: the sweep of one before it may have moved it.
+fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
+    for record in page {
+        let current = world.get::<R>(&R::row_key(record.key()))?;
+        if let Some(current) = current.filter(|r| r.due_at() <= Some(world.now())) {
+            current.sweep(world)?;
         }
-        let tasks = page_of::<Task>(world, page)?;
-        let queues = page_of::<Queue>(world, page)?;
-        let admissions = page_of::<Admission>(world, page)?;
-        let nodes = page_of::<Node>(world, page)?;
-        let swept = tasks.len() + queues.len() + admissions.len() + nodes.len();
-        world.prefetch_scan(&at_any_time(Table::Task), tasks.len() + 1);
-        world.prefetch_scan(&at_any_time(Table::Queue), queues.len() + 1);
-        world.prefetch_scan(&at_any_time(Table::Admission), admissions.len() + 1);
-        world.prefetch_scan(&at_any_time(Table::Node), nodes.len() + 1);
-        tasks.iter().for_each(|due| task::prefetch(world, due));
-        queues.iter().for_each(|due| queue::prefetch(world, due));
-        tasks.iter().try_for_each(|due| task::sweep(world, due))?;
-        queues.iter().try_for_each(|due| queue::sweep(world, due))?;
-        admissions.iter().for_each(|due| admission::sweep(world, due));
-        nodes.iter().for_each(|due| node::sweep(world, due));
-        Ok(Outcome::Swept { swept, next_due: self.next_due(world)? })
     }
-
-    /// The next appointment of any table, as the world stands after this sweep.
-    fn next_due(self, world: &mut World) -> Result<Option<Timestamp>, Halt> {
-        let task = world.scan::<Task>(&at_any_time(Table::Task), 1)?;
-        let queue = world.scan::<Queue>(&at_any_time(Table::Queue), 1)?;
-        let admission = world.scan::<Admission>(&at_any_time(Table::Admission), 1)?;
-        let node = world.scan::<Node>(&at_any_time(Table::Node), 1)?;
-        let task = task.first().and_then(|task| task.due_at);
-        let queue = queue.first().map(|queue| queue.due_at);
-        let admission = admission.first().map(|admission| admission.expires_at);
-        let node = node.first().map(|node| node.due_at);
-        Ok(task.into_iter().chain(queue).chain(admission).chain(node).min())
-    }
+    Ok(())
 }
 
-fn due(table: Table, until: Option<Timestamp>) -> Option<Range> {
-    let index = table.due()?;
-    Some(Range { index, prefix: Vec::new(), until: until.map(Into::into) })
+fn next_of<R: Due>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
+    let next = world.scan::<R>(&due::<R>(None), 1)?;
+    Ok(next.first().and_then(|next| next.due_at()))
 }
 
-fn at_any_time(table: Table) -> Range {
-    due(table, None).expect("only tables with an appointment are asked")
-}
-
-fn page_of<R: Filed>(world: &mut World, page: usize) -> Result<Vec<std::sync::Arc<R>>, Halt> {
-    let range = due(R::TABLE, Some(world.now())).expect("only tables with an appointment");
-    world.scan::<R>(&range, page)
+fn due<R: Filed>(until: Option<Timestamp>) -> Range {
+    let index = R::TABLE.due().expect("only tables with an appointment are swept");
+    Range { index, prefix: Vec::new(), until: until.map(Into::into) }
 }
 
 #[cfg(test)]

@@ -1,24 +1,35 @@
 use crate::command::reap::reap;
+use crate::command::sweep::Due;
 use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::primitive::{expire, fail, leave, place};
 use crate::queue::Queue;
-use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task};
+use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
+use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// When to look again at a task whose lane this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
 
-/// Asks for what sweeping this task may need, so that a page needs one load.
-pub(super) fn prefetch(world: &mut World, task: &Task) {
-    if task.lifecycle.ended_at().is_none() {
-        world.prefetch(Lane::key_of(&task.tenant, &task.lane));
-        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+impl Due for Task {
+    fn due_at(&self) -> Option<Timestamp> {
+        self.due_at
+    }
+
+    fn prefetch(&self, world: &mut World) {
+        if self.lifecycle.ended_at().is_none() {
+            world.prefetch(Lane::key_of(&self.tenant, &self.lane));
+            world.prefetch(Queue::key_of(&self.tenant, &self.lane, &self.route));
+        }
+    }
+
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        sweep(world, self)
     }
 }
 
 /// Does what is due, or makes the next appointment when what was due has moved.
-pub(super) fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
+fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let now = world.now();
     if known.next_due().is_none_or(|due_at| now < due_at) {
         world.put::<Task>(Task { due_at: known.next_due(), ..known.clone() });
@@ -73,7 +84,8 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
     match spent {
         Some(reason) => fail(task, FailureClass::Crash, reason, Retry::GiveUp, now).1,
         None => {
-            task.lifecycle = Lifecycle::Waiting { ready_at: now, lost: Some(task.epoch) };
+            task.lifecycle =
+                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused: None });
             Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
         }
     }

@@ -1,0 +1,20 @@
+use crate::command::sweep::Due;
+use crate::keyring::Keyring;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+impl Due for Keyring {
+    fn due_at(&self) -> Option<Timestamp> {
+        Self::due_at(self)
+    }
+
+    fn prefetch(&self, _: &mut World) {}
+
+    /// Forgets keys that prove nothing any more.
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        let mut keys = self.keys.clone();
+        keys.retain(|key| key.ends_at.is_none_or(|ends_at| world.now() < ends_at));
+        world.put::<Self>(Self { keys, ..self.clone() });
+        Ok(())
+    }
+}

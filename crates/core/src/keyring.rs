@@ -1,0 +1,82 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::Tenant;
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
+use crate::time::Timestamp;
+
+/// The keys that sign a tenant's tokens, the newest last. The newest signs; those before it still
+/// prove what they signed until their grace is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyring {
+    pub tenant: Tenant,
+    pub keys: Vec<SigningKey>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SigningKey {
+    pub id: String,
+    pub secret: Secret,
+    pub added_at: Timestamp,
+    /// When it proves nothing any more; none for the one that signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+}
+
+/// What tokens are signed with. It is kept, and shown to nobody.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(hex: impl Into<String>) -> Self {
+        Self(hex.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Keyring {
+    pub fn key_of(tenant: &Tenant) -> RowKey {
+        Self::row_key(vec![tenant.into()])
+    }
+
+    /// When the next key is to be forgotten.
+    pub(crate) fn due_at(&self) -> Option<Timestamp> {
+        self.keys.iter().filter_map(|key| key.ends_at).min()
+    }
+}
+
+impl Record for Keyring {
+    const SPEC: TableSpec = TableSpec {
+        name: "keyring",
+        key: &["tenant"],
+        columns: &["due_at"],
+        numbers: &["due_at"],
+        indexes: &[IndexSpec {
+            index: Index::KeyringDue,
+            columns: &["due_at", "tenant"],
+            present: "due_at",
+        }],
+        listed_by: &[],
+        contended: None,
+    };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![self.due_at().into()]
+    }
+}

@@ -1,0 +1,75 @@
+use serde::{Deserialize, Serialize};
+
+use crate::name::{TaskId, Tenant, WaitpointId};
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::time::Timestamp;
+
+/// A signed right to post one message to a task from outside. The token itself is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waitpoint {
+    pub tenant: Tenant,
+    pub id: WaitpointId,
+    pub task: TaskId,
+    pub state: WaitpointState,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+    /// The key that its token was signed with.
+    pub key_id: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitpointState {
+    /// Nobody waits for it yet; what comes is kept.
+    Pending,
+    /// Its task is suspended for it.
+    Active,
+    /// The message has come.
+    Used { seq: u64 },
+}
+
+impl Waitpoint {
+    pub fn key_of(tenant: &Tenant, id: &WaitpointId) -> RowKey {
+        Self::row_key(vec![tenant.into(), id.into()])
+    }
+
+    pub(crate) fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
+        let prefix = vec![tenant.into(), task.into()];
+        Range { index: Index::WaitpointOfTask, prefix, until: None }
+    }
+}
+
+impl WaitpointState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WaitpointState::Pending => "pending",
+            WaitpointState::Active => "active",
+            WaitpointState::Used { .. } => "used",
+        }
+    }
+}
+
+impl Record for Waitpoint {
+    const SPEC: TableSpec = TableSpec {
+        name: "waitpoint",
+        key: &["tenant", "id"],
+        columns: &["task", "state", "expires_at"],
+        numbers: &["expires_at"],
+        indexes: &[IndexSpec {
+            index: Index::WaitpointOfTask,
+            columns: &["tenant", "task", "id"],
+            present: "task",
+        }],
+        listed_by: &[],
+        contended: None,
+    };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into(), (&self.id).into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![(&self.task).into(), self.state.as_str().into(), self.expires_at.into()]
+    }
+}
