@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::{Hints, Wake};
-use windlass_store::{Notice, Store, StoreError, Ticket};
+use windlass_store::{Notice, Store, StoreError, Ticket, Tx};
 
 use crate::answer::{Answerer, Reply};
 use crate::batch::{Committed, Tried, attempt, found_nothing};
@@ -24,9 +24,10 @@ const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
 /// A conflict may take long, where somebody holds a record and does not let go. Then the batch is
-/// taken apart for a while, and what is left of it is put aside for others to have their turn.
-const LONG: Duration = Duration::from_secs(2);
-const LONG_IN_PARTS: Duration = Duration::from_millis(500);
+/// taken apart, and nobody is waited for any more: what conflicts in that way is put aside, so that
+/// others have their turn.
+const LONG: Duration = Duration::from_millis(900);
+const LONG_IN_A_HURRY: Duration = Duration::from_millis(40);
 const APART: Duration = Duration::from_secs(4);
 /// Whoever needs what somebody holds is told at last.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -64,8 +65,8 @@ enum Verdict {
 struct Turn {
     /// Nothing of it was tried yet, and more may be added.
     may_grow: bool,
-    /// It was taken apart since somebody holds what some of it needs.
-    apart: bool,
+    /// Somebody holds what some of it needs: it is taken apart, and waits for nobody.
+    hurry: bool,
     begun_at: Instant,
 }
 
@@ -117,7 +118,8 @@ impl Batcher {
     /// Brings every job to an answer, or puts it aside.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
         let mut open = vec![jobs];
-        let mut turn = Turn { may_grow: !hand.aside, apart: false, begun_at: Instant::now() };
+        let (may_grow, hurry) = (!hand.aside, hand.aside);
+        let mut turn = Turn { may_grow, hurry, begun_at: Instant::now() };
         while let Some(jobs) = open.pop() {
             match self.try_batch(jobs, foreign, &mut turn).await {
                 Verdict::Done => {}
@@ -158,7 +160,7 @@ impl Batcher {
         let begun_at = Instant::now();
         loop {
             let clock_at = self.timer.clock();
-            let begun = self.store.begin().await;
+            let begun = self.begin(turn.hurry).await;
             if begun.is_ok() && std::mem::take(&mut turn.may_grow) {
                 // Beginning may have taken a while, in which callers came.
                 self.inbox.fill_up(&mut jobs);
@@ -194,12 +196,13 @@ impl Batcher {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
-                    let long = begun_at.elapsed() >= if turn.apart { LONG_IN_PARTS } else { LONG };
+                    let long =
+                        begun_at.elapsed() >= if turn.hurry { LONG_IN_A_HURRY } else { LONG };
                     if long && (jobs.len() == 1 || turn.begun_at.elapsed() >= APART) {
                         return Verdict::Aside(jobs);
                     }
                     if jobs.len() > 1 && (long || conflicts >= CONFLICTS_BEFORE_SPLIT) {
-                        turn.apart |= long;
+                        turn.hurry |= long;
                         return Verdict::Split(jobs);
                     }
                     if conflicts >= MOST_CONFLICTS {
@@ -216,6 +219,14 @@ impl Batcher {
                 }
             }
         }
+    }
+
+    async fn begin(&self, hurry: bool) -> Result<Box<dyn Tx>, StoreError> {
+        let mut tx = self.store.begin().await?;
+        if hurry {
+            tx.hurry().await?;
+        }
+        Ok(tx)
     }
 
     /// Whether a commit whose answer was lost took effect; none when it cannot be learned.

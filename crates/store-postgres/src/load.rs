@@ -47,7 +47,6 @@ pub(crate) async fn load<'w>(
     let mut answers = session.all(&requests).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();
-    drop(requests);
     for (scan, look) in wanted.scans.iter().zip(looks) {
         let width = scan.range.index.spec().columns.len();
         let page: Result<Vec<_>, _> = next().iter().map(|row| page_row(row, width)).collect();

@@ -84,11 +84,8 @@ impl Options {
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let named = !self.schema.is_empty() && self.schema.len() <= 54;
-        if !named || !self.schema.chars().all(fits) {
-            return Err(refused(Oddity::Schema(self.schema.clone())));
-        }
-        Ok(())
+        let named = (1..=54).contains(&self.schema.len()) && self.schema.chars().all(fits);
+        if named { Ok(()) } else { Err(refused(Oddity::Schema(self.schema.clone()))) }
     }
 }
 

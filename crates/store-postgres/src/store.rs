@@ -189,8 +189,7 @@ impl Store for PostgresStore {
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
-        let (text, params) = self.shared.sql().count(count);
-        let width = count.by.len();
+        let ((text, params), width) = (self.shared.sql().count(count), count.by.len());
         let counted = |row: &Row| Ok((values(row, width)?, unsigned(row, width)?));
         self.shared.read(Request::new(text, params), counted).await
     }

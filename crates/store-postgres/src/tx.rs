@@ -87,6 +87,11 @@ impl Tx for PostgresTx {
         self.now
     }
 
+    async fn hurry(&mut self) -> Result<(), StoreError> {
+        let soon = [Request::plain("SET LOCAL lock_timeout = '50ms'")];
+        self.shared.options.in_time(self.session()?.all(&soon)).await?.map(drop).map_err(translate)
+    }
+
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
         self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
         let (sql, starts, waits) = (self.shared.sql(), &self.shared.starts, !self.waited);

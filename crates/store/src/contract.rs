@@ -47,6 +47,12 @@ pub trait Tx: Send {
     /// The time of this batch: later than that of every batch committed before it began.
     fn now(&self) -> Timestamp;
 
+    /// A hint: rather conflict than wait for somebody who holds a record. Where nobody is waited
+    /// for there is nothing to do.
+    async fn hurry(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError>;
 
     /// Makes the changes durable, all or none, if everything that was read is still as it was;

@@ -118,11 +118,11 @@ async fn a_row_that_somebody_holds_stops_nobody_else() {
     let mut made = 0;
     while settling.iter().any(|settled| !settled.is_finished()) {
         let create = engine.submit(create(&format!("other {made}")));
-        let answer = tokio::time::timeout(Duration::from_secs(9), create).await;
+        let answer = tokio::time::timeout(Duration::from_secs(5), create).await;
         answer.expect("it does not wait for the row").unwrap();
         made += 1;
     }
-    assert!(made > 500, "{made} were made");
+    assert!(made > 100, "{made} were made");
 }
 
 /// However many there are, whoever needs them is told at last.
