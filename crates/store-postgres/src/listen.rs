@@ -64,7 +64,7 @@ async fn hear(
             }
             look_at_clock(&client, shared).await
         };
-        let Ok(looked) = timeout(shared.options.silence(), begin).await else { return Ok(()) };
+        let Ok(looked) = shared.options.in_time(begin).await else { return Ok(()) };
         looked?;
         match begun.take() {
             // Whoever opened the store has not looked at anything yet.
@@ -80,7 +80,7 @@ async fn hear(
                 _ = look.tick() => {
                     let look = look_at_clock(&client, shared);
                     // A connection that says nothing more is left.
-                    let Ok(later) = timeout(shared.options.silence(), look).await else {
+                    let Ok(later) = shared.options.in_time(look).await else {
                         return Ok(());
                     };
                     if later? {

@@ -15,8 +15,11 @@ use crate::sql::Sql;
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-pub const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
+pub const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_tables.sql"),
+    include_str!("../migrations/0002_nodes.sql"),
+    include_str!("../migrations/0003_waiting.sql"),
+];
 
 /// How long to wait for another program that makes the tables.
 const PATIENCE: Duration = Duration::from_secs(60);

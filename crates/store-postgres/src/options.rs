@@ -71,15 +71,10 @@ impl Options {
         Ok((config, options))
     }
 
-    /// After so long without an answer nobody is at the other end: the server itself loses its
-    /// patience with every statement before.
-    pub(crate) fn silence(&self) -> Duration {
-        4 * self.patience
-    }
-
-    /// A connection on which nothing comes is not waited for. Whoever has it closes it.
+    /// A connection on which nothing comes for so long is not waited for: the server itself loses
+    /// its patience with every statement before. Whoever has it closes it.
     pub(crate) async fn in_time<T>(&self, it: impl Future<Output = T>) -> Result<T, StoreError> {
-        timeout(self.silence(), it).await.map_err(|_| unavailable(Oddity::Silent))
+        timeout(4 * self.patience, it).await.map_err(|_| unavailable(Oddity::Silent))
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {

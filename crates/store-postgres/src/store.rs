@@ -140,7 +140,7 @@ impl Shared {
         let begin = Request::plain("BEGIN READ ONLY");
         let requests = [begin, self.settings(), request, Request::plain("COMMIT")];
         let session = self.session().await?;
-        let Ok(answers) = timeout(self.options.silence(), session.all(&requests)).await else {
+        let Ok(answers) = self.options.in_time(session.all(&requests)).await else {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(Oddity::Silent));
         };

@@ -1,5 +1,5 @@
--- The tables of format 3. A program of an earlier format must not open them: it could not read
--- the states that tasks can be in.
+-- The tables of format 3. A program of an earlier format may go on: it leaves tasks alone that are
+-- in a state which it cannot read, and keeps what it does not know of the others.
 
 -- The line in which a task stands apart from the queue of its lane, and whose child it is.
 ALTER TABLE task ADD COLUMN line TEXT;

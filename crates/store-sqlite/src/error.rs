@@ -5,22 +5,11 @@ use rusqlite::{ErrorCode as Code, ffi};
 use windlass_store::{Fault, StoreError};
 
 /// Why something was not done: SQLite says why, or the reason is known already.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(crate) enum Trouble {
-    Sqlite(rusqlite::Error),
-    Known(StoreError),
-}
-
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Self {
-        Trouble::Sqlite(error)
-    }
-}
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        Trouble::Known(error)
-    }
+    Sqlite(#[from] rusqlite::Error),
+    Known(#[from] StoreError),
 }
 
 impl From<Fault> for Trouble {

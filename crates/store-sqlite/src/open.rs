@@ -18,8 +18,11 @@ use crate::sql;
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each one raises the format by one.
-pub const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_nodes.sql")];
+pub const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_tables.sql"),
+    include_str!("../migrations/0002_nodes.sql"),
+    include_str!("../migrations/0003_waiting.sql"),
+];
 
 const DURABLE: &str = "wal, synchronous=FULL";
 

@@ -374,7 +374,7 @@ mod tests {
                 "a task waits",
                 |f| {
                     let at = Timestamp::default();
-                    let waiting = Lifecycle::Waiting { ready_at: at, lost: None };
+                    let waiting = Lifecycle::Waiting(Turn { ready_at: at, ..Turn::default() });
                     with(f, "a-killed", |task| task.lifecycle = waiting);
                 },
                 "none_lost none_twice effects_once",

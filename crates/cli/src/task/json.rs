@@ -42,7 +42,23 @@ pub(crate) fn task_json(task: &Task) -> Value {
 /// What only the present state has.
 fn lifecycle(lifecycle: &Lifecycle) -> Value {
     match lifecycle {
-        Lifecycle::Waiting { ready_at, .. } => json!({ "ready_at": time(*ready_at) }),
+        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) => {
+            json!({ "ready_at": time(turn.ready_at) })
+        }
+        Lifecycle::Reserved { turn, worker, until } => json!({
+            "ready_at": time(turn.ready_at),
+            "kept_for": worker,
+            "until": time(*until),
+        }),
+        Lifecycle::Suspended(suspension) => json!({ "suspended": {
+            "since": time(suspension.since),
+            "reason": suspension.reason,
+            "condition": suspension.condition,
+            "times_out_at": time(suspension.timeout.map(|timeout| timeout.at)),
+            "then": suspension.timeout.map(|timeout| timeout.then),
+            "escalated_at": time(suspension.escalated_at),
+        } }),
+        Lifecycle::WaitingChildren { since, .. } => json!({ "since": time(*since) }),
         Lifecycle::Delayed { until, after } => {
             json!({ "until": time(*until), "retry_after": after })
         }

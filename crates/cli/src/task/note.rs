@@ -16,7 +16,11 @@ pub(crate) fn attempts(task: &Task) -> String {
 /// Since when it is as it is, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting { ready_at, .. } => distance(*ready_at, now),
+        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
+            distance(turn.ready_at, now)
+        }
+        Lifecycle::Suspended(suspension) => distance(suspension.since, now),
+        Lifecycle::WaitingChildren { since, .. } => distance(*since, now),
         Lifecycle::Delayed { until, .. } if *until > now => {
             format!("for {}", brief(now.ms_until(*until)))
         }
@@ -35,7 +39,12 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
 /// What there is to say of where it stands, on one line.
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting { lost: Some(_), .. } => "its last lease ran out".to_owned(),
+        Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease ran out".to_owned(),
+        Lifecycle::Gated(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
+            format!("behind {} {}", gate.kind().as_str(), gate.name())
+        }),
+        Lifecycle::Reserved { worker, .. } => format!("kept for {worker}"),
+        Lifecycle::Suspended(suspension) => suspension.reason.as_str().replace('_', " "),
         Lifecycle::Delayed { after: Some(class), .. } => {
             format!("retry after a {} failure", class.as_str())
         }
@@ -50,7 +59,8 @@ pub(crate) fn first_line(task: &Task) -> String {
             format!("{}: {}", class.as_str(), one_line(reason))
         }
         Lifecycle::Cancelled { reason, .. } => one_line(reason),
-        Lifecycle::Waiting { .. }
+        Lifecycle::Waiting(_)
+        | Lifecycle::WaitingChildren { .. }
         | Lifecycle::Delayed { .. }
         | Lifecycle::Completed { .. }
         | Lifecycle::Expired { .. } => String::new(),

@@ -112,7 +112,15 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
 fn standing(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
-        Lifecycle::Waiting { ready_at, .. } => format!("{state} since {}", moment(*ready_at, now)),
+        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
+            format!("{state} since {}", moment(turn.ready_at, now))
+        }
+        Lifecycle::Suspended(suspension) => {
+            format!("{state} since {}", moment(suspension.since, now))
+        }
+        Lifecycle::WaitingChildren { since, .. } => {
+            format!("{state} since {}", moment(*since, now))
+        }
         Lifecycle::Delayed { until, .. } => format!("{state} until {}", moment(*until, now)),
         Lifecycle::Active(lease) => match &lease.run {
             Some(run) => format!("{state} since {}", moment(run.began_at, now)),

@@ -267,6 +267,8 @@ impl Task {
 }
 
 impl Record for Task {
+    const SCHEMA: u16 = 2;
+
     const SPEC: TableSpec = TableSpec {
         name: "task",
         key: &["tenant", "id"],

@@ -96,6 +96,22 @@ pub enum SuspendReason {
     Manual,
 }
 
+impl SuspendReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SuspendReason::Signal => "signal",
+            SuspendReason::Approval => "approval",
+            SuspendReason::Callback => "callback",
+            SuspendReason::ToolResult => "tool_result",
+            SuspendReason::OperatorReview => "operator_review",
+            SuspendReason::Policy => "policy",
+            SuspendReason::Budget => "budget",
+            SuspendReason::StepBoundary => "step_boundary",
+            SuspendReason::Manual => "manual",
+        }
+    }
+}
+
 /// What let a task go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumption {

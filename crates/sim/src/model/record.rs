@@ -192,8 +192,8 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
                 && hold.counted == lease.gated
                 && hold.expires_at == lease.expires_at
         }
-        (State::Waiting { since, lost }, Lifecycle::Waiting { ready_at, lost: kept }) => {
-            since == ready_at && lost == kept
+        (State::Waiting { since, lost }, Lifecycle::Waiting(turn)) => {
+            *since == turn.ready_at && *lost == turn.lost
         }
         (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
         _ => facts.public() == Some(task.lifecycle.public()),

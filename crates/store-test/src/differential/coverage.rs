@@ -59,6 +59,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Settled(Settled::DelayedUntil(_)) => "delayed_until",
         Outcome::Settled(Settled::Released) => "released",
         Outcome::Settled(Settled::Cancelled) | Outcome::Cancelled => "cancelled",
+        Outcome::Settled(Settled::Suspended) => "suspended",
+        Outcome::Settled(Settled::WaitingChildren) => "waiting_children",
         Outcome::PriorityChanged => "priority_changed",
         Outcome::Replayed { .. } => "replayed",
         Outcome::Reaped => "reaped",

@@ -69,7 +69,13 @@ impl Evidence {
                 let failure = log.latest_of(task, "retry_scheduled").await?;
                 found.failure = failure.as_ref().and_then(failure_of);
             }
-            Why::DelayedUntil { after: None, .. } | Why::HeldBy { .. } | Why::Ended { .. } => {}
+            Why::DelayedUntil { after: None, .. }
+            | Why::Gated { .. }
+            | Why::KeptFor { .. }
+            | Why::Suspended(_)
+            | Why::WaitsForChildren { .. }
+            | Why::HeldBy { .. }
+            | Why::Ended { .. } => {}
         }
         Ok(found)
     }

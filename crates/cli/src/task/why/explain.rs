@@ -1,6 +1,8 @@
-use windlass::{FailureClass, LaneState, Lifecycle, Task, Timestamp, Why, WorkerId};
+use windlass::{
+    FailureClass, GateKey, LaneState, Lifecycle, Suspension, Task, Timestamp, Why, WorkerId,
+};
 
-use crate::duration::{brief, distance};
+use crate::duration::{brief, distance, moment};
 use crate::output::one_line;
 use crate::task::note::attempts;
 use crate::task::why::evidence::Evidence;
@@ -53,9 +55,46 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
             format!("Start a worker on lane {lane}."),
         ),
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
+        Why::Gated { gate } => gated(task, gate.as_ref()),
+        Why::KeptFor { worker, until } => kept(task, worker, *until, now),
+        Why::Suspended(suspension) => suspended(task, suspension, now),
+        Why::WaitsForChildren { since } => explanation(
+            format!("Task {id} waits for its children, {}.", distance(*since, now)),
+            format!("See what they do: windlass task list --parent {id}."),
+        ),
         Why::HeldBy { worker, until, attempt } => held(task, worker, *until, *attempt, now),
         Why::Ended { at, .. } => ended(task, *at, now),
     }
+}
+
+fn gated(task: &Task, gate: Option<&GateKey>) -> Explanation {
+    let gate =
+        gate.map_or_else(String::new, |gate| format!("{} {}", gate.kind().as_str(), gate.name()));
+    explanation(
+        format!("Task {} is behind {gate}, which lets no more through.", task.id),
+        "It passes when one of those before it is done, or when its limit is raised.".to_owned(),
+    )
+}
+
+fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp) -> Explanation {
+    let until = until.map_or_else(String::new, |until| format!(" until {}", moment(until, now)));
+    explanation(
+        format!("Task {} is kept for worker {worker}{until}.", task.id),
+        "Another worker gets it when that one does not come in time.".to_owned(),
+    )
+}
+
+fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) -> Explanation {
+    let (id, reason) = (&task.id, suspension.reason.as_str().replace('_', " "));
+    let since = distance(suspension.since, now);
+    let until = suspension.timeout.map(|timeout| moment(timeout.at, now));
+    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+    explanation(
+        format!("Task {id} is suspended since {since} for {reason}{until}."),
+        format!(
+            "A signal lets it go on: windlass signal {id} NAME; or an operator: windlass task resume {id}."
+        ),
+    )
 }
 
 /// How many others are ready in the same lane.
