@@ -274,7 +274,7 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use windlass::command::{Claim, Complete, Create, Fail, Idempotency, NewTask};
-    use windlass::{FailureClass, Lifecycle, Retry, RetryPolicy, Tenant, Timestamp};
+    use windlass::{FailureClass, Lifecycle, Retry, RetryPolicy, Tenant, Timestamp, Turn};
     use windlass_engine::{Config, Engine};
     use windlass_store::{ManualClock, MemoryStore};
 
