@@ -75,7 +75,7 @@ pub use windlass_core::{
     Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload, PayloadKey, Policy,
     Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption, Retry, RetryPolicy,
     Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId, TaskKey, Tenant,
-    Timestamp, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
+    Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
 };
 pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
