@@ -86,6 +86,8 @@ pub enum Change {
         cause: ResumeCause,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         messages: Vec<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// It waits for so many children.
     WaitingChildren {

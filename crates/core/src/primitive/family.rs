@@ -91,7 +91,8 @@ fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
 
 fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
     let (now, cause) = (world.now(), ResumeCause::Children);
-    world.emit(Event::of_task(task, now, Change::Resumed { cause, messages: Vec::new() }));
+    let change = Change::Resumed { cause, messages: Vec::new(), by: None };
+    world.emit(Event::of_task(task, now, change));
     let task = Task {
         lifecycle: Lifecycle::resumed(paused, now),
         resumption: Some(Resumption { at: now, cause, messages: Vec::new() }),
