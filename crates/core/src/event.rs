@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lane::{Lane, LaneState};
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
-use crate::task::{FailureClass, Task};
+use crate::task::{FailureClass, ResumeCause, Task};
 use crate::time::Timestamp;
 
 /// An entry of the log, written in the transaction of the change that it tells of.
@@ -81,6 +81,19 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
+    /// It goes on with its attempt.
+    Resumed {
+        cause: ResumeCause,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        messages: Vec<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// It waits for so many children.
+    WaitingChildren {
+        epoch: u64,
+        open: u32,
+    },
 }
 
 /// What a subscriber can choose from.
@@ -91,6 +104,7 @@ pub enum Family {
     Lease,
     Completion,
     Lane,
+    Signal,
 }
 
 impl Family {
@@ -100,6 +114,7 @@ impl Family {
             Family::Lease => "lease",
             Family::Completion => "completion",
             Family::Lane => "lane",
+            Family::Signal => "signal",
         }
     }
 }
@@ -126,6 +141,8 @@ impl Change {
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
+            Change::Resumed { .. } => "resumed",
+            Change::WaitingChildren { .. } => "waiting_children",
         }
     }
 
@@ -142,7 +159,8 @@ impl Change {
             | Change::Promoted
             | Change::PriorityChanged { .. }
             | Change::Replayed { .. }
-            | Change::Reaped => Family::Task,
+            | Change::Reaped
+            | Change::WaitingChildren { .. } => Family::Task,
             Change::Claimed { .. }
             | Change::Begun { .. }
             | Change::Renewed { .. }
@@ -154,6 +172,7 @@ impl Change {
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
+            Change::Resumed { .. } => Family::Signal,
         }
     }
 }

@@ -48,7 +48,7 @@ mod world;
 
 pub use admission::Admission;
 pub use bookmark::Bookmark;
-pub use children::Children;
+pub use children::{ChildCounts, Children};
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
 pub use event::{Change, Event, Family, Logged};

@@ -48,6 +48,7 @@ pub const LABEL_NAME: TextLimit = text("label name", 128);
 pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
+pub const PARENT: TextLimit = text("parent", 255);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);

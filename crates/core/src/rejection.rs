@@ -40,6 +40,12 @@ pub enum Rejection {
     TooManyRoutes { lane: LaneName },
     #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
     Quarantined { table: &'static str },
+    #[error("no such parent task")]
+    ParentNotFound,
+    #[error("the parent task has ended; it has no more children")]
+    ParentEnded,
+    #[error("{open} children of the task have not ended; it is kept as long as they are open")]
+    ChildrenOpen { open: u32 },
 }
 
 /// What is wrong with a field.
@@ -80,6 +86,9 @@ impl Rejection {
             Rejection::LaneClosed { .. } => "lane_closed",
             Rejection::TooManyRoutes { .. } => "too_many_routes",
             Rejection::Quarantined { .. } => "quarantined",
+            Rejection::ParentNotFound => "parent_not_found",
+            Rejection::ParentEnded => "parent_ended",
+            Rejection::ChildrenOpen { .. } => "children_open",
         }
     }
 }

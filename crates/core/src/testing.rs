@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::command::{
     Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
-    SetLaneState, Start, Sweep,
+    SetLaneState, Start, Sweep, WaitChildren,
 };
 use crate::lane::LaneState;
 use crate::name::{LaneName, Tenant};
@@ -28,6 +28,7 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "failed",
     "cancelled",
     "expired",
+    "waiting_children",
 ];
 
 /// The states that every table about lanes must have a row for.
@@ -68,6 +69,11 @@ pub(crate) fn new_task(id: &str) -> NewTask {
     task.lane = lane();
     task.policy.retry = Some(RetryPolicy::fixed(2, 60_000));
     task
+}
+
+/// A child of task `t`, in a lane of its own.
+pub(crate) fn child(id: &str) -> NewTask {
+    NewTask { parent: Some("t".into()), lane: "children".into(), ..new_task(id) }
 }
 
 pub(crate) fn claim() -> Claim {
@@ -174,6 +180,11 @@ impl Stage {
                 stage.must(claim());
                 stage.later(1_000);
                 stage.must(Sweep::default());
+            }
+            "waiting_children" => {
+                stage.must(claim());
+                stage.must(Create::one(child("c")));
+                stage.must(WaitChildren { fence: fence(1) });
             }
             other => panic!("no such state: {other}"),
         }
@@ -293,6 +304,9 @@ impl Stage {
                 format!("{joined}{nodes} nodes format {format}")
             }
             Ok(Outcome::Left) => "left".into(),
+            Ok(Outcome::ChildrenDone(counts)) => {
+                format!("done {} of {}", counts.completed, counts.total())
+            }
         }
     }
 }

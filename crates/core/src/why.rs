@@ -1,5 +1,6 @@
 use serde::Serialize;
 
+use crate::children::ChildCounts;
 use crate::gate::GateKey;
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
@@ -50,8 +51,10 @@ pub enum Why {
         until: Option<Timestamp>,
     },
     Suspended(Suspension),
+    /// With how they stand, where that is known.
     WaitsForChildren {
         since: Timestamp,
+        children: Option<ChildCounts>,
     },
     HeldBy {
         worker: WorkerId,
@@ -74,7 +77,9 @@ pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
             Why::KeptFor { worker: worker.clone(), until: *until }
         }
         Lifecycle::Suspended(suspension) => Why::Suspended(suspension.clone()),
-        Lifecycle::WaitingChildren { since, .. } => Why::WaitsForChildren { since: *since },
+        Lifecycle::WaitingChildren { since, .. } => {
+            Why::WaitsForChildren { since: *since, children: None }
+        }
         Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
         Lifecycle::Active(lease) => Why::HeldBy {
             worker: lease.worker.clone(),
@@ -186,6 +191,7 @@ mod tests {
             ("failed", "ended"),
             ("cancelled", "ended"),
             ("expired", "ended"),
+            ("waiting_children", "waits_for_children"),
         ] {
             let stage = Stage::with_task(state);
             let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), None);

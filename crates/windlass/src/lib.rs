@@ -70,12 +70,12 @@ pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::{
-    Backoff, Change, Children, Command, Condition, Cursor, CursorExpired, Distinct, FailureClass,
-    Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease, Lifecycle,
-    Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload, PayloadKey, Policy,
-    Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId, TaskKey, Tenant,
-    Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
+    Backoff, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired, Distinct,
+    FailureClass, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease,
+    Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload,
+    PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption,
+    Retry, RetryPolicy, Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId,
+    TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
 };
 pub use windlass_engine::{
     Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,

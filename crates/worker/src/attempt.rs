@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::{Payload, PayloadKey};
+use windlass_core::{Outcome, Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
 
 use crate::context::Context;
@@ -65,6 +65,17 @@ impl Attempt {
         if !self.worker.handlers.contains_key(&task.kind) {
             return self.put_off().await;
         }
+        loop {
+            if let Some(came) = self.run_handler(home, &interrupting).await {
+                return came;
+            }
+        }
+    }
+
+    /// Runs the handler once. None when what it was about to wait for has come by then: it goes on
+    /// at once, under the same lease.
+    async fn run_handler(&self, home: &Handle, interrupting: &Token) -> Option<Came> {
+        let task = &self.claimed.task;
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
@@ -72,9 +83,9 @@ impl Attempt {
             "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
         );
         handler.spawn_on(self.handle().instrument(span), home);
-        tokio::select! {
+        let came = tokio::select! {
             biased;
-            Some(ended) = handler.join_next() => self.conclude(ended).await,
+            Some(ended) = handler.join_next() => return self.conclude(ended).await,
             ending = self.lease.keep() => match ending {
                 Ending::Near => self.give_back(&mut handler).await,
                 Ending::Over => {
@@ -87,7 +98,8 @@ impl Attempt {
                 }
             },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
-        }
+        };
+        Some(came)
     }
 
     fn handle(&self) -> impl Future<Output = Handled> + Send + 'static {
@@ -110,21 +122,26 @@ impl Attempt {
         }
     }
 
-    async fn conclude(&self, ended: Result<Handled, JoinError>) -> Came {
+    async fn conclude(&self, ended: Result<Handled, JoinError>) -> Option<Came> {
         let handled = match ended {
             Ok(handled) => handled,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
                 // The runtime is at its end: nobody is left to settle anything.
-                Err(_) => return (None, Answer::LeaseOver),
+                Err(_) => return Some((None, Answer::LeaseOver)),
             },
         };
-        self.settle(Asked::by(handled)).await
+        let asked = Asked::by(handled);
+        match self.lease.settle(asked.command(self.lease.fence())).await {
+            Ok(Outcome::ChildrenDone(_)) => None,
+            Ok(_) => Some((Some(asked), Answer::Settled)),
+            Err(answer) => Some((Some(asked), answer)),
+        }
     }
 
     async fn settle(&self, asked: Asked) -> Came {
-        let answer = self.lease.settle(asked.command(self.lease.fence())).await;
-        (Some(asked), answer)
+        let settled = self.lease.settle(asked.command(self.lease.fence())).await;
+        (Some(asked), settled.err().unwrap_or(Answer::Settled))
     }
 
     /// Leaves a task to a worker that knows its kind.

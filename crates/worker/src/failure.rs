@@ -33,6 +33,8 @@ pub struct Failure {
     retry: Retry,
     /// For how long the task is put off instead.
     pause: Option<Duration>,
+    /// Whether the task waits for its children instead.
+    waits: bool,
 }
 
 impl Failure {
@@ -66,6 +68,16 @@ impl Failure {
         Self { pause: Some(pause), ..Self::transient(reason) }
     }
 
+    /// Nothing has failed: children are open, and the task waits for them.
+    pub(crate) fn wait_children() -> Self {
+        Self { waits: true, ..Self::transient("children of the task are open") }
+    }
+
+    /// Whether this says no more than that the task waits for its children.
+    pub fn waits_for_children(&self) -> bool {
+        self.waits
+    }
+
     pub fn class(&self) -> FailureClass {
         self.class
     }
@@ -88,7 +100,7 @@ impl Failure {
     }
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
-        Self { class, reason: fitting(reason.to_string()), retry, pause: None }
+        Self { class, reason: fitting(reason.to_string()), retry, pause: None, waits: false }
     }
 }
 

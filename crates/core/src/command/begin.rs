@@ -48,6 +48,7 @@ mod tests {
             failed    |         | failed e1 a1    | ! ended          |
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
             ",
             |args| Begin { fence: args.fence() },
         );

@@ -1,9 +1,8 @@
 use crate::command::{Outcome, Transition};
-use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{leave, place, task};
+use crate::primitive::{cancel, task};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, Task, TaskKey};
+use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
 
 /// Cancels a task by an operator, wherever it stands. Its holder's writes are refused from then on.
@@ -16,7 +15,6 @@ pub struct Cancel {
 impl Cancel {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
-        let now = world.now();
         let known = task(world, &self.task)?;
         match &known.lifecycle {
             Lifecycle::Cancelled { .. } => return Ok(Outcome::Cancelled),
@@ -25,11 +23,7 @@ impl Cancel {
             }
             _ => {}
         }
-        leave(world, &known)?;
-        let reason = self.reason.clone();
-        world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
-        let lifecycle = Lifecycle::Cancelled { at: now, reason };
-        place(world, Task { lifecycle, ..(*known).clone() })?;
+        cancel(world, &known, &self.reason)?;
         Ok(Outcome::Cancelled)
     }
 }
@@ -56,6 +50,7 @@ mod tests {
             failed    |      | failed e1 a1    | ! ended          |
             cancelled |      | cancelled e1 a1 | cancelled        |
             expired   |      | expired e1 a1   | ! ended          |
+            waiting_children | | cancelled e1 a1 | cancelled | cancelled
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -52,6 +52,7 @@ mod tests {
             failed    |            | failed e1 a1    | ! ended          |
             cancelled |            | cancelled e1 a1 | ! ended          |
             expired   |            | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | changed | priority_changed
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );

@@ -267,6 +267,7 @@ mod tests {
             failed    |         | failed e1 a1    | claimed 0 |
             cancelled |         | cancelled e1 a1 | claimed 0 |
             expired   |         | expired e1 a1   | claimed 0 |
+            waiting_children | | waiting_children e1 a1 | claimed 0 |
             ",
             |args| Claim { begin: !args.has("nobegin"), ..claim() },
         );

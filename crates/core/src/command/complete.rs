@@ -56,6 +56,7 @@ mod tests {
             failed    |             | failed e1 a1    | ! settled_otherwise |
             cancelled |             | cancelled e1 a1 | ! ended             |
             expired   |             | expired e1 a1   | ! ended             |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
             ",
             |args| {
                 let result = args.has("result").then(|| Payload::json(args.text("result", "")));

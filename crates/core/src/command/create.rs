@@ -10,7 +10,7 @@ use crate::lane::Lane;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
-use crate::primitive::{Reservation, Reserved, place, reserve};
+use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Lifecycle, Policy, Route, Task, TaskKey};
@@ -43,6 +43,8 @@ pub struct NewTask {
     pub tag: Option<String>,
     pub policy: Policy,
     pub idempotency: Option<Idempotency>,
+    /// The task that it is made for: there already, and not ended, or before it in the same bulk.
+    pub parent: Option<TaskId>,
 }
 
 /// When a task may first run.
@@ -107,6 +109,9 @@ impl Create {
         if let Some(idempotency) = &new.idempotency {
             world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
         }
+        if let Some(parent) = &new.parent {
+            prefetch_family(world, &self.tenant, parent);
+        }
     }
 
     fn create(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<Created, Halt> {
@@ -132,6 +137,9 @@ impl Create {
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
         self.open_lane(world, new, route)?;
+        if let Some(parent) = &new.parent {
+            join(world, &self.tenant, parent)?;
+        }
         let mut task = new.to_task(&self.tenant, route, fingerprint, world.now());
         task.epoch = world.first_epoch();
         if let Some(payload) = &new.payload {
@@ -176,6 +184,7 @@ impl NewTask {
             tag: None,
             policy: Policy::default(),
             idempotency: None,
+            parent: None,
         }
     }
 
@@ -207,6 +216,9 @@ impl NewTask {
             limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
             limits::WINDOW_MS.check(idempotency.window_ms)?;
         }
+        if let Some(parent) = &self.parent {
+            limits::PARENT.check(parent.as_str())?;
+        }
         Ok(())
     }
 
@@ -218,6 +230,10 @@ impl NewTask {
             .part(route.as_str().as_bytes())
             .number(i64::from(self.priority))
             .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
+        let digester = match &self.parent {
+            Some(parent) => digester.part(b"parent").part(parent.as_str().as_bytes()),
+            None => digester,
+        };
         Payload::digest(self.payload.as_ref(), digester).finish()
     }
 
@@ -250,7 +266,7 @@ impl NewTask {
             progress: None,
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
-            parent: None,
+            parent: self.parent.clone(),
             gate: None,
             resumption: None,
             has_mail: false,
@@ -287,6 +303,7 @@ mod tests {
             cancelled |             | cancelled e1 a1 | duplicate  |
             expired   | deadline=1000 | expired e1 a1 | duplicate  |
             expired   |             | expired e1 a1   | ! conflict |
+            waiting_children | | waiting_children e1 a1 | duplicate |
             ",
             |args| {
                 let mut new = new_task("t");

@@ -21,6 +21,7 @@ mod report_progress;
 mod set_lane_state;
 mod sweep;
 mod trim_log;
+mod wait_children;
 
 pub use beat::Beat;
 pub use begin::Begin;
@@ -43,6 +44,7 @@ pub use report_progress::ReportProgress;
 pub use set_lane_state::SetLaneState;
 pub use sweep::Sweep;
 pub use trim_log::TrimLog;
+pub use wait_children::WaitChildren;
 
 use crate::limits;
 use crate::rejection::Rejection;
@@ -103,7 +105,8 @@ commands!(
     Sweep,
     TrimLog,
     Beat,
-    Leave
+    Leave,
+    WaitChildren
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -143,7 +146,8 @@ impl Command {
             | Command::Fail(_)
             | Command::Delay(_)
             | Command::Release(_)
-            | Command::CancelHeld(_) => true,
+            | Command::CancelHeld(_)
+            | Command::WaitChildren(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)

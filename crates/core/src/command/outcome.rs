@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::children::ChildCounts;
 use crate::name::TaskId;
 use crate::task::{Run, Settled, Task};
 use crate::time::Timestamp;
@@ -40,6 +41,8 @@ pub enum Outcome {
         format: i64,
     },
     Left,
+    /// No child is open: the lease stays.
+    ChildrenDone(ChildCounts),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

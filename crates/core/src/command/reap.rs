@@ -1,11 +1,12 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::task;
+use crate::primitive::{forget_children, task};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
-use crate::world::World;
+use crate::world::{Halt, World};
 
-/// Forgets an ended task and its payloads before its retention is over.
+/// Forgets an ended task and its payloads before its retention is over. One with an open child is
+/// kept: the child is still to be counted.
 #[derive(Clone, Debug)]
 pub struct Reap {
     pub task: TaskKey,
@@ -17,16 +18,18 @@ impl Reap {
         if known.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotEnded.into());
         }
-        reap(world, &known);
+        reap(world, &known)?;
         Ok(Outcome::Reaped)
     }
 }
 
-pub(super) fn reap(world: &mut World, task: &Task) {
+pub(super) fn reap(world: &mut World, task: &Task) -> Result<(), Halt> {
+    forget_children(world, task)?;
     world.emit(Event::of_task(task, world.now(), Change::Reaped));
     world.outlive(task.epoch);
     world.drop_payloads(task.payload_keys());
     world.remove(&task.task_key().row_key());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -51,6 +54,7 @@ mod tests {
             failed    | | absent        | reaped           | reaped
             cancelled | | absent        | reaped           | reaped
             expired   | | absent        | reaped           | reaped
+            waiting_children | | waiting_children e1 a1 | ! not_ended |
             ",
             |_| Reap { task: key("t") },
         );

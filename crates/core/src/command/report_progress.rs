@@ -56,6 +56,7 @@ mod tests {
             failed    |             | failed e1 a1    | ! ended          |
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
             ",
             |args| {
                 let message = "x".repeat(if args.has("long") { 1_025 } else { 1_024 });

@@ -13,9 +13,11 @@ pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
     gate::pass(world, before.as_deref(), &mut task)?;
-    let had_ended = before.is_some_and(|before| before.lifecycle.ended_at().is_some());
-    if task.lifecycle.ended_at().is_some() && !had_ended {
-        family::ended(world, &task)?;
+    let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
+    match (had_ended, task.lifecycle.ended_at()) {
+        (None, Some(_)) => family::ended(world, &task)?,
+        (Some(before), None) => family::revived(world, &before, &mut task)?,
+        (None, None) | (Some(_), Some(_)) => {}
     }
     enter(world, task)
 }

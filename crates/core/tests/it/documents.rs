@@ -143,7 +143,7 @@ fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
         TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
-        LABEL_NAME, LABEL_VALUE, REASON, PROGRESS,
+        LABEL_NAME, LABEL_VALUE, REASON, PROGRESS, PARENT,
     ))
 }
 

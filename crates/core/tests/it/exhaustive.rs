@@ -157,6 +157,97 @@ const LIVES: Scope = Scope {
     floor: (100, 300),
 };
 
+/// A parent, two children and a grandchild that come, wait, end and start over.
+const FAMILY: Scope = Scope {
+    start: &[Act::CreatePlain("a")],
+    alphabet: &[
+        Act::CreateChild("b", "a"),
+        Act::CreateChild("c", "a"),
+        Act::CreateChild("d", "b"),
+        Act::Claim,
+        Act::WaitChildren("a"),
+        Act::WaitChildren("b"),
+        Act::CompleteOf("a"),
+        Act::CompleteOf("b"),
+        Act::Cancel("a"),
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::Replay("b"),
+        Act::Reap("a"),
+        Act::Reap("b"),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (4_500, 16_000),
+};
+
+/// A parent that is parked, with what can happen to it and to its two children from there on.
+const PARKED: Scope = Scope {
+    start: &[
+        Act::CreateRetried("a"),
+        Act::Claim,
+        Act::CreateChild("b", "a"),
+        Act::CreateChild("c", "a"),
+        Act::WaitChildren("a"),
+    ],
+    alphabet: &[
+        Act::Claim,
+        Act::ClaimOnly,
+        Act::Begin,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Fail,
+        Act::Release,
+        Act::Delay,
+        Act::WaitChildren("a"),
+        Act::Cancel("c"),
+        Act::Replay("c"),
+        Act::CreateChild("d", "b"),
+        Act::After(BACKOFF_MS),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (5_000, 15_000),
+};
+
+/// Nodes that make, end and await the children of one parent at once.
+const FAMILY_RACES: Scope = Scope {
+    start: &[Act::CreateFamily("b", "a"), Act::Claim, Act::Claim, Act::CreateChild("c", "a")],
+    alphabet: &[Act::Claim, Act::After(LEASE_MS), Act::Reap("a")],
+    racing: &[
+        Act::CreateChild("d", "a"),
+        Act::WaitChildren("a"),
+        Act::CompleteOf("a"),
+        Act::CompleteOf("b"),
+        Act::Cancel("a"),
+        Act::Cancel("c"),
+        Act::Replay("a"),
+        Act::Replay("b"),
+        Act::Sweep,
+    ],
+    depth: 3,
+    floor: (800, 27_000),
+};
+
+/// Nodes that make the first child of a parent while it ends, and forget them all.
+const FIRST_CHILD_RACES: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::Claim],
+    alphabet: &[Act::Claim, Act::After(8 * 24 * HOUR_MS)],
+    racing: &[
+        Act::CreateChild("b", "a"),
+        Act::CreateChild("c", "a"),
+        Act::WaitChildren("a"),
+        Act::CompleteOf("a"),
+        Act::Cancel("b"),
+        Act::Reap("a"),
+        Act::CreatePlain("a"),
+    ],
+    depth: 3,
+    floor: (130, 4_200),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -201,4 +292,24 @@ fn lifted_limits() {
 #[test]
 fn lives_of_an_id() {
     check("lives_of_an_id", &LIVES);
+}
+
+#[test]
+fn families() {
+    check("families", &FAMILY);
+}
+
+#[test]
+fn parked_parents() {
+    check("parked_parents", &PARKED);
+}
+
+#[test]
+fn family_races() {
+    check("family_races", &FAMILY_RACES);
+}
+
+#[test]
+fn first_child_races() {
+    check("first_child_races", &FIRST_CHILD_RACES);
 }

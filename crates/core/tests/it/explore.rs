@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, Reap, Release, Renew, Replay,
-    SetLaneState, Sweep,
+    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask, Reap, Release, Renew,
+    Replay, SetLaneState, Sweep, WaitChildren,
 };
 use windlass_core::{
     ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
@@ -27,6 +27,10 @@ pub(crate) enum Act {
     CreateRetried(&'static str),
     /// In a route of its own.
     CreateTagged(&'static str),
+    /// A child of the second, forgotten soon after it has ended.
+    CreateChild(&'static str, &'static str),
+    /// The second and then a child of it, together.
+    CreateFamily(&'static str, &'static str),
     Claim,
     ClaimOnly,
     Begin,
@@ -37,6 +41,10 @@ pub(crate) enum Act {
     Release,
     Delay,
     Renew,
+    /// Under the fence of the last claim of this task.
+    WaitChildren(&'static str),
+    /// Under the fence of the last claim of this task.
+    CompleteOf(&'static str),
     Cancel(&'static str),
     Replay(&'static str),
     Reap(&'static str),
@@ -105,6 +113,11 @@ impl Act {
                 new.tag = Some(id.to_owned());
                 Create::one(new).into()
             }
+            Act::CreateChild(id, parent) => Create::one(child(id, parent)).into(),
+            Act::CreateFamily(id, parent) => {
+                let tasks = vec![new_task(parent), child(id, parent)];
+                Create { tenant, tasks }.into()
+            }
             Act::Claim => Claim { lease_ms: LEASE_MS, ..claim(1) }.into(),
             Act::ClaimOnly => Claim { lease_ms: LEASE_MS, begin: false, ..claim(1) }.into(),
             Act::Begin => Begin { fence: last()? }.into(),
@@ -114,6 +127,8 @@ impl Act {
             Act::Release => Release { fence: last()? }.into(),
             Act::Delay => Delay { fence: last()?, delay_ms: 5_000 }.into(),
             Act::Renew => Renew { fence: last()?, lease_ms: 2 * LEASE_MS }.into(),
+            Act::WaitChildren(id) => WaitChildren { fence: last_of(fences, id)? }.into(),
+            Act::CompleteOf(id) => complete(last_of(fences, id)?),
             Act::Cancel(id) => Cancel { task: key(id), reason: "stop".into() }.into(),
             Act::Replay(id) => {
                 let generation = node.view.tasks.get(&id.into()).map_or(0, |task| task.generation);
@@ -134,6 +149,17 @@ impl Act {
             _ => 0,
         }
     }
+}
+
+fn child(id: &str, parent: &str) -> NewTask {
+    let mut new = new_task(id);
+    new.parent = Some(parent.into());
+    new.policy.retention_ms = LEASE_MS;
+    new
+}
+
+fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
+    fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
 }
 
 /// The result differs from lease to lease, so that a second one would show.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start,
+    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start, WaitChildren,
 };
 use windlass_core::{
     Admission, Backoff, Bookmark, Change, Children, Command, FailureClass, Fence, Filed, Gate,
@@ -153,6 +153,8 @@ fn number_of_change(change: &Change) -> usize {
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
         Change::Progressed { .. } => 18,
+        Change::Resumed { .. } => 19,
+        Change::WaitingChildren { .. } => 20,
     }
 }
 
@@ -202,7 +204,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 19);
+    all_seen(numbers.into_iter(), 21);
 }
 
 #[test]
@@ -307,6 +309,8 @@ fn the_task(shelf: &Shelf) -> Task {
 fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
     let (mut shelf, now) = (with_task(NewTask::new("t", "k")), Timestamp::from_millis(2));
     shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
+    let child = NewTask { parent: Some("t".into()), ..NewTask::new("c", "k") };
+    shelf.execute(now, &Create::one(child).into()).expect("its parent is open");
     shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is held");
     the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
 }
@@ -317,7 +321,7 @@ fn digests_stay_what_they_are() {
     let result = || Some(Payload::new("text/plain", *b"ok"));
     let class = FailureClass::Transient;
     let retry = Retry::After { ms: 5 };
-    let rows: [(&str, String); 6] = [
+    let rows: [(&str, String); 7] = [
         (
             "2fbc29ba87a981bfcb38ec9fd3b013ee",
             settled_as(|fence| Complete { fence, result: result() }.into()),
@@ -339,6 +343,7 @@ fn digests_stay_what_they_are() {
             "f8249f07ae6dddc0d4edf24daa0b0abc",
             settled_as(|fence| CancelHeld { fence, reason: "no".into() }.into()),
         ),
+        ("18a992d94a494d81b5497f0e3ca46ce5", settled_as(|fence| WaitChildren { fence }.into())),
     ];
     for (expected, found) in rows {
         assert_eq!(found, expected);
@@ -362,4 +367,11 @@ fn fingerprints_stay_what_they_are() {
     ] {
         assert_eq!(the_task(&with_task(new)).fingerprint.to_string(), expected);
     }
+    let child = NewTask { parent: Some("p".into()), ..NewTask::new("t", "k") };
+    let mut shelf = Shelf::default();
+    let tasks = vec![NewTask::new("p", "k"), child];
+    let create = Create { tenant: Tenant::default(), tasks };
+    shelf.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");
+    let found = the_task(&shelf).fingerprint.to_string();
+    assert_eq!(found, "f2e92257ce276e1f4ef91603fa5c80cb", "of a child");
 }

@@ -17,6 +17,7 @@ pub(crate) struct View {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
     pub(crate) queues: Vec<Queue>,
+    pub(crate) children: BTreeMap<TaskId, Children>,
 }
 
 pub(crate) type Held = Result<(), String>;
@@ -31,6 +32,9 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("due_at is never late", due_at_is_never_late),
     ("a waiting task says why", a_waiting_task_says_why),
     ("payloads have an owner", payloads_have_an_owner),
+    ("children are counted", children_are_counted),
+    ("who waits for children has one", who_waits_for_children_has_one),
+    ("an open child has its parent", an_open_child_has_its_parent),
 ];
 
 /// Checks one condition; the words are made only when it fails.
@@ -69,11 +73,15 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 impl View {
     pub(crate) fn new(shelf: Shelf, now: Timestamp) -> Self {
         let (mut tasks, mut lanes, mut queues) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut children = BTreeMap::new();
         for row in shelf.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
                 AnyRecord::Queue(queue) => queues.push((*queue).clone()),
+                AnyRecord::Children(found) => {
+                    children.insert(found.parent.clone(), (*found).clone());
+                }
                 AnyRecord::Admission(_)
                 | AnyRecord::Log(_)
                 | AnyRecord::Node(_)
@@ -81,13 +89,12 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Children(_)
                 | AnyRecord::Gate(_)
                 | AnyRecord::Worker(_)
                 | AnyRecord::Bookmark(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues }
+        Self { shelf, now, tasks, lanes, queues, children }
     }
 
     /// Whether a claim that offers everything could be handed this task.
@@ -178,9 +185,13 @@ fn needed_at(task: &Task) -> Option<Timestamp> {
     own.into_iter().chain(task.deadline).min()
 }
 
+/// A task that has ended and is kept for its family is looked at by the hour.
 fn due_at_is_never_late(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
-        let Some(needed_at) = needed_at(task) else { return Ok(()) };
+        let Some(mut needed_at) = needed_at(task) else { return Ok(()) };
+        if !is_open(task) && (task.parent.is_some() || task.has_children) {
+            needed_at = needed_at.max(view.now.plus_ms(3_600_000));
+        }
         let in_time = task.due_at.is_some_and(|due_at| due_at <= needed_at);
         ensure(in_time, || format!("{:?} is after {needed_at}: {task:?}", task.due_at))
     })
@@ -218,5 +229,44 @@ fn payloads_have_an_owner(view: &View) -> Held {
     }
     view.shelf.payloads().try_for_each(|(key, _)| {
         ensure(view.tasks.contains_key(&key.task), || format!("{key:?} was left behind"))
+    })
+}
+
+fn is_open(task: &Task) -> bool {
+    task.lifecycle.ended_at().is_none()
+}
+
+/// The record of its children is there as long as their parent is, says how many are open, and is
+/// closed when the parent has ended.
+fn children_are_counted(view: &View) -> Held {
+    for (id, children) in &view.children {
+        let Some(parent) = view.tasks.get(id) else {
+            return Err(format!("{children:?} has lost its parent"));
+        };
+        let of = view.tasks.values().filter(|task| task.parent.as_ref() == Some(id));
+        let open = of.filter(|task| is_open(task)).count();
+        ensure(children.open as usize == open, || format!("{children:?} has {open} open"))?;
+        ensure(children.closed != is_open(parent), || format!("{children:?} of {parent:?}"))?;
+        ensure(parent.has_children, || format!("{parent:?} does not know of {children:?}"))?;
+    }
+    view.tasks.values().filter(|task| task.has_children).try_for_each(|task| {
+        ensure(view.children.contains_key(&task.id), || format!("{task:?} has lost count"))
+    })
+}
+
+fn who_waits_for_children_has_one(view: &View) -> Held {
+    let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::WaitingChildren { .. });
+    view.tasks.values().filter(waits).try_for_each(|task| {
+        let children = view.children.get(&task.id);
+        ensure(children.is_some_and(|children| children.open > 0), || {
+            format!("nothing will wake {task:?}: {children:?}")
+        })
+    })
+}
+
+fn an_open_child_has_its_parent(view: &View) -> Held {
+    let open = view.tasks.values().filter(|task| is_open(task));
+    open.filter_map(|task| Some((task, task.parent.as_ref()?))).try_for_each(|(task, parent)| {
+        ensure(view.tasks.contains_key(parent), || format!("{task:?} has lost its parent"))
     })
 }

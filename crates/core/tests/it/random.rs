@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{
     Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep,
+    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep, WaitChildren,
 };
 use windlass_core::{
     Command, FailureClass, Fence, Hints, LaneState, Outcome, Payload, Rejection, Retry,
@@ -84,6 +84,9 @@ impl Dice {
             let (key, window_ms) = (self.pick(&["k1", "k2"]).to_owned(), 20_000);
             new.idempotency = Some(Idempotency { key, window_ms });
         }
+        if self.one_in(3) {
+            new.parent = Some(self.id().into());
+        }
         new.policy.retry = self.one_in(2).then(|| RetryPolicy::exponential(2));
         new.policy.attempt_timeout_ms = self.one_in(6).then_some(10_000);
         new.policy.retention_ms = self.pick(&[0, 60_000, 604_800_000]);
@@ -121,7 +124,7 @@ impl Dice {
 
     fn command(&mut self, payload_odds: u64) -> Command {
         let tenant = Tenant::default();
-        match self.below(24) {
+        match self.below(26) {
             0..=4 => self.create(payload_odds).into(),
             5..=9 => self.claim().into(),
             10 => Begin { fence: self.fence() }.into(),
@@ -144,6 +147,7 @@ impl Dice {
                 let limit = Some(self.pick(&[1, 2, 3]));
                 LimitLane { tenant, lane: self.lane().into(), limit }.into()
             }
+            23 | 24 => WaitChildren { fence: self.fence() }.into(),
             _ => Sweep { page: self.pick(&[1, 3, 256]) }.into(),
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Outcome, PublicState, Rejection,
-    Settled, Task, Timestamp, Wake,
+    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Outcome, Paused, PublicState,
+    Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -45,6 +45,8 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("what can be claimed is woken for", what_can_be_claimed_is_woken_for),
     ("a sweep leaves nothing due", a_sweep_leaves_nothing_due),
     ("a result never changes", a_result_never_changes),
+    ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
+    ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
 ];
 
 impl Step<'_> {
@@ -85,6 +87,7 @@ fn settles(command: &Command) -> Option<&Fence> {
         Command::Delay(c) => Some(&c.fence),
         Command::Release(c) => Some(&c.fence),
         Command::CancelHeld(c) => Some(&c.fence),
+        Command::WaitChildren(c) => Some(&c.fence),
         _ => None,
     }
 }
@@ -139,7 +142,7 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
     for (id, was) in step.before.tasks.iter().filter(|(_, was)| was.lifecycle.ended_at().is_some())
     {
         let fits = match (step.command, step.after.tasks.get(id)) {
-            (_, Some(is)) if is == was => true,
+            (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
                 is.generation == was.generation + 1
                     && is.lifecycle.public() == PublicState::Waiting
@@ -164,7 +167,13 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         // What fails before it has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
-        let began = failed || runs.is_some() && (ran.is_none() || is.epoch != was.epoch);
+        let went_on = was.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let went_on = went_on.is_some_and(|paused| runs.is_some_and(|run| goes_on(paused, run)));
+        let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
+        let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
+        let began = failed
+            || waits_unbegun
+            || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
         let gave_back = runs.is_none()
             && ran.is_some()
             && matches!(step.command, Command::Release(_) | Command::Delay(_));
@@ -177,6 +186,11 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let numbered = runs.is_none_or(|run| run.attempt == is.attempts);
         ensure(is.attempts == expected && numbered, || format!("{was:?} became {is:?}"))
     })
+}
+
+/// A resumed attempt is the one that was paused.
+fn goes_on(paused: &Paused, run: &Run) -> bool {
+    (paused.attempt, paused.began_at) == (run.attempt, run.began_at)
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
@@ -211,9 +225,10 @@ fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     })
 }
 
-/// A task as people see it: without the sweep's own appointment.
+/// A task as people see it: without the sweep's own appointment, and without the mark that its
+/// first child leaves, which has an event of its own.
 fn seen(task: Option<&Task>) -> Option<Task> {
-    task.map(|task| Task { due_at: None, ..task.clone() })
+    task.map(|task| Task { due_at: None, has_children: true, ..task.clone() })
 }
 
 /// A lane as people see it: what its counters count has events of its own.
@@ -285,7 +300,19 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
         }
     };
     let first = step.after.shelf.rows().filter_map(appointment).min();
-    let later = first.is_none_or(|first| first > step.after.now);
+    // The end of one member of a family has work for the next sweep, which is told to come.
+    let family = |row: &windlass_core::Row| match row.key.table {
+        Table::Children => true,
+        Table::Task => step
+            .after
+            .tasks
+            .values()
+            .any(|task| task.has_children && task.task_key().row_key() == row.key),
+        _ => false,
+    };
+    let due = |row: &&windlass_core::Row| appointment(row) <= Some(step.after.now);
+    let due = |row: &&windlass_core::Row| appointment(row).is_some() && due(row);
+    let later = step.after.shelf.rows().filter(due).all(family);
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
 }
 
@@ -296,5 +323,34 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
             None => !step.after.tasks.contains_key(&key.task),
         };
         ensure(kept, || format!("{key:?} changed"))
+    })
+}
+
+fn an_ended_parent_has_no_more_children(step: &Step<'_>) -> Held {
+    let made = step.after.tasks.values().filter(|task| !step.before.tasks.contains_key(&task.id));
+    let made: Vec<&Task> = made.collect();
+    made.iter().filter_map(|task| Some((task, task.parent.as_ref()?))).try_for_each(|(task, id)| {
+        let parent = step.before.tasks.get(id).or_else(|| step.after.tasks.get(id));
+        let open = parent.is_some_and(|parent| parent.lifecycle.ended_at().is_none());
+        ensure(open, || format!("{task:?} is a child of {parent:?}"))
+    })
+}
+
+fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
+    let told = |id: &TaskId| {
+        let resumed = |event: &&Event| {
+            matches!(event.change, Change::Resumed { .. })
+                && event.task.as_ref().is_some_and(|(of, _)| of == id)
+        };
+        step.changes.events.iter().filter(resumed).count()
+    };
+    step.pairs().try_for_each(|(was, is)| {
+        let waited = matches!(was.lifecycle, Lifecycle::WaitingChildren { .. });
+        let open = step.after.children.get(&is.id).map_or(0, |children| children.open);
+        let woken = waited && is.lifecycle.public() == PublicState::Resumable;
+        let expected = usize::from(woken);
+        ensure(told(&is.id) == expected && (!woken || open == 0), || {
+            format!("{was:?} became {is:?} with {open} open, told {}", told(&is.id))
+        })
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, foreign, handle, log, payload, query, scan, text, time};
+use super::{change, family, foreign, handle, log, payload, query, scan, text, time};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -155,5 +155,12 @@ cases! {
         a_task_of_a_newer_version_can_be_worked_on,
         what_cannot_be_read_is_kept_aside,
         what_cannot_be_read_is_not_swept_away,
+    }
+    family::{
+        the_last_child_wakes_its_parent_in_its_own_commit,
+        handles_that_end_the_last_two_children_wake_their_parent_once,
+        a_wait_that_was_decided_before_the_last_child_ended_conflicts,
+        children_are_cancelled_page_by_page,
+        children_are_listed_by_their_parent,
     }
 }

@@ -73,6 +73,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Registered { joined: true, .. } => "joined",
         Outcome::Registered { joined: false, .. } => "beaten",
         Outcome::Left => "left",
+        Outcome::ChildrenDone(counts) if counts.total() == 0 => "no_children",
+        Outcome::ChildrenDone(_) => "children_done",
     }
 }
 
@@ -128,4 +130,11 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
     ("Beat", "beaten invalid joined"),
     ("Leave", "invalid left"),
+    ("Create", "parent_not_found parent_ended"),
+    ("Reap", "children_open"),
+    (
+        "WaitChildren",
+        "children_done ended lease_expired no_children not_leased settled_otherwise stale \
+         task_not_found waiting_children",
+    ),
 ];

@@ -1,8 +1,9 @@
+use crate::children::Children;
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
 use crate::event::{Change, Event};
 use crate::lane::Lane;
-use crate::primitive::{expire, fail, leave, place};
+use crate::primitive::{expire, fail, is_done_with, is_readable, leave, place, prefetch_family};
 use crate::queue::Queue;
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
 use crate::time::Timestamp;
@@ -10,6 +11,9 @@ use crate::world::{Halt, World, unless_quarantined};
 
 /// When to look again at a task whose lane this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
+
+/// When to look again at a task that is kept for its family.
+const KEPT_MS: u64 = 3_600_000;
 
 impl Due for Task {
     fn due_at(&self) -> Option<Timestamp> {
@@ -20,6 +24,12 @@ impl Due for Task {
         if self.lifecycle.ended_at().is_none() {
             world.prefetch(Lane::key_of(&self.tenant, &self.lane));
             world.prefetch(Queue::key_of(&self.tenant, &self.lane, &self.route));
+        }
+        if self.has_children {
+            world.prefetch(Children::key_of(&self.tenant, &self.id));
+        }
+        if let Some(parent) = &self.parent {
+            prefetch_family(world, &self.tenant, parent);
         }
     }
 
@@ -36,7 +46,10 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         return Ok(());
     }
     if known.lifecycle.ended_at().is_some() {
-        reap(world, known);
+        if is_done_with(world, known)? {
+            return reap(world, known);
+        }
+        world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
         return Ok(());
     }
     if !neighbours_readable(world, known)? {
@@ -58,10 +71,11 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     place(world, task)
 }
 
-fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(super) fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
     let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
-    Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
+    let own = unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some();
+    Ok(own && is_readable(world, task)?)
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;
