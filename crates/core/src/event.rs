@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::command::QuotaScope;
+use crate::gate::Rate;
 use crate::lane::{Lane, LaneState};
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::task::{FailureClass, Task};
@@ -81,6 +83,23 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
+    /// Its gate let it into the queue of its lane.
+    Admitted,
+    /// Its gate was narrowed: it stands behind it again.
+    Recalled,
+    /// It is kept for the owner of its session.
+    Kept {
+        worker: WorkerId,
+    },
+    /// It is kept for that worker no more.
+    Freed {
+        worker: WorkerId,
+    },
+    QuotaSet {
+        scope: QuotaScope,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+    },
 }
 
 /// What a subscriber can choose from.
@@ -126,6 +145,11 @@ impl Change {
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
+            Change::Admitted => "admitted",
+            Change::Recalled => "recalled",
+            Change::Kept { .. } => "kept",
+            Change::Freed { .. } => "freed",
+            Change::QuotaSet { .. } => "quota_set",
         }
     }
 
@@ -154,6 +178,10 @@ impl Change {
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                Family::Task
+            }
+            Change::QuotaSet { .. } => Family::Lane,
         }
     }
 }

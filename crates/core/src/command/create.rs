@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::command::{Created, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
+use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant};
@@ -13,7 +14,7 @@ use crate::payload::{Payload, Slot};
 use crate::primitive::{Reservation, Reserved, place, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
-use crate::task::{Lifecycle, Policy, Route, Task, TaskKey};
+use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -43,6 +44,8 @@ pub struct NewTask {
     pub tag: Option<String>,
     pub policy: Policy,
     pub idempotency: Option<Idempotency>,
+    /// The gate that it must pass before it may run.
+    pub gate: Option<GateKey>,
 }
 
 /// When a task may first run.
@@ -106,6 +109,9 @@ impl Create {
         world.prefetch(Queue::key_of(&self.tenant, &new.lane, route));
         if let Some(idempotency) = &new.idempotency {
             world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
+        }
+        if let Some(gate) = &new.gate {
+            world.prefetch(gate.row_key(&self.tenant));
         }
     }
 
@@ -176,10 +182,16 @@ impl NewTask {
             tag: None,
             policy: Policy::default(),
             idempotency: None,
+            gate: None,
         }
     }
 
     pub fn route(&self) -> Route {
+        if let Some(GateKey::Session(_)) = &self.gate {
+            let mut capabilities = self.capabilities.clone();
+            capabilities.insert(SESSIONS.to_owned());
+            return Route::new(&capabilities, self.tag.as_deref());
+        }
         Route::new(&self.capabilities, self.tag.as_deref())
     }
 
@@ -207,6 +219,9 @@ impl NewTask {
             limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
             limits::WINDOW_MS.check(idempotency.window_ms)?;
         }
+        if let Some(gate) = &self.gate {
+            gate.check()?;
+        }
         Ok(())
     }
 
@@ -218,6 +233,10 @@ impl NewTask {
             .part(route.as_str().as_bytes())
             .number(i64::from(self.priority))
             .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
+        let digester = match &self.gate {
+            Some(gate) => digester.part(b"gate").json(gate),
+            None => digester,
+        };
         Payload::digest(self.payload.as_ref(), digester).finish()
     }
 
@@ -251,7 +270,7 @@ impl NewTask {
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
             parent: None,
-            gate: None,
+            gate: self.gate.clone(),
             resumption: None,
             has_mail: false,
             has_children: false,
@@ -287,6 +306,13 @@ mod tests {
             cancelled |             | cancelled e1 a1 | duplicate  |
             expired   | deadline=1000 | expired e1 a1 | duplicate  |
             expired   |             | expired e1 a1   | ! conflict |
+            gated     |             | blocked e0 a0   | ! conflict |
+            gated     | key=k       | blocked e0 a0   | duplicate  |
+            gated     | key=other   | blocked e0 a0   | ! conflict |
+            reserved  |             | reserved e0 a0  | ! conflict |
+            reserved  | session=s   | reserved e0 a0  | duplicate  |
+            absent    | key=k       | waiting e0 a0   | created    | created
+            absent    | session=s   | waiting e0 a0   | created    | created
             ",
             |args| {
                 let mut new = new_task("t");
@@ -296,6 +322,12 @@ mod tests {
                 }
                 if args.has("at") {
                     new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
+                }
+                if args.has("key") {
+                    new.gate = Some(GateKey::Key(args.text("key", "")));
+                }
+                if args.has("session") {
+                    new.gate = Some(GateKey::Session(args.text("session", "")));
                 }
                 if args.has("deadline") {
                     new.deadline_ms = Some(args.number("deadline", 0));
@@ -436,6 +468,8 @@ mod tests {
             ),
             ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
             ("idempotency_key", NewTask { ..keyed("t", "") }),
+            ("key", NewTask { gate: Some(GateKey::Key(String::new())), ..base() }),
+            ("session", NewTask { gate: Some(GateKey::Session("a\0".into())), ..base() }),
             ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
             (
                 "backoff_ms",

@@ -48,6 +48,8 @@ mod tests {
             failed    |           | failed e1 a1    | ! settled_otherwise |
             cancelled |           | cancelled e1 a1 | ! ended             |
             expired   |           | expired e1 a1   | ! ended             |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
             ",
             |args| Delay { fence: args.fence(), delay_ms: args.number("ms", 5_000) },
         );

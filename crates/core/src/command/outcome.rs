@@ -40,6 +40,11 @@ pub enum Outcome {
         format: i64,
     },
     Left,
+    QuotaSet,
+    /// `running` of it still run where they are.
+    SessionReleased {
+        running: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

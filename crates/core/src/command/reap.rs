@@ -51,6 +51,8 @@ mod tests {
             failed    | | absent        | reaped           | reaped
             cancelled | | absent        | reaped           | reaped
             expired   | | absent        | reaped           | reaped
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
             ",
             |_| Reap { task: key("t") },
         );

@@ -69,6 +69,8 @@ mod tests {
             failed    |      | waiting e1 a0   | generation 1       | replayed
             cancelled |      | waiting e1 a0   | generation 1       | replayed
             expired   |      | waiting e1 a0   | generation 1       | replayed
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );

@@ -56,6 +56,8 @@ mod tests {
             failed    |             | failed e1 a1    | ! ended          |
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
             ",
             |args| {
                 let message = "x".repeat(if args.has("long") { 1_025 } else { 1_024 });
