@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::command::QuotaScope;
+use crate::gate::Rate;
 use crate::lane::{Lane, LaneState};
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::task::{FailureClass, ResumeCause, Task};
@@ -94,6 +96,23 @@ pub enum Change {
         epoch: u64,
         open: u32,
     },
+    /// Its gate let it into the queue of its lane.
+    Admitted,
+    /// Its gate was narrowed: it stands behind it again.
+    Recalled,
+    /// It is kept for the owner of its session.
+    Kept {
+        worker: WorkerId,
+    },
+    /// It is kept for that worker no more.
+    Freed {
+        worker: WorkerId,
+    },
+    QuotaSet {
+        scope: QuotaScope,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+    },
 }
 
 /// What a subscriber can choose from.
@@ -143,6 +162,11 @@ impl Change {
             Change::LaneLimited { .. } => "lane_limited",
             Change::Resumed { .. } => "resumed",
             Change::WaitingChildren { .. } => "waiting_children",
+            Change::Admitted => "admitted",
+            Change::Recalled => "recalled",
+            Change::Kept { .. } => "kept",
+            Change::Freed { .. } => "freed",
+            Change::QuotaSet { .. } => "quota_set",
         }
     }
 
@@ -173,6 +197,10 @@ impl Change {
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
             Change::Resumed { .. } => Family::Signal,
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                Family::Task
+            }
+            Change::QuotaSet { .. } => Family::Lane,
         }
     }
 }

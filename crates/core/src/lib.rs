@@ -68,11 +68,11 @@ pub use shelf::{Clash, Shelf};
 pub use task::{
     Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
     OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, Settle, Settled, SuspendReason, Suspension, TagFilter, Task, TaskKey, Timeout,
-    Turn,
+    Route, Run, SESSIONS, Settle, Settled, SuspendReason, Suspension, TagFilter, Task, TaskKey,
+    Timeout, Turn,
 };
 pub use time::Timestamp;
 pub use waitpoint::{Waitpoint, WaitpointState};
-pub use why::{Why, why};
+pub use why::{Around, Why, why};
 pub use worker::Worker;
 pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};

@@ -49,6 +49,8 @@ pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PARENT: TextLimit = text("parent", 255);
+pub const KEY: TextLimit = text("key", 255);
+pub const SESSION: TextLimit = text("session", 255);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -75,6 +77,10 @@ pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
+pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
+pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
+pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
+pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 100, DAY_MS);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.
 pub const ROUTES_PER_LANE: u32 = 256;
@@ -83,6 +89,7 @@ pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
 pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;
+pub const DEFAULT_SESSION_IDLE_MS: u64 = 60_000;
 
 impl TextLimit {
     pub fn check(&self, text: &str) -> Result<(), Rejection> {

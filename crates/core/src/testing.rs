@@ -6,6 +6,7 @@ use crate::command::{
     Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
     SetLaneState, Start, Sweep, WaitChildren,
 };
+use crate::gate::{Gate, GateKey};
 use crate::lane::LaneState;
 use crate::name::{LaneName, Tenant};
 use crate::node::Node;
@@ -13,7 +14,9 @@ use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
-use crate::task::{FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey};
+use crate::task::{
+    FailureClass, Fence, Lifecycle, Retry, RetryPolicy, SESSIONS, Settled, Task, TaskKey,
+};
 use crate::time::Timestamp;
 
 /// The states that every table about tasks must have a row for.
@@ -29,6 +32,8 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "cancelled",
     "expired",
     "waiting_children",
+    "gated",
+    "reserved",
 ];
 
 /// The states that every table about lanes must have a row for.
@@ -78,6 +83,13 @@ pub(crate) fn child(id: &str) -> NewTask {
 
 pub(crate) fn claim() -> Claim {
     Claim { lanes: vec![lane()], ..Claim::new("w") }
+}
+
+/// A claim of a worker that owns sessions.
+pub(crate) fn session_claim(worker: &str) -> Claim {
+    let mut claim = Claim { worker: worker.into(), ..claim() };
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
 }
 
 /// The beat of the tables: every five seconds, two seconds after its start.
@@ -131,6 +143,12 @@ impl Stage {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
     }
 
+    pub(crate) fn gates(&self) -> Vec<Gate> {
+        let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
+        let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
+        rows.map(|row| (*read(row)).clone()).collect()
+    }
+
     /// Makes a record one that this version cannot read.
     pub(crate) fn garble(&mut self, key: &RowKey) {
         let row = self.shelf.row(key).expect("there is such a record").clone();
@@ -148,11 +166,13 @@ impl Stage {
             "absent" => return stage,
             "delayed" => new.start = Start::After { ms: 10_000 },
             "expired" => new.deadline_ms = Some(1_000),
+            "gated" => stage.saturate(&mut new),
+            "reserved" => stage.own(&mut new),
             _ => {}
         }
         stage.must(Create::one(new));
         match state {
-            "waiting" | "delayed" => {}
+            "waiting" | "delayed" | "gated" | "reserved" => {}
             "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
             "active" => drop(stage.must(claim())),
             "lapsed" => {
@@ -189,6 +209,22 @@ impl Stage {
             other => panic!("no such state: {other}"),
         }
         stage
+    }
+
+    /// Gives a task a key of which another one, of another lane, was let through.
+    fn saturate(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Key("k".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+    }
+
+    /// Gives a task a session that worker `w` owns, with nothing of it left.
+    fn own(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Session("s".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+        self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
+        self.must(Complete { fence: fence_of("first", 1), result: None });
     }
 
     pub(crate) fn with_lane(state: &str) -> Self {
@@ -243,6 +279,9 @@ impl Stage {
                 let mut state = task.lifecycle.public().as_str();
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
+                }
+                if let Lifecycle::Reserved { .. } = &task.lifecycle {
+                    state = "reserved";
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
             }
@@ -307,6 +346,8 @@ impl Stage {
             Ok(Outcome::ChildrenDone(counts)) => {
                 format!("done {} of {}", counts.completed, counts.total())
             }
+            Ok(Outcome::QuotaSet) => "set".into(),
+            Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
         }
     }
 }

@@ -51,6 +51,8 @@ mod tests {
             cancelled |      | cancelled e1 a1 | cancelled        |
             expired   |      | expired e1 a1   | ! ended          |
             waiting_children | | cancelled e1 a1 | cancelled | cancelled
+            gated     |      | cancelled e0 a0 | cancelled        | cancelled
+            reserved  |      | cancelled e0 a0 | cancelled        | cancelled
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -47,6 +47,8 @@ mod tests {
             cancelled |         | cancelled e1 a1 | ! ended             |
             expired   |         | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -53,6 +53,8 @@ mod tests {
             cancelled |            | cancelled e1 a1 | ! ended          |
             expired   |            | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | changed | priority_changed
+            gated     |            | blocked e0 a0   | changed          | priority_changed
+            reserved  |            | reserved e0 a0  | changed          | priority_changed
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );

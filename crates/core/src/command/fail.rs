@@ -74,6 +74,8 @@ mod tests {
             cancelled |                     | cancelled e1 a1 | ! ended             |
             expired   |                     | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
             ",
             command,
         );

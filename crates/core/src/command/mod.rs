@@ -15,10 +15,12 @@ mod limit_lane;
 mod outcome;
 mod reap;
 mod release;
+mod release_session;
 mod renew;
 mod replay;
 mod report_progress;
 mod set_lane_state;
+mod set_quota;
 mod sweep;
 mod trim_log;
 mod wait_children;
@@ -38,10 +40,12 @@ pub use limit_lane::LimitLane;
 pub use outcome::{Created, Outcome};
 pub use reap::Reap;
 pub use release::Release;
+pub use release_session::ReleaseSession;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
 pub use set_lane_state::SetLaneState;
+pub use set_quota::{QuotaScope, SetQuota};
 pub use sweep::Sweep;
 pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
@@ -106,7 +110,9 @@ commands!(
     TrimLog,
     Beat,
     Leave,
-    WaitChildren
+    WaitChildren,
+    SetQuota,
+    ReleaseSession
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -160,7 +166,9 @@ impl Command {
             | Command::Sweep(_)
             | Command::TrimLog(_)
             | Command::Beat(_)
-            | Command::Leave(_) => false,
+            | Command::Leave(_)
+            | Command::SetQuota(_)
+            | Command::ReleaseSession(_) => false,
         }
     }
 

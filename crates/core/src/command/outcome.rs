@@ -43,6 +43,11 @@ pub enum Outcome {
     Left,
     /// No child is open: the lease stays.
     ChildrenDone(ChildCounts),
+    QuotaSet,
+    /// `running` of it still run where they are.
+    SessionReleased {
+        running: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,6 +55,8 @@ mod tests {
             cancelled | | absent        | reaped           | reaped
             expired   | | absent        | reaped           | reaped
             waiting_children | | waiting_children e1 a1 | ! not_ended |
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
             ",
             |_| Reap { task: key("t") },
         );

@@ -71,6 +71,8 @@ mod tests {
             cancelled |      | waiting e1 a0   | generation 1       | replayed
             expired   |      | waiting e1 a0   | generation 1       | replayed
             waiting_children | | waiting_children e1 a1 | ! not_ended |
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );

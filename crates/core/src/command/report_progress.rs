@@ -57,6 +57,8 @@ mod tests {
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
             ",
             |args| {
                 let message = "x".repeat(if args.has("long") { 1_025 } else { 1_024 });

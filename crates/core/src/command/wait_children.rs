@@ -75,6 +75,8 @@ mod tests {
             expired   |             | expired e1 a1   | ! ended             |
             waiting_children |      | waiting_children e1 a1 | waitingchildren |
             waiting_children | epoch=2 | waiting_children e1 a1 | ! stale      |
+            gated     |             | blocked e0 a0   | ! stale             |
+            reserved  |             | reserved e0 a0  | ! stale             |
             ",
             |args| WaitChildren { fence: args.fence() },
         );

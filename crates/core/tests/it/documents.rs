@@ -143,7 +143,7 @@ fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
         TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
-        LABEL_NAME, LABEL_VALUE, REASON, PROGRESS, PARENT,
+    KEY, LABEL_NAME, LABEL_VALUE, PARENT, PROGRESS, REASON, SESSION,
     ))
 }
 
@@ -155,6 +155,7 @@ fn ranges() -> Limits {
         PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, ROUTE_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
         CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
         ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, BEAT_MS, PAGE,
+        QUOTA, RATE_STARTS, RATE_WINDOW_MS, SESSION_IDLE_MS,
     ))
 }
 
@@ -165,7 +166,9 @@ fn others() -> Limits {
     let mut others = Limits::from(limits!(show =>
         ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_MAX_REPLAYS,
     ));
-    others.extend(limits!(show_ms => DEFAULT_RETENTION_MS, DEFAULT_WINDOW_MS));
+    others.extend(limits!(show_ms =>
+        DEFAULT_RETENTION_MS, DEFAULT_WINDOW_MS, DEFAULT_SESSION_IDLE_MS,
+    ));
     others
 }
 

@@ -1,8 +1,8 @@
 //! All short sequences of commands in small scopes: every invariant after every step.
 
-use windlass_core::LaneState;
+use windlass_core::{GateKind, LaneState};
 
-use crate::explore::{Act, BACKOFF_MS, LEASE_MS, Scope};
+use crate::explore::{Act, BACKOFF_MS, IDLE_MS, LEASE_MS, Scope};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -248,6 +248,156 @@ const FIRST_CHILD_RACES: Scope = Scope {
     floor: (130, 4_200),
 };
 
+/// Three tasks of one key, and all that moves a line.
+const KEYS: Scope = Scope {
+    start: &[],
+    alphabet: &[
+        Act::CreateKeyed("a"),
+        Act::CreateKeyed("b"),
+        Act::CreateKeyedDated("c"),
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Fail,
+        Act::Release,
+        Act::Delay,
+        Act::Cancel("a"),
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::Raise("b"),
+        Act::Quota(GateKind::Key, Some(2), None),
+        Act::Quota(GateKind::Key, None, None),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (5_000, 20_000),
+};
+
+/// A key with a rate, while time passes in steps smaller and larger than the window.
+const RATES: Scope = Scope {
+    start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::CreateKeyed("c")],
+    alphabet: &[
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("b"),
+        Act::Quota(GateKind::Key, None, Some((1, 5_000))),
+        Act::Quota(GateKind::Key, None, Some((2, 8_000))),
+        Act::Quota(GateKind::Key, Some(0), None),
+        Act::After(3_000),
+        Act::Wait(5_200),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (3_000, 15_000),
+};
+
+/// A session that changes hands between two workers.
+const SESSIONS: Scope = Scope {
+    start: &[Act::CreateInSession("a"), Act::CreateInSession("b")],
+    alphabet: &[
+        Act::CreateInSession("c"),
+        Act::Claim,
+        Act::ClaimAs("v"),
+        Act::ClaimAs("w"),
+        Act::Complete,
+        Act::Release,
+        Act::Delay,
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::ReleaseSession,
+        Act::Quota(GateKind::Session, Some(2), None),
+        Act::Quota(GateKind::Session, None, None),
+        Act::After(IDLE_MS),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (3_000, 11_000),
+};
+
+/// Quotas of a lane and of its tenant, set and lifted while leases come and go.
+const QUOTAS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreateKeyed("b"), Act::CreatePlain("c")],
+    alphabet: &[
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Quota(GateKind::Lane, Some(1), None),
+        Act::Quota(GateKind::Lane, None, None),
+        Act::Quota(GateKind::Tenant, Some(2), Some((1, 5_000))),
+        Act::Quota(GateKind::Tenant, None, None),
+        Act::After(5_200),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (5_000, 20_000),
+};
+
+/// Nodes that act at the same gate at once.
+const GATE_RACES: Scope = Scope {
+    start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::Claim],
+    alphabet: &[Act::Claim, Act::Quota(GateKind::Key, Some(2), None), Act::After(LEASE_MS)],
+    racing: &[
+        Act::CreateKeyed("c"),
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("b"),
+        Act::Quota(GateKind::Key, Some(1), None),
+        Act::Quota(GateKind::Key, None, Some((1, 5_000))),
+        Act::Raise("c"),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
+    floor: (700, 10_000),
+};
+
+/// Nodes that act on the same session at once.
+const SESSION_RACES: Scope = Scope {
+    start: &[
+        Act::Quota(GateKind::Session, Some(2), None),
+        Act::CreateInSession("a"),
+        Act::CreateInSession("b"),
+        Act::CreateInSession("c"),
+    ],
+    alphabet: &[Act::ClaimAs("w"), Act::Complete, Act::After(IDLE_MS)],
+    racing: &[
+        Act::ClaimAs("v"),
+        Act::ClaimAs("w"),
+        Act::Complete,
+        Act::ReleaseSession,
+        Act::After(LEASE_MS),
+    ],
+    depth: 4,
+    floor: (700, 5_000),
+};
+
+/// Nodes that claim under the same quota at once.
+const QUOTA_RACES: Scope = Scope {
+    start: &[
+        Act::CreatePlain("a"),
+        Act::CreatePlain("b"),
+        Act::Quota(GateKind::Tenant, Some(1), None),
+    ],
+    alphabet: &[Act::Claim, Act::Complete, Act::After(LEASE_MS)],
+    racing: &[
+        Act::Claim,
+        Act::Complete,
+        Act::Cancel("a"),
+        Act::Quota(GateKind::Tenant, None, None),
+        Act::Quota(GateKind::Lane, Some(1), None),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
+    floor: (300, 3_000),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -312,4 +462,39 @@ fn family_races() {
 #[test]
 fn first_child_races() {
     check("first_child_races", &FIRST_CHILD_RACES);
+}
+
+#[test]
+fn keys() {
+    check("keys", &KEYS);
+}
+
+#[test]
+fn rates() {
+    check("rates", &RATES);
+}
+
+#[test]
+fn sessions() {
+    check("sessions", &SESSIONS);
+}
+
+#[test]
+fn quotas() {
+    check("quotas", &QUOTAS);
+}
+
+#[test]
+fn gate_races() {
+    check("gate_races", &GATE_RACES);
+}
+
+#[test]
+fn session_races() {
+    check("session_races", &SESSION_RACES);
+}
+
+#[test]
+fn quota_races() {
+    check("quota_races", &QUOTA_RACES);
 }

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask, Reap, Release, Renew,
-    Replay, SetLaneState, Sweep, WaitChildren,
+    Begin, Cancel, ChangePriority, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
+    QuotaScope, Reap, Release, ReleaseSession, Renew, Replay, SetLaneState, SetQuota, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
-    ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
-    RetryPolicy, Shelf, Table, Tenant,
+    ChangeSet, Command, FailureClass, Fence, GateKey, GateKind, LaneState, Outcome, Payload, Rate,
+    Rejection, Retry, RetryPolicy, SESSIONS, Shelf, Table, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -55,6 +56,17 @@ pub(crate) enum Act {
     After(u64),
     /// Time passes, and nobody sweeps.
     Wait(u64),
+    /// One at a time, as the key says.
+    CreateKeyed(&'static str),
+    /// The same, with a deadline before a lease ends.
+    CreateKeyedDated(&'static str),
+    CreateInSession(&'static str),
+    /// A claim by a worker that owns sessions.
+    ClaimAs(&'static str),
+    /// How many at once, and how many starts in how many milliseconds.
+    Quota(GateKind, Option<u32>, Option<(u32, u64)>),
+    ReleaseSession,
+    Raise(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -62,6 +74,7 @@ pub(crate) enum Act {
 
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
+pub(crate) const IDLE_MS: u64 = 20_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -138,6 +151,32 @@ impl Act {
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
             Act::Sweep | Act::After(_) => Sweep::default().into(),
+            Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
+            Act::CreateKeyedDated(id) => {
+                let mut new = new_task(id);
+                new.gate = Some(GateKey::Key("k".into()));
+                new.deadline_ms = Some(LEASE_MS / 2);
+                Create::one(new).into()
+            }
+            Act::CreateInSession(id) => gated(id, GateKey::Session("s".into())),
+            Act::ClaimAs(worker) => {
+                let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
+                claim.offer.capabilities.insert(SESSIONS.to_owned());
+                claim.session_idle_ms = IDLE_MS;
+                claim.into()
+            }
+            Act::Quota(kind, limit, rate) => {
+                let scope = match kind {
+                    GateKind::Key => QuotaScope::Key("k".into()),
+                    GateKind::Session => QuotaScope::Session("s".into()),
+                    GateKind::Lane => QuotaScope::Lane(lane),
+                    GateKind::Tenant => QuotaScope::Tenant,
+                };
+                let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+                SetQuota { tenant, scope, limit, rate }.into()
+            }
+            Act::ReleaseSession => ReleaseSession { tenant, session: "s".into() }.into(),
+            Act::Raise(id) => ChangePriority { task: key(id), priority: 5 }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -160,6 +199,12 @@ fn child(id: &str, parent: &str) -> NewTask {
 
 fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
     fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
+}
+
+fn gated(id: &str, gate: GateKey) -> Command {
+    let mut new = new_task(id);
+    new.gate = Some(gate);
+    Create::one(new).into()
 }
 
 /// The result differs from lease to lease, so that a second one would show.

@@ -27,6 +27,8 @@ pub(crate) struct Ghost {
     pub(crate) fences: Vec<Fence>,
     /// What each lease was settled as.
     pub(crate) settles: BTreeMap<Fence, Settled>,
+    /// When tasks of each gate were started while it had its present rate.
+    pub(crate) starts: BTreeMap<String, Vec<Timestamp>>,
 }
 
 pub(crate) type StepInvariant = (&'static str, fn(&Step<'_>) -> Held);
@@ -47,6 +49,9 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a result never changes", a_result_never_changes),
     ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
     ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
+    ("a gate holds unless it was narrowed", crate::gates::a_gate_holds_unless_it_was_narrowed),
+    ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
+    ("a line is in order", crate::gates::a_line_is_in_order),
 ];
 
 impl Step<'_> {
@@ -61,7 +66,7 @@ impl Step<'_> {
         self.before.tasks.iter().filter_map(|(id, task)| Some((task, after.get(id)?)))
     }
 
-    fn claimed(&self) -> Vec<Fence> {
+    pub(crate) fn claimed(&self) -> Vec<Fence> {
         match self.answer {
             Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.fence()).collect(),
             _ => Vec::new(),
@@ -75,6 +80,7 @@ impl Step<'_> {
         if let (Some(fence), Ok(Outcome::Settled(settled))) = (settles(self.command), self.answer) {
             ghost.settles.insert(fence.clone(), settled.clone());
         }
+        crate::gates::note_starts(self, &mut ghost.starts);
         ghost
     }
 }
@@ -145,7 +151,7 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
             (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
                 is.generation == was.generation + 1
-                    && is.lifecycle.public() == PublicState::Waiting
+                    && is.lifecycle.turn().is_some()
                     && is.results == was.results
             }
             (Command::Reap(reap), None) => reap.task.id == *id,
@@ -246,7 +252,9 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
     for (name, lane) in &after.lanes {
         let was = before.lanes.get(name);
         let changed = was.is_some() && seen_lane(was) != seen_lane(Some(lane));
-        let told = events.iter().any(|event| event.lane == *name && event.task.is_none());
+        let about = |event: &&Event| event.lane == *name && event.task.is_none();
+        let quota = |event: &Event| matches!(event.change, windlass_core::Change::QuotaSet { .. });
+        let told = events.iter().filter(about).any(|event| !quota(event));
         ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
@@ -276,7 +284,7 @@ fn versions_rise(step: &Step<'_>) -> Held {
 fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
     step.after.tasks.values().filter(|task| step.after.is_claimable(task)).try_for_each(|task| {
         let was = step.before.tasks.get(&task.id);
-        if was.is_some_and(|was| was.epoch == task.epoch && step.before.is_claimable(was)) {
+        if was.is_some_and(|was| was.epoch == task.epoch && !step.before.is_awaited(was)) {
             return Ok(());
         }
         let woken = |wake: &Wake| {

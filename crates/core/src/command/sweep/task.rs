@@ -2,12 +2,13 @@ use crate::children::Children;
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
 use crate::event::{Change, Event};
-use crate::lane::Lane;
-use crate::primitive::{expire, fail, is_done_with, is_readable, leave, place, prefetch_family};
-use crate::queue::Queue;
+use crate::primitive::{
+    are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
+    prefetch_neighbours,
+};
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
 use crate::time::Timestamp;
-use crate::world::{Halt, World, unless_quarantined};
+use crate::world::{Halt, World};
 
 /// When to look again at a task whose lane this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
@@ -22,8 +23,7 @@ impl Due for Task {
 
     fn prefetch(&self, world: &mut World) {
         if self.lifecycle.ended_at().is_none() {
-            world.prefetch(Lane::key_of(&self.tenant, &self.lane));
-            world.prefetch(Queue::key_of(&self.tenant, &self.lane, &self.route));
+            prefetch_neighbours(world, self);
         }
         if self.has_children {
             world.prefetch(Children::key_of(&self.tenant, &self.id));
@@ -52,7 +52,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
         return Ok(());
     }
-    if !neighbours_readable(world, known)? {
+    if !are_neighbours_readable(world, known)? {
         world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
         return Ok(());
     }
@@ -61,21 +61,19 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     }
     leave(world, known)?;
     let mut task = known.clone();
-    let change = if let Lifecycle::Active(lease) = &known.lifecycle {
-        end_lease(world, &mut task, lease)
-    } else {
-        task.lifecycle = Lifecycle::waiting(now);
-        Change::Promoted
+    let change = match &known.lifecycle {
+        Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
+        Lifecycle::Reserved { turn, worker, .. } => {
+            task.lifecycle = Lifecycle::Waiting(turn.clone());
+            Change::Freed { worker: worker.clone() }
+        }
+        _ => {
+            task.lifecycle = Lifecycle::waiting(now);
+            Change::Promoted
+        }
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
-}
-
-pub(super) fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
-    let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
-    let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
-    let own = unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some();
-    Ok(own && is_readable(world, task)?)
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;
