@@ -157,9 +157,9 @@ cases! {
         what_cannot_be_read_is_not_swept_away,
     }
     family::{
-        the_last_child_wakes_its_parent_in_its_own_commit,
-        handles_that_end_the_last_two_children_wake_their_parent_once,
-        a_wait_that_was_decided_before_the_last_child_ended_conflicts,
+        the_last_child_wakes_its_parent,
+        the_last_two_children_wake_their_parent_once,
+        a_wait_off_an_old_count_conflicts,
         children_are_cancelled_page_by_page,
         children_are_listed_by_their_parent,
     }

@@ -54,9 +54,7 @@ async fn told(ground: &Ground<'_>, name: &str) -> Result<usize, Wrong> {
     Ok(events.iter().filter(|event| event.name == name).count())
 }
 
-pub(super) async fn the_last_child_wakes_its_parent_in_its_own_commit(
-    ground: &Ground<'_>,
-) -> Verdict {
+pub(super) async fn the_last_child_wakes_its_parent(ground: &Ground<'_>) -> Verdict {
     let fences = held(ground, 3).await?;
     let waits = ground.must(WaitChildren { fence: fences[0].clone() }).await?;
     same("the wait", &waits, &Outcome::Settled(Settled::WaitingChildren))?;
@@ -73,9 +71,7 @@ pub(super) async fn the_last_child_wakes_its_parent_in_its_own_commit(
     same("it was told", &told(ground, "resumed").await?, &1)
 }
 
-pub(super) async fn handles_that_end_the_last_two_children_wake_their_parent_once(
-    ground: &Ground<'_>,
-) -> Verdict {
+pub(super) async fn the_last_two_children_wake_their_parent_once(ground: &Ground<'_>) -> Verdict {
     let other = ground.another().await;
     let fences = held(ground, 2).await?;
     let [wait, one, two] = &fences[..] else { return Err(Wrong(format!("{fences:?}"))) };
@@ -89,9 +85,7 @@ pub(super) async fn handles_that_end_the_last_two_children_wake_their_parent_onc
 
 /// The transaction that decided ends before the other one commits, so that a store that admits one
 /// at a time takes part as well.
-pub(super) async fn a_wait_that_was_decided_before_the_last_child_ended_conflicts(
-    ground: &Ground<'_>,
-) -> Verdict {
+pub(super) async fn a_wait_off_an_old_count_conflicts(ground: &Ground<'_>) -> Verdict {
     let fences = held(ground, 1).await?;
     let wait = WaitChildren { fence: fences[0].clone() };
     let decided = {
