@@ -48,6 +48,8 @@ pub const LABEL_NAME: TextLimit = text("label name", 128);
 pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
+pub const BOOKMARK: TextLimit = text("name", 255);
+pub const INCARNATION: TextLimit = text("incarnation", 255);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -74,6 +76,8 @@ pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
+pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
+pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.
 pub const ROUTES_PER_LANE: u32 = 256;

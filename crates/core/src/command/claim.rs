@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::begin;
@@ -36,6 +36,8 @@ pub struct Claim {
     /// Begin the attempt in the same commit, as ordinary workers do.
     pub begin: bool,
     pub turn: u32,
+    /// The worker is registered: its leases end when it is taken for dead.
+    pub registered: bool,
 }
 
 impl Claim {
@@ -50,6 +52,7 @@ impl Claim {
             limit: 1,
             begin: true,
             turn: 0,
+            registered: false,
         }
     }
 
@@ -164,6 +167,22 @@ impl Claim {
         }
     }
 
+    /// Leases one task that is kept for this worker, if its lane hands out another one.
+    pub(super) fn lease_kept(&self, world: &mut World, task: &Task) -> Result<Arc<Task>, Halt> {
+        let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+        let lane = known.ok_or(Rejection::LaneNotFound)?;
+        if !lane.state.hands_out() {
+            return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
+        }
+        if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
+            && lane.allowance(1) == 0
+        {
+            return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
+        }
+        self.count(world, &lane, 1);
+        Ok(self.lease(world, task.clone(), lane.gate.is_some()))
+    }
+
     fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
@@ -176,7 +195,7 @@ impl Claim {
             run: paused.map(|paused| paused.run(now)),
             gated,
             metered: Metered::default(),
-            registered: false,
+            registered: self.registered,
         };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
@@ -260,6 +279,7 @@ mod tests {
             waiting   |         | active e1 a1    | claimed 1 | claimed
             waiting   | nobegin | claimed e1 a0   | claimed 1 | claimed
             delayed   |         | delayed e0 a0   | claimed 0 |
+            granted   |         | granted e0 a0   | claimed 0 |
             claimed   |         | claimed e1 a0   | claimed 0 |
             active    |         | active e1 a1    | claimed 0 |
             lapsed    |         | active e1 a1    | claimed 0 |

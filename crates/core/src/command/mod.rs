@@ -7,17 +7,24 @@ mod cancel_held;
 mod change_priority;
 mod claim;
 mod complete;
+mod consume;
 mod create;
 mod delay;
+mod drop_bookmark;
 mod fail;
+mod grant;
 mod leave;
 mod limit_lane;
+mod move_bookmark;
 mod outcome;
 mod reap;
+mod register_worker;
 mod release;
 mod renew;
 mod replay;
 mod report_progress;
+mod retire_worker;
+mod revoke;
 mod set_lane_state;
 mod sweep;
 mod trim_log;
@@ -29,17 +36,24 @@ pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use complete::Complete;
+pub use consume::Consume;
 pub use create::{Create, Idempotency, NewTask, Start};
 pub use delay::Delay;
+pub use drop_bookmark::DropBookmark;
 pub use fail::Fail;
+pub use grant::Grant;
 pub use leave::Leave;
 pub use limit_lane::LimitLane;
+pub use move_bookmark::MoveBookmark;
 pub use outcome::{Created, Outcome};
 pub use reap::Reap;
+pub use register_worker::RegisterWorker;
 pub use release::Release;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
+pub use retire_worker::RetireWorker;
+pub use revoke::Revoke;
 pub use set_lane_state::SetLaneState;
 pub use sweep::Sweep;
 pub use trim_log::TrimLog;
@@ -103,7 +117,14 @@ commands!(
     Sweep,
     TrimLog,
     Beat,
-    Leave
+    Leave,
+    RegisterWorker,
+    RetireWorker,
+    Grant,
+    Consume,
+    Revoke,
+    MoveBookmark,
+    DropBookmark
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -134,7 +155,7 @@ pub fn probe(world: &mut World, command: &Command) {
 }
 
 impl Command {
-    /// Commands that end or keep a lease go before those that start something.
+    /// Commands that end or keep a lease, or all leases of a worker, go before those that start something.
     pub const fn is_urgent(&self) -> bool {
         match self {
             Command::Renew(_)
@@ -143,7 +164,8 @@ impl Command {
             | Command::Fail(_)
             | Command::Delay(_)
             | Command::Release(_)
-            | Command::CancelHeld(_) => true,
+            | Command::CancelHeld(_)
+            | Command::RegisterWorker(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)
@@ -156,7 +178,13 @@ impl Command {
             | Command::Sweep(_)
             | Command::TrimLog(_)
             | Command::Beat(_)
-            | Command::Leave(_) => false,
+            | Command::Leave(_)
+            | Command::RetireWorker(_)
+            | Command::Grant(_)
+            | Command::Consume(_)
+            | Command::Revoke(_)
+            | Command::MoveBookmark(_)
+            | Command::DropBookmark(_) => false,
         }
     }
 

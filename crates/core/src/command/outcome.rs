@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::log::Cursor;
 use crate::name::TaskId;
 use crate::task::{Run, Settled, Task};
 use crate::time::Timestamp;
@@ -40,6 +41,22 @@ pub enum Outcome {
         format: i64,
     },
     Left,
+    /// `joined` when the worker was not registered before.
+    WorkerRegistered {
+        joined: bool,
+    },
+    WorkerRetired,
+    /// Kept for its worker until then.
+    Granted {
+        until: Timestamp,
+    },
+    Revoked,
+    /// Where the bookmark stands.
+    BookmarkAt(Cursor),
+    /// `known` when there was one.
+    BookmarkDropped {
+        known: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, Reap, Release, Renew, Replay,
-    SetLaneState, Sweep,
+    Begin, Cancel, Claim, Complete, Consume, Create, Delay, Fail, Grant, LimitLane, Reap,
+    RegisterWorker, Release, Renew, Replay, RetireWorker, Revoke, SetLaneState, Sweep,
 };
 use windlass_core::{
     ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
@@ -47,6 +47,16 @@ pub(crate) enum Act {
     After(u64),
     /// Time passes, and nobody sweeps.
     Wait(u64),
+    /// As a registered worker, for much longer than it takes to find out that it is dead.
+    ClaimRegistered,
+    /// The worker of all claims is there.
+    Register,
+    Retire,
+    /// Kept for the worker of all claims, or for another one.
+    Grant(&'static str),
+    GrantOther(&'static str),
+    Consume(&'static str),
+    Revoke(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -54,6 +64,10 @@ pub(crate) enum Act {
 
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
+pub(crate) const GRANT_MS: u64 = 10_000;
+pub(crate) const BEAT_MS: u64 = 4_000;
+/// When a worker that is not heard of is taken for dead.
+pub(crate) const DEAD_MS: u64 = 14_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -123,6 +137,22 @@ impl Act {
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
             Act::Sweep | Act::After(_) => Sweep::default().into(),
+            Act::ClaimRegistered => {
+                Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()
+            }
+            Act::Register => {
+                let (id, offer) = ("w".into(), claim(1).offer);
+                let every_ms = BEAT_MS;
+                RegisterWorker { tenant, id, lanes: [lane].into(), offer, every_ms }.into()
+            }
+            Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
+            Act::Grant(id) => grant(id, "w"),
+            Act::GrantOther(id) => grant(id, "v"),
+            Act::Consume(id) => {
+                Consume { registered: true, lease_ms: 100 * LEASE_MS, ..Consume::new(id, "w") }
+                    .into()
+            }
+            Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -140,6 +170,10 @@ impl Act {
 fn complete(fence: Fence) -> Command {
     let result = Some(Payload::json(format!("{}", fence.epoch)));
     Complete { fence, result }.into()
+}
+
+fn grant(id: &str, worker: &str) -> Command {
+    Grant { task: key(id), worker: worker.into(), ttl_ms: GRANT_MS }.into()
 }
 
 fn fail(fence: Fence) -> Command {

@@ -6,7 +6,7 @@ use windlass_core::command::Claim;
 use windlass_core::{
     Admission, AnyRecord, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate, LaneName,
     LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row, Shelf, Table,
-    TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row, why,
+    TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId, read_row, why,
 };
 
 /// A shelf at a moment, with its records read.
@@ -17,6 +17,7 @@ pub(crate) struct View {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
     pub(crate) queues: Vec<Queue>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
 pub(crate) type Held = Result<(), String>;
@@ -69,11 +70,15 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 impl View {
     pub(crate) fn new(shelf: Shelf, now: Timestamp) -> Self {
         let (mut tasks, mut lanes, mut queues) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut workers = BTreeMap::new();
         for row in shelf.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
                 AnyRecord::Queue(queue) => queues.push((*queue).clone()),
+                AnyRecord::Worker(worker) => {
+                    workers.insert(worker.id.clone(), (*worker).clone());
+                }
                 AnyRecord::Admission(_)
                 | AnyRecord::Log(_)
                 | AnyRecord::Node(_)
@@ -83,11 +88,10 @@ impl View {
                 | AnyRecord::Keyring(_)
                 | AnyRecord::Children(_)
                 | AnyRecord::Gate(_)
-                | AnyRecord::Worker(_)
                 | AnyRecord::Bookmark(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues }
+        Self { shelf, now, tasks, lanes, queues, workers }
     }
 
     /// Whether a claim that offers everything could be handed this task.

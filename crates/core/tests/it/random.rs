@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, SetLaneState, Start, Sweep,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail,
+    Grant, Idempotency, LimitLane, NewTask, Reap, RegisterWorker, Release, Renew, Replay,
+    RetireWorker, Revoke, SetLaneState, Start, Sweep,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, Hints, LaneState, Outcome, Payload, Rejection, Retry,
+    Command, FailureClass, Fence, Hints, LaneState, Offer, Outcome, Payload, Rejection, Retry,
     RetryPolicy, Shelf, TagFilter, Tenant, Timestamp,
 };
 
@@ -107,6 +108,7 @@ impl Dice {
             .collect();
         claim.limit = self.pick(&[1, 1, 2, 4]);
         claim.begin = !self.one_in(3);
+        claim.registered = self.one_in(2);
         claim.turn = u32::try_from(self.below(3)).expect("it is below 3");
         let only = TagFilter::Only(BTreeSet::from(["x".to_owned()]));
         claim.offer.tags = if self.one_in(4) { only } else { TagFilter::Any };
@@ -119,7 +121,30 @@ impl Dice {
         Fail { fence: self.fence(), class, reason: "no".into(), retry }
     }
 
+    /// Workers as records, and tasks that are kept for them.
+    fn about_workers(&mut self) -> Command {
+        let (tenant, task) = (Tenant::default(), key(self.id()));
+        let worker = self.pick(&["w1", "w2"]).into();
+        match self.below(8) {
+            0 | 1 => {
+                let (lanes, offer) = ([self.lane().into()].into(), Offer::default());
+                let every_ms = self.pick(&[1_000, 10_000]);
+                RegisterWorker { tenant, id: worker, lanes, offer, every_ms }.into()
+            }
+            2 => RetireWorker { tenant, id: worker }.into(),
+            3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),
+            5 | 6 => {
+                let (begin, registered) = (!self.one_in(3), self.one_in(2));
+                Consume { task, worker, lease_ms: 30_000, begin, registered }.into()
+            }
+            _ => Revoke { task, reason: "elsewhere".into() }.into(),
+        }
+    }
+
     fn command(&mut self, payload_odds: u64) -> Command {
+        if self.one_in(6) {
+            return self.about_workers();
+        }
         let tenant = Tenant::default();
         match self.below(24) {
             0..=4 => self.create(payload_odds).into(),

@@ -48,14 +48,33 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     }
     leave(world, known)?;
     let mut task = known.clone();
-    let change = if let Lifecycle::Active(lease) = &known.lifecycle {
-        end_lease(world, &mut task, lease)
-    } else {
-        task.lifecycle = Lifecycle::waiting(now);
-        Change::Promoted
+    let change = match &known.lifecycle {
+        Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
+        Lifecycle::Reserved { turn, worker, .. } => {
+            task.lifecycle = Lifecycle::Waiting(turn.clone());
+            Change::GrantExpired { worker: worker.clone() }
+        }
+        _ => {
+            task.lifecycle = Lifecycle::waiting(now);
+            Change::Promoted
+        }
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
+}
+
+/// Ends a lease before its time, because its holder is taken for dead. Says whether it could.
+pub(super) fn lose(world: &mut World, known: &Task) -> Result<bool, Halt> {
+    let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
+    if !neighbours_readable(world, known)? {
+        return Ok(false);
+    }
+    let mut task = known.clone();
+    leave(world, known)?;
+    let change = end_lease(world, &mut task, lease);
+    world.emit(Event::of_task(&task, world.now(), change));
+    place(world, task)?;
+    Ok(true)
 }
 
 fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
