@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::QuotaScope;
@@ -15,6 +17,8 @@ pub struct Event {
     pub lane: LaneName,
     /// The task it tells of; none for what happens to a lane.
     pub task: Option<(TaskId, Kind)>,
+    /// The labels of the task, so that a subscriber can choose by them when it is gone.
+    pub labels: BTreeMap<String, String>,
     pub change: Change,
 }
 
@@ -113,6 +117,18 @@ pub enum Change {
         limit: Option<u32>,
         rate: Option<Rate>,
     },
+    Granted {
+        worker: WorkerId,
+        until: Timestamp,
+    },
+    GrantExpired {
+        worker: WorkerId,
+    },
+    Revoked {
+        epoch: u64,
+        worker: WorkerId,
+        reason: String,
+    },
 }
 
 /// What a subscriber can choose from.
@@ -167,6 +183,9 @@ impl Change {
             Change::Kept { .. } => "kept",
             Change::Freed { .. } => "freed",
             Change::QuotaSet { .. } => "quota_set",
+            Change::Granted { .. } => "granted",
+            Change::GrantExpired { .. } => "grant_expired",
+            Change::Revoked { .. } => "revoked",
         }
     }
 
@@ -189,7 +208,10 @@ impl Change {
             | Change::Begun { .. }
             | Change::Renewed { .. }
             | Change::Released { .. }
-            | Change::LeaseExpired { .. } => Family::Lease,
+            | Change::LeaseExpired { .. }
+            | Change::Granted { .. }
+            | Change::GrantExpired { .. }
+            | Change::Revoked { .. } => Family::Lease,
             Change::Completed { .. }
             | Change::RetryScheduled { .. }
             | Change::Failed { .. }
@@ -207,7 +229,14 @@ impl Change {
 
 impl Event {
     pub(crate) fn of_lane(lane: &Lane, at: Timestamp, change: Change) -> Self {
-        Self { at, tenant: lane.tenant.clone(), lane: lane.name.clone(), task: None, change }
+        Self {
+            at,
+            tenant: lane.tenant.clone(),
+            lane: lane.name.clone(),
+            task: None,
+            labels: BTreeMap::new(),
+            change,
+        }
     }
 
     pub(crate) fn of_task(task: &Task, at: Timestamp, change: Change) -> Self {
@@ -216,9 +245,26 @@ impl Event {
             tenant: task.tenant.clone(),
             lane: task.lane.clone(),
             task: Some((task.id.clone(), task.kind.clone())),
+            labels: task.labels.clone(),
             change,
         }
     }
+
+    /// The change as JSON, with the labels of the task if it has any.
+    pub fn body(&self) -> String {
+        if self.labels.is_empty() {
+            return self.change.body();
+        }
+        let labelled = Labelled { change: &self.change, labels: &self.labels };
+        serde_json::to_string(&labelled).expect("core's own types are written without fail")
+    }
+}
+
+#[derive(Serialize)]
+struct Labelled<'a> {
+    #[serde(flatten)]
+    change: &'a Change,
+    labels: &'a BTreeMap<String, String>,
 }
 
 /// An entry as it is read back. What a newer version wrote is passed on as it stands.
@@ -249,12 +295,22 @@ impl Logged {
             kind: event.task.as_ref().map(|(_, kind)| kind.clone()),
             family: event.change.family().as_str().to_owned(),
             name: event.change.name().to_owned(),
-            body: event.change.body(),
+            body: event.body(),
         }
     }
 
     /// What happened, if this version knows of such a thing.
     pub fn change(&self) -> Option<Change> {
         serde_json::from_str(&self.body).ok()
+    }
+
+    /// The labels that its task had at the time.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        #[derive(Default, Deserialize)]
+        struct Labels {
+            #[serde(default)]
+            labels: BTreeMap<String, String>,
+        }
+        serde_json::from_str::<Labels>(&self.body).unwrap_or_default().labels
     }
 }

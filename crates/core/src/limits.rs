@@ -51,6 +51,8 @@ pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PARENT: TextLimit = text("parent", 255);
 pub const KEY: TextLimit = text("key", 255);
 pub const SESSION: TextLimit = text("session", 255);
+pub const BOOKMARK: TextLimit = text("name", 255);
+pub const INCARNATION: TextLimit = text("incarnation", 255);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -81,6 +83,8 @@ pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
 pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
 pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
 pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 100, DAY_MS);
+pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
+pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.
 pub const ROUTES_PER_LANE: u32 = 256;

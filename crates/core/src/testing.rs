@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
-    SetLaneState, Start, Sweep, WaitChildren,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewTask,
+    Outcome, RegisterWorker, RetireWorker, SetLaneState, Start, Sweep, WaitChildren,
 };
 use crate::gate::{Gate, GateKey};
 use crate::lane::LaneState;
@@ -15,15 +15,17 @@ use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
 use crate::task::{
-    FailureClass, Fence, Lifecycle, Retry, RetryPolicy, SESSIONS, Settled, Task, TaskKey,
+    FailureClass, Fence, Lifecycle, Offer, Retry, RetryPolicy, SESSIONS, Settled, Task, TaskKey,
 };
 use crate::time::Timestamp;
+use crate::worker::Worker;
 
 /// The states that every table about tasks must have a row for.
 pub(crate) const TASK_STATES: &[&str] = &[
     "absent",
     "waiting",
     "delayed",
+    "granted",
     "claimed",
     "active",
     "lapsed",
@@ -42,6 +44,10 @@ pub(crate) const LANE_STATES: &[&str] =
 
 /// The states that every table about nodes must have a row for.
 pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone", "left", "lost"];
+
+/// The states that every table about workers must have a row for.
+pub(crate) const WORKER_STATES: &[&str] =
+    &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -103,6 +109,22 @@ pub(crate) fn beat() -> Beat {
         up_ms: 2_000,
         every_ms: 5_000,
     }
+}
+
+/// The registration of the tables: every five seconds.
+pub(crate) fn register() -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: "w".into(),
+        lanes: [lane()].into(),
+        offer: Offer::default(),
+        every_ms: 5_000,
+    }
+}
+
+/// The grant of the tables: for ten seconds.
+pub(crate) fn grant(id: &str) -> Grant {
+    Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 }
 }
 
 /// A waiting task that was just created.
@@ -173,6 +195,11 @@ impl Stage {
         stage.must(Create::one(new));
         match state {
             "waiting" | "delayed" | "gated" | "reserved" => {}
+            "granted" => drop(stage.must(grant("t"))),
+            "ungranted" => {
+                stage.must(grant("t"));
+                stage.later(10_000);
+            }
             "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
             "active" => drop(stage.must(claim())),
             "lapsed" => {
@@ -272,6 +299,51 @@ impl Stage {
         stage
     }
 
+    /// A stage on which worker `w` is in the named state.
+    pub(crate) fn with_worker(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(register());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "silent" => stage.later(17_500),
+            "dying" => {
+                for n in 0..33 {
+                    stage.must(Create::one(new_task(&n.to_string())));
+                }
+                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
+                stage.must(claim);
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            "retired" => {
+                let tenant = Tenant::default();
+                stage.must(RetireWorker { tenant, id: "w".into() });
+            }
+            "dead" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    fn worker_after(&self) -> String {
+        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
+            None => "absent".into(),
+            Some(worker) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
+                format!("seen +{seen} since +{since}{dead}")
+            }
+        }
+    }
+
     fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
@@ -280,8 +352,8 @@ impl Stage {
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
                 }
-                if let Lifecycle::Reserved { .. } = &task.lifecycle {
-                    state = "reserved";
+                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
+                    state = if until.is_some() { "granted" } else { "reserved" };
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
             }
@@ -348,6 +420,13 @@ impl Stage {
             }
             Ok(Outcome::QuotaSet) => "set".into(),
             Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
+            Ok(Outcome::WorkerRegistered { joined: true }) => "joined".into(),
+            Ok(Outcome::WorkerRegistered { joined: false }) => "registered".into(),
+            Ok(Outcome::WorkerRetired) => "retired".into(),
+            Ok(Outcome::Granted { until }) => format!("until {}", plus(*until)),
+            Ok(Outcome::Revoked) => "revoked".into(),
+            Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
+            Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
         }
     }
 }
@@ -414,6 +493,12 @@ pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 #[track_caller]
 pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
+}
+
+/// Rows of `worker state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);
 }
 
 #[track_caller]

@@ -40,6 +40,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found |
             waiting   |         | waiting e0 a0   | ! stale          |
             delayed   |         | delayed e0 a0   | ! stale          |
+            granted   |         | granted e0 a0   | ! stale          |
             claimed   |         | active e1 a1    | attempt 1        | begun
             claimed   | epoch=2 | claimed e1 a0   | ! stale          |
             active    |         | active e1 a1    | attempt 1        |

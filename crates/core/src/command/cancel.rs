@@ -43,6 +43,7 @@ mod tests {
             waiting   |      | cancelled e0 a0 | cancelled        | cancelled
             waiting   | long | waiting e0 a0   | ! invalid        |
             delayed   |      | cancelled e0 a0 | cancelled        | cancelled
+            granted   |      | cancelled e0 a0 | cancelled        | cancelled
             claimed   |      | cancelled e1 a0 | cancelled        | cancelled
             active    |      | cancelled e1 a1 | cancelled        | cancelled
             lapsed    |      | cancelled e1 a1 | cancelled        | cancelled

@@ -37,6 +37,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found    |
             waiting   |         | waiting e0 a0   | ! stale             |
             delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
             claimed   |         | cancelled e1 a0 | cancelled           | cancelled
             active    |         | cancelled e1 a1 | cancelled           | cancelled
             active    | epoch=2 | active e1 a1    | ! stale             |

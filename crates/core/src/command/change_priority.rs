@@ -45,6 +45,7 @@ mod tests {
             waiting   | to=0       | waiting e0 a0   | changed          |
             waiting   | to=2000000 | waiting e0 a0   | ! invalid        |
             delayed   |            | delayed e0 a0   | changed          | priority_changed
+            granted   |            | granted e0 a0   | changed          | priority_changed
             claimed   |            | claimed e1 a0   | changed          | priority_changed
             active    |            | active e1 a1    | changed          | priority_changed
             lapsed    |            | active e1 a1    | changed          | priority_changed

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::{Meters, begin, meters, start, startable, tenant_key};
@@ -39,6 +39,8 @@ pub struct Claim {
     /// How long a session stays with this worker after something of it has run. Sessions are for
     /// those who offer to take them.
     pub session_idle_ms: u64,
+    /// The worker is registered: its leases end when it is taken for dead.
+    pub registered: bool,
 }
 
 impl Claim {
@@ -53,6 +55,7 @@ impl Claim {
             limit: 1,
             begin: true,
             turn: 0,
+            registered: false,
             session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
         }
     }
@@ -222,6 +225,31 @@ impl Claim {
         }
     }
 
+    /// Leases one task that is kept for this worker, if its lane hands out another one.
+    pub(super) fn lease_kept(&self, world: &mut World, task: &Task) -> Result<Arc<Task>, Halt> {
+        let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+        let lane = known.ok_or(Rejection::LaneNotFound)?;
+        if !lane.state.hands_out() {
+            return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
+        }
+        if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
+            && lane.allowance(1) == 0
+        {
+            return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
+        }
+        let Some(meters) = meters(world, &lane)? else {
+            return Err(Rejection::Quarantined { table: "gate" }.into());
+        };
+        if meters.allowance(1, world.now()) == 0 {
+            return Err(Rejection::QuotaSpent { lane: lane.name.clone() }.into());
+        }
+        self.count(world, &lane, 1);
+        let metered = meters.charge(world, 1)?;
+        let leased = self.lease(world, task.clone(), lane.gate.is_some(), metered);
+        start(world, &leased, self.session_idle_ms)?;
+        Ok(leased)
+    }
+
     fn lease(&self, world: &mut World, mut task: Task, gated: bool, metered: Metered) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
@@ -234,7 +262,7 @@ impl Claim {
             run: paused.map(|paused| paused.run(now)),
             gated,
             metered,
-            registered: false,
+            registered: self.registered,
         };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
@@ -311,6 +339,7 @@ mod tests {
             waiting   |         | active e1 a1    | claimed 1 | claimed
             waiting   | nobegin | claimed e1 a0   | claimed 1 | claimed
             delayed   |         | delayed e0 a0   | claimed 0 |
+            granted   |         | granted e0 a0   | claimed 0 |
             claimed   |         | claimed e1 a0   | claimed 0 |
             active    |         | active e1 a1    | claimed 0 |
             lapsed    |         | active e1 a1    | claimed 0 |

@@ -44,6 +44,7 @@ mod tests {
             absent    |             | absent          | ! task_not_found    |
             waiting   |             | waiting e0 a0   | ! stale             |
             delayed   |             | delayed e0 a0   | ! stale             |
+            granted   |             | granted e0 a0   | ! stale             |
             claimed   |             | completed e1 a0 | completed           | completed
             active    |             | completed e1 a1 | completed           | completed
             active    | epoch=2     | active e1 a1    | ! stale             |

@@ -314,6 +314,7 @@ mod tests {
             waiting   | priority=1  | waiting e0 a0   | ! conflict |
             delayed   | after=10000 | delayed e0 a0   | duplicate  |
             delayed   |             | delayed e0 a0   | ! conflict |
+            granted   |             | granted e0 a0   | duplicate  |
             claimed   |             | claimed e1 a0   | duplicate  |
             active    |             | active e1 a1    | duplicate  |
             lapsed    |             | active e1 a1    | duplicate  |

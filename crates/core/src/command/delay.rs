@@ -38,6 +38,7 @@ mod tests {
             absent    |           | absent          | ! task_not_found    |
             waiting   |           | waiting e0 a0   | ! stale             |
             delayed   |           | delayed e0 a0   | ! stale             |
+            granted   |           | granted e0 a0   | ! stale             |
             claimed   |           | delayed e1 a0   | delayed +5000       | delayed
             active    |           | delayed e1 a0   | delayed +5000       | delayed
             active    | ms=0      | waiting e1 a0   | delayed +0          | delayed

@@ -7,18 +7,25 @@ mod cancel_held;
 mod change_priority;
 mod claim;
 mod complete;
+mod consume;
 mod create;
 mod delay;
+mod drop_bookmark;
 mod fail;
+mod grant;
 mod leave;
 mod limit_lane;
+mod move_bookmark;
 mod outcome;
 mod reap;
+mod register_worker;
 mod release;
 mod release_session;
 mod renew;
 mod replay;
 mod report_progress;
+mod retire_worker;
+mod revoke;
 mod set_lane_state;
 mod set_quota;
 mod sweep;
@@ -32,18 +39,25 @@ pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use complete::Complete;
+pub use consume::Consume;
 pub use create::{Create, Idempotency, NewTask, Start};
 pub use delay::Delay;
+pub use drop_bookmark::DropBookmark;
 pub use fail::Fail;
+pub use grant::Grant;
 pub use leave::Leave;
 pub use limit_lane::LimitLane;
+pub use move_bookmark::MoveBookmark;
 pub use outcome::{Created, Outcome};
 pub use reap::Reap;
+pub use register_worker::RegisterWorker;
 pub use release::Release;
 pub use release_session::ReleaseSession;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
+pub use retire_worker::RetireWorker;
+pub use revoke::Revoke;
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use sweep::Sweep;
@@ -112,7 +126,14 @@ commands!(
     Leave,
     WaitChildren,
     SetQuota,
-    ReleaseSession
+    ReleaseSession,
+    RegisterWorker,
+    RetireWorker,
+    Grant,
+    Consume,
+    Revoke,
+    MoveBookmark,
+    DropBookmark
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -143,7 +164,7 @@ pub fn probe(world: &mut World, command: &Command) {
 }
 
 impl Command {
-    /// Commands that end or keep a lease go before those that start something.
+    /// Commands that end or keep a lease, or all leases of a worker, go before those that start something.
     pub const fn is_urgent(&self) -> bool {
         match self {
             Command::Renew(_)
@@ -153,7 +174,8 @@ impl Command {
             | Command::Delay(_)
             | Command::Release(_)
             | Command::CancelHeld(_)
-            | Command::WaitChildren(_) => true,
+            | Command::WaitChildren(_)
+            | Command::RegisterWorker(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)
@@ -168,7 +190,13 @@ impl Command {
             | Command::Beat(_)
             | Command::Leave(_)
             | Command::SetQuota(_)
-            | Command::ReleaseSession(_) => false,
+            | Command::ReleaseSession(_)
+            | Command::RetireWorker(_)
+            | Command::Grant(_)
+            | Command::Consume(_)
+            | Command::Revoke(_)
+            | Command::MoveBookmark(_)
+            | Command::DropBookmark(_) => false,
         }
     }
 

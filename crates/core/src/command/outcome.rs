@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use crate::children::ChildCounts;
+use crate::log::Cursor;
 use crate::name::TaskId;
 use crate::task::{Run, Settled, Task};
 use crate::time::Timestamp;
@@ -47,6 +48,22 @@ pub enum Outcome {
     /// `running` of it still run where they are.
     SessionReleased {
         running: u32,
+    },
+    /// `joined` when the worker was not registered before.
+    WorkerRegistered {
+        joined: bool,
+    },
+    WorkerRetired,
+    /// Kept for its worker until then.
+    Granted {
+        until: Timestamp,
+    },
+    Revoked,
+    /// Where the bookmark stands.
+    BookmarkAt(Cursor),
+    /// `known` when there was one.
+    BookmarkDropped {
+        known: bool,
     },
 }
 

@@ -34,6 +34,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found    |
             waiting   |         | waiting e0 a0   | ! stale             |
             delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
             claimed   |         | waiting e1 a0   | released            | released
             active    |         | waiting e1 a0   | released            | released
             active    | epoch=2 | active e1 a1    | ! stale             |

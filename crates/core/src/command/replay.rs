@@ -62,6 +62,7 @@ mod tests {
             absent    |      | absent          | ! task_not_found   |
             waiting   |      | waiting e0 a0   | ! not_ended        |
             delayed   |      | delayed e0 a0   | ! not_ended        |
+            granted   |      | granted e0 a0   | ! not_ended        |
             claimed   |      | claimed e1 a0   | ! not_ended        |
             active    |      | active e1 a1    | ! not_ended        |
             lapsed    |      | active e1 a1    | ! not_ended        |

@@ -43,6 +43,7 @@ mod tests {
             waiting   |             | waiting e0 a0   | ! stale          |
             waiting   | epoch=0     | waiting e0 a0   | ! not_leased     |
             delayed   |             | delayed e0 a0   | ! stale          |
+            granted   |             | granted e0 a0   | ! stale          |
             claimed   |             | claimed e1 a0   | progressed       | progressed
             active    |             | active e1 a1    | progressed       | progressed
             active    | percent=100 | active e1 a1    | progressed       | progressed

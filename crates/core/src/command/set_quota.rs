@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, Transition};
@@ -129,6 +131,6 @@ impl SetQuota {
         };
         let (at, tenant) = (world.now(), self.tenant.clone());
         let change = Change::QuotaSet { scope, limit, rate };
-        world.emit(Event { at, tenant, lane, task: None, change });
+        world.emit(Event { at, tenant, lane, task: None, labels: BTreeMap::new(), change });
     }
 }

@@ -2,7 +2,7 @@
 
 use windlass_core::{GateKind, LaneState};
 
-use crate::explore::{Act, BACKOFF_MS, IDLE_MS, LEASE_MS, Scope};
+use crate::explore::{Act, BACKOFF_MS, DEAD_MS, GRANT_MS, IDLE_MS, LEASE_MS, Scope};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -396,6 +396,87 @@ const QUOTA_RACES: Scope = Scope {
     ],
     depth: 3,
     floor: (300, 3_000),
+};
+
+/// A task that is kept for one worker or another, taken, and taken away.
+const GRANTS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Limit(Some(1))],
+    alphabet: &[
+        Act::Grant("a"),
+        Act::GrantOther("a"),
+        Act::Consume("a"),
+        Act::Revoke("a"),
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Lane(LaneState::Paused),
+        Act::Wait(GRANT_MS),
+        Act::After(GRANT_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (2_000, 9_000),
+};
+
+/// Nodes that grant, take, take away and claim the same task at once.
+const GRANT_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a")],
+    alphabet: &[Act::Grant("a"), Act::Claim, Act::Wait(GRANT_MS)],
+    racing: &[
+        Act::Grant("a"),
+        Act::GrantOther("a"),
+        Act::Consume("a"),
+        Act::Revoke("a"),
+        Act::Claim,
+        Act::Complete,
+        Act::Cancel("a"),
+        Act::Lane(LaneState::Paused),
+        Act::After(GRANT_MS),
+    ],
+    depth: 3,
+    floor: (200, 12_000),
+};
+
+/// A worker that dies, comes back or retires, and what it holds.
+const WORKERS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Register],
+    alphabet: &[
+        Act::Register,
+        Act::Retire,
+        Act::ClaimRegistered,
+        Act::Claim,
+        Act::Begin,
+        Act::Complete,
+        Act::Release,
+        Act::Revoke("a"),
+        Act::Grant("a"),
+        Act::Consume("a"),
+        Act::Wait(DEAD_MS),
+        Act::After(DEAD_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (2_000, 6_000),
+};
+
+/// Nodes that find a worker dead while it is heard of, claims and settles.
+const WORKER_RACES: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::Register, Act::ClaimRegistered],
+    alphabet: &[Act::ClaimRegistered, Act::Wait(DEAD_MS), Act::After(DEAD_MS)],
+    racing: &[
+        Act::Register,
+        Act::Retire,
+        Act::ClaimRegistered,
+        Act::Complete,
+        Act::Renew,
+        Act::Revoke("a"),
+        Act::Cancel("a"),
+        Act::After(DEAD_MS),
+    ],
+    depth: 3,
+    floor: (900, 23_000),
 };
 
 #[track_caller]

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, ChangePriority, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
-    QuotaScope, Reap, Release, ReleaseSession, Renew, Replay, SetLaneState, SetQuota, Sweep,
-    WaitChildren,
+    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail, Grant, LimitLane,
+    NewTask, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay,
+    RetireWorker, Revoke, SetLaneState, SetQuota, Sweep, WaitChildren,
 };
 use windlass_core::{
     ChangeSet, Command, FailureClass, Fence, GateKey, GateKind, LaneState, Outcome, Payload, Rate,
@@ -67,6 +67,16 @@ pub(crate) enum Act {
     Quota(GateKind, Option<u32>, Option<(u32, u64)>),
     ReleaseSession,
     Raise(&'static str),
+    /// As a registered worker, for much longer than it takes to find out that it is dead.
+    ClaimRegistered,
+    /// The worker of all claims is there.
+    Register,
+    Retire,
+    /// Kept for the worker of all claims, or for another one.
+    Grant(&'static str),
+    GrantOther(&'static str),
+    Consume(&'static str),
+    Revoke(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -75,6 +85,10 @@ pub(crate) enum Act {
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
 pub(crate) const IDLE_MS: u64 = 20_000;
+pub(crate) const GRANT_MS: u64 = 10_000;
+pub(crate) const BEAT_MS: u64 = 4_000;
+/// When a worker that is not heard of is taken for dead.
+pub(crate) const DEAD_MS: u64 = 14_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -177,6 +191,22 @@ impl Act {
             }
             Act::ReleaseSession => ReleaseSession { tenant, session: "s".into() }.into(),
             Act::Raise(id) => ChangePriority { task: key(id), priority: 5 }.into(),
+            Act::ClaimRegistered => {
+                Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()
+            }
+            Act::Register => {
+                let (id, offer) = ("w".into(), claim(1).offer);
+                let every_ms = BEAT_MS;
+                RegisterWorker { tenant, id, lanes: [lane].into(), offer, every_ms }.into()
+            }
+            Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
+            Act::Grant(id) => grant(id, "w"),
+            Act::GrantOther(id) => grant(id, "v"),
+            Act::Consume(id) => {
+                Consume { registered: true, lease_ms: 100 * LEASE_MS, ..Consume::new(id, "w") }
+                    .into()
+            }
+            Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -211,6 +241,10 @@ fn gated(id: &str, gate: GateKey) -> Command {
 fn complete(fence: Fence) -> Command {
     let result = Some(Payload::json(format!("{}", fence.epoch)));
     Complete { fence, result }.into()
+}
+
+fn grant(id: &str, worker: &str) -> Command {
+    Grant { task: key(id), worker: worker.into(), ttl_ms: GRANT_MS }.into()
 }
 
 fn fail(fence: Fence) -> Command {

@@ -160,6 +160,9 @@ fn number_of_change(change: &Change) -> usize {
         Change::Progressed { .. } => 18,
         Change::Resumed { .. } => 19,
         Change::WaitingChildren { .. } => 20,
+        Change::Granted { .. } => 26,
+        Change::GrantExpired { .. } => 27,
+        Change::Revoked { .. } => 28,
     }
 }
 
@@ -209,7 +212,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 26);
+    all_seen(numbers.into_iter(), 29);
 }
 
 #[test]
@@ -225,6 +228,34 @@ fn a_log_entry_is_written_as_it_was_read() {
         logged.change(),
         Some(Change::Claimed { epoch: 1, worker: "w1".into(), attempt: None })
     );
+}
+
+/// The labels of a task stand beside the change, and are no part of it.
+#[test]
+fn the_labels_of_a_task_are_written_with_its_events() {
+    let mut shelf = Shelf::default();
+    let mut new = NewTask::new("t", "k");
+    new.labels = [("region".to_owned(), "eu".to_owned())].into();
+    for new in [new, NewTask::new("u", "k")] {
+        shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).unwrap();
+    }
+    let claim = Claim { limit: 2, ..Claim::new("w") };
+    shelf.execute(Timestamp::from_millis(1), &claim.into()).unwrap();
+    let found: Vec<(String, usize)> =
+        shelf.events_after(0).map(|logged| (logged.body.clone(), logged.labels().len())).collect();
+    let plain = |body: &str| (body.to_owned(), 0);
+    let labelled = |body: &str| (body.to_owned(), 1);
+    let expected = [
+        labelled(r#"{"change":"created","labels":{"region":"eu"}}"#),
+        plain(r#"{"change":"created"}"#),
+        labelled(concat!(
+            r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1,"#,
+            r#""labels":{"region":"eu"}}"#
+        )),
+        plain(r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1}"#),
+    ];
+    assert_eq!(found, expected);
+    assert!(shelf.events_after(0).all(|logged| logged.change().is_some()));
 }
 
 /// Fields that came with a default may be missing in what an older version wrote.

@@ -6,8 +6,8 @@ use windlass_core::command::Claim;
 use windlass_core::{
     Admission, AnyRecord, Around, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate,
     LaneName, LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row,
-    SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row,
-    why,
+    SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId,
+    read_row, why,
 };
 
 /// A shelf at a moment, with its records read.
@@ -20,6 +20,7 @@ pub(crate) struct View {
     pub(crate) queues: Vec<Queue>,
     pub(crate) children: BTreeMap<TaskId, Children>,
     pub(crate) gates: Vec<Gate>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
 pub(crate) type Held = Result<(), String>;
@@ -82,6 +83,7 @@ impl View {
         let mut children = BTreeMap::new();
         let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
         let (mut queues, mut gates) = (Vec::new(), Vec::new());
+        let mut workers = BTreeMap::new();
         for row in shelf.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
@@ -91,6 +93,9 @@ impl View {
                     children.insert(found.parent.clone(), (*found).clone());
                 }
                 AnyRecord::Gate(gate) => gates.push((*gate).clone()),
+                AnyRecord::Worker(worker) => {
+                    workers.insert(worker.id.clone(), (*worker).clone());
+                }
                 AnyRecord::Admission(_)
                 | AnyRecord::Log(_)
                 | AnyRecord::Node(_)
@@ -98,11 +103,10 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Worker(_)
                 | AnyRecord::Bookmark(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues, children, gates }
+        Self { shelf, now, tasks, lanes, queues, children, gates, workers }
     }
 
     /// Whether a claim that offers everything could be handed this task.

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, QuotaScope, Reap, Release, ReleaseSession, Renew, Replay, SetLaneState,
-    SetQuota, Start, Sweep, WaitChildren,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail,
+    Grant, Idempotency, LimitLane, NewTask, QuotaScope, Reap, RegisterWorker, Release,
+    ReleaseSession, Renew, Replay, RetireWorker, Revoke, SetLaneState, SetQuota, Start, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, GateKey, Hints, LaneState, Outcome, Payload, Rate, Rejection,
-    Retry, RetryPolicy, SESSIONS, Shelf, TagFilter, Tenant, Timestamp,
+    Command, FailureClass, Fence, GateKey, Hints, LaneState, Offer, Outcome, Payload, Rate,
+    Rejection, Retry, RetryPolicy, SESSIONS, Shelf, TagFilter, Tenant, Timestamp,
 };
 
 use crate::batch::{self, Order, START, key};
@@ -117,6 +118,7 @@ impl Dice {
             .collect();
         claim.limit = self.pick(&[1, 1, 2, 4]);
         claim.begin = !self.one_in(3);
+        claim.registered = self.one_in(2);
         claim.turn = u32::try_from(self.below(3)).expect("it is below 3");
         let only = TagFilter::Only(BTreeSet::from(["x".to_owned()]));
         claim.session_idle_ms = 4_000;
@@ -146,7 +148,30 @@ impl Dice {
         SetQuota { tenant: Tenant::default(), scope, limit, rate }
     }
 
+    /// Workers as records, and tasks that are kept for them.
+    fn about_workers(&mut self) -> Command {
+        let (tenant, task) = (Tenant::default(), key(self.id()));
+        let worker = self.pick(&["w1", "w2"]).into();
+        match self.below(8) {
+            0 | 1 => {
+                let (lanes, offer) = ([self.lane().into()].into(), Offer::default());
+                let every_ms = self.pick(&[1_000, 10_000]);
+                RegisterWorker { tenant, id: worker, lanes, offer, every_ms }.into()
+            }
+            2 => RetireWorker { tenant, id: worker }.into(),
+            3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),
+            5 | 6 => {
+                let (begin, registered) = (!self.one_in(3), self.one_in(2));
+                Consume { task, worker, lease_ms: 30_000, begin, registered }.into()
+            }
+            _ => Revoke { task, reason: "elsewhere".into() }.into(),
+        }
+    }
+
     fn command(&mut self, payload_odds: u64) -> Command {
+        if self.one_in(6) {
+            return self.about_workers();
+        }
         let tenant = Tenant::default();
         match self.below(30) {
             0..=4 => self.create(payload_odds).into(),

@@ -52,6 +52,9 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a gate holds unless it was narrowed", crate::gates::a_gate_holds_unless_it_was_narrowed),
     ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
     ("a line is in order", crate::gates::a_line_is_in_order),
+    ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
+    ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
+    ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
 ];
 
 impl Step<'_> {
@@ -182,7 +185,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
             || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
         let gave_back = runs.is_none()
             && ran.is_some()
-            && matches!(step.command, Command::Release(_) | Command::Delay(_));
+            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,
@@ -322,6 +325,46 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     let due = |row: &&windlass_core::Row| appointment(row).is_some() && due(row);
     let later = step.after.shelf.rows().filter(due).all(family);
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
+}
+
+fn what_is_kept_is_taken_by_its_worker(step: &Step<'_>) -> Held {
+    step.pairs().try_for_each(|(was, is)| {
+        let Lifecycle::Reserved { worker, until, .. } = &was.lifecycle else { return Ok(()) };
+        let Some(lease) = lease(is) else { return Ok(()) };
+        let in_time = until.is_none_or(|until| step.after.now < until);
+        ensure(in_time && lease.worker == *worker, || format!("{was:?} became {is:?}"))
+    })
+}
+
+fn a_worker_taken_for_dead_holds_nothing(step: &Step<'_>) -> Held {
+    // A scan is trusted only for its rows: what a race added runs out by itself.
+    if step.raced || !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let gone = step.before.workers.keys().filter(|id| !step.after.workers.contains_key(id));
+    let leases: Vec<&Lease> = step.after.tasks.values().filter_map(lease).collect();
+    gone.into_iter().try_for_each(|id| {
+        let holds = leases.iter().any(|lease| lease.registered && lease.worker == *id);
+        ensure(!holds, || format!("{id} is gone and holds {leases:?}"))
+    })
+}
+
+/// A sweep ends a lease that has run out, an attempt that took too long, or what was held by a
+/// worker that was not heard of in time.
+fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
+    if !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let now = step.after.now;
+    step.pairs().try_for_each(|(was, is)| {
+        let Some(held) = lease(was).filter(|_| lease(is).is_none()) else { return Ok(()) };
+        let timeout_at = held.run.as_ref().and_then(|run| run.timeout_at);
+        let deadlines = timeout_at.into_iter().chain(was.deadline).chain([held.expires_at]);
+        let silent = step.before.workers.get(&held.worker);
+        let dead = held.registered && silent.is_some_and(|worker| worker.due_at <= now);
+        let due = deadlines.min().is_some_and(|due| due <= now);
+        ensure(dead || due, || format!("{was:?} became {is:?}"))
+    })
 }
 
 fn a_result_never_changes(step: &Step<'_>) -> Held {

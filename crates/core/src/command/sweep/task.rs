@@ -65,7 +65,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
         Lifecycle::Reserved { turn, worker, .. } => {
             task.lifecycle = Lifecycle::Waiting(turn.clone());
-            Change::Freed { worker: worker.clone() }
+            Change::GrantExpired { worker: worker.clone() }
         }
         _ => {
             task.lifecycle = Lifecycle::waiting(now);
@@ -74,6 +74,20 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
+}
+
+/// Ends a lease before its time, because its holder is taken for dead. Says whether it could.
+pub(super) fn lose(world: &mut World, known: &Task) -> Result<bool, Halt> {
+    let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
+    if !are_neighbours_readable(world, known)? {
+        return Ok(false);
+    }
+    let mut task = known.clone();
+    leave(world, known)?;
+    let change = end_lease(world, &mut task, lease);
+    world.emit(Event::of_task(&task, world.now(), change));
+    place(world, task)?;
+    Ok(true)
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;
