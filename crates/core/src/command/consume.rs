@@ -82,6 +82,9 @@ mod tests {
             failed    |         | failed e1 a1    | ! ended          |
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_granted |
+            gated     |         | blocked e0 a0   | ! not_granted |
+            reserved  |         | active e1 a1    | claimed 1        | claimed
             ",
             |args| Consume {
                 begin: !args.has("nobegin"),

@@ -84,6 +84,9 @@ mod tests {
             failed    |         | failed e1 a1    | ! ended          |
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_waiting |
+            gated     |         | blocked e0 a0   | ! not_waiting |
+            reserved  |         | reserved e0 a0  | ! kept           |
             ",
             |args| Grant {
                 task: key("t"),

@@ -71,6 +71,9 @@ mod tests {
             failed    |      | failed e1 a1    | ! ended          |
             cancelled |      | cancelled e1 a1 | ! ended          |
             expired   |      | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     |         | blocked e0 a0   | ! not_leased |
+            reserved  |         | reserved e0 a0  | ! not_leased     |
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "no".into() };

@@ -77,6 +77,7 @@ mod tests {
             waiting_children | epoch=2 | waiting_children e1 a1 | ! stale      |
             gated     |             | blocked e0 a0   | ! stale             |
             reserved  |             | reserved e0 a0  | ! stale             |
+            granted   |             | granted e0 a0   | ! stale             |
             ",
             |args| WaitChildren { fence: args.fence() },
         );

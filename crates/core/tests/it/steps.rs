@@ -363,7 +363,8 @@ fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
         let silent = step.before.workers.get(&held.worker);
         let dead = held.registered && silent.is_some_and(|worker| worker.due_at <= now);
         let due = deadlines.min().is_some_and(|due| due <= now);
-        ensure(dead || due, || format!("{was:?} became {is:?}"))
+        let orphaned = is.parent.is_some() && is.lifecycle.public() == PublicState::Cancelled;
+        ensure(dead || due || orphaned, || format!("{was:?} became {is:?}"))
     })
 }
 
