@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::lane::{Lane, LaneState};
-use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
-use crate::task::{FailureClass, Task};
+use crate::name::{Kind, LaneName, TaskId, Tenant, WaitpointId, WorkerId};
+use crate::task::{FailureClass, ResumeCause, SuspendReason, Task};
 use crate::time::Timestamp;
 
 /// An entry of the log, written in the transaction of the change that it tells of.
@@ -81,6 +81,31 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
+    /// A message has come, perhaps through a waitpoint.
+    Signaled {
+        seq: u64,
+        name: String,
+        source: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waitpoint: Option<WaitpointId>,
+    },
+    WaitpointMade {
+        id: WaitpointId,
+    },
+    Suspended {
+        epoch: u64,
+        reason: SuspendReason,
+    },
+    /// What it waited for was there: at last, or already when it was about to wait.
+    Resumed {
+        cause: ResumeCause,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        messages: Vec<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// Nobody answered in time: an operator is asked for.
+    Escalated,
 }
 
 /// What a subscriber can choose from.
@@ -91,6 +116,7 @@ pub enum Family {
     Lease,
     Completion,
     Lane,
+    Signal,
 }
 
 impl Family {
@@ -100,6 +126,7 @@ impl Family {
             Family::Lease => "lease",
             Family::Completion => "completion",
             Family::Lane => "lane",
+            Family::Signal => "signal",
         }
     }
 }
@@ -126,6 +153,11 @@ impl Change {
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
+            Change::Signaled { .. } => "signaled",
+            Change::WaitpointMade { .. } => "waitpoint_made",
+            Change::Suspended { .. } => "suspended",
+            Change::Resumed { .. } => "resumed",
+            Change::Escalated => "escalated",
         }
     }
 
@@ -154,6 +186,11 @@ impl Change {
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
+            Change::Signaled { .. }
+            | Change::WaitpointMade { .. }
+            | Change::Suspended { .. }
+            | Change::Resumed { .. }
+            | Change::Escalated => Family::Signal,
         }
     }
 }

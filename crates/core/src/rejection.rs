@@ -1,7 +1,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::name::LaneName;
+use crate::name::{LaneName, WaitpointId};
 use crate::task::PublicState;
 
 /// A refusal: an answer, not a fault. It leaves the world as it was.
@@ -40,6 +40,26 @@ pub enum Rejection {
     TooManyRoutes { lane: LaneName },
     #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
     Quarantined { table: &'static str },
+    #[error("this token opens nothing here")]
+    TokenInvalid,
+    #[error("this token has expired")]
+    TokenExpired,
+    #[error("this waitpoint has had its message")]
+    WaitpointUsed,
+    #[error("the task has no waitpoint {id}")]
+    WaitpointNotFound { id: WaitpointId },
+    #[error("the task has as many waitpoints as it may have: {max}")]
+    TooManyWaitpoints { max: u32 },
+    #[error("the mailbox is full: it holds {messages} messages with {bytes} bytes")]
+    MailboxFull { messages: u32, bytes: u64 },
+    #[error("the task is not suspended; it is {state}")]
+    NotSuspended { state: PublicState },
+    #[error("the attempt has not begun, so it cannot be suspended")]
+    NotBegun,
+    #[error("this tenant has no key to sign tokens with")]
+    NoSigningKey,
+    #[error("this tenant has as many keys as it may have: {max}")]
+    TooManyKeys { max: u32 },
 }
 
 /// What is wrong with a field.
@@ -58,6 +78,12 @@ pub enum Problem {
     OutOfRange { min: i64, max: i64 },
     #[error("is named twice")]
     Repeated,
+    #[error("has a character other than letters, digits and _ : -")]
+    NotATokenPart,
+    #[error("is not in pairs of hexadecimal digits")]
+    NotHex,
+    #[error("needs a time")]
+    NoTime,
 }
 
 impl Rejection {
@@ -80,6 +106,16 @@ impl Rejection {
             Rejection::LaneClosed { .. } => "lane_closed",
             Rejection::TooManyRoutes { .. } => "too_many_routes",
             Rejection::Quarantined { .. } => "quarantined",
+            Rejection::TokenInvalid => "token_invalid",
+            Rejection::TokenExpired => "token_expired",
+            Rejection::WaitpointUsed => "waitpoint_used",
+            Rejection::WaitpointNotFound { .. } => "waitpoint_not_found",
+            Rejection::TooManyWaitpoints { .. } => "too_many_waitpoints",
+            Rejection::MailboxFull { .. } => "mailbox_full",
+            Rejection::NotSuspended { .. } => "not_suspended",
+            Rejection::NotBegun => "not_begun",
+            Rejection::NoSigningKey => "no_signing_key",
+            Rejection::TooManyKeys { .. } => "too_many_keys",
         }
     }
 }

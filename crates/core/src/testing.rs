@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
-    SetLaneState, Start, Sweep,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewMessage, NewTask,
+    Outcome, Post, RotateKey, SetLaneState, Start, Suspend, Sweep,
 };
+use crate::keyring::Secret;
 use crate::lane::LaneState;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::{LaneName, Tenant};
 use crate::node::Node;
 use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
-use crate::task::{FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey};
+use crate::task::{
+    Condition, FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey,
+};
 use crate::time::Timestamp;
 
 /// The states that every table about tasks must have a row for.
@@ -28,6 +32,8 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "failed",
     "cancelled",
     "expired",
+    "suspended",
+    "resumable",
 ];
 
 /// The states that every table about lanes must have a row for.
@@ -72,6 +78,22 @@ pub(crate) fn new_task(id: &str) -> NewTask {
 
 pub(crate) fn claim() -> Claim {
     Claim { lanes: vec![lane()], ..Claim::new("w") }
+}
+
+/// A message to `t`.
+pub(crate) fn message(name: &str) -> NewMessage {
+    NewMessage::new("t", name, "ops")
+}
+
+/// A key whose secret is this pair of digits, again and again.
+pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
+    RotateKey {
+        tenant: Tenant::default(),
+        id: id.into(),
+        secret: Secret::new(secret.repeat(32)),
+        grace_ms: 60_000,
+        seed: false,
+    }
 }
 
 /// The beat of the tables: every five seconds, two seconds after its start.
@@ -175,9 +197,33 @@ impl Stage {
                 stage.later(1_000);
                 stage.must(Sweep::default());
             }
+            "suspended" => stage.suspend(),
+            "resumable" => {
+                stage.suspend();
+                stage.must(Post::one(message("go")));
+            }
             other => panic!("no such state: {other}"),
         }
         stage
+    }
+
+    /// Claims `t` and suspends it until it is told to go.
+    fn suspend(&mut self) {
+        self.must(claim());
+        self.must(Suspend::new(fence(1), Condition::signal("go")));
+    }
+
+    /// Gives the tenant its first key.
+    pub(crate) fn seed(&mut self) {
+        self.must(rotation("k1", "07"));
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<Mailbox> {
+        self.record(&Mailbox::key_of(&Tenant::default(), &"t".into()))
+    }
+
+    pub(crate) fn message(&self, seq: u64) -> Option<Message> {
+        self.record(&Message::key_of(&Tenant::default(), &"t".into(), seq))
     }
 
     pub(crate) fn with_lane(state: &str) -> Self {
@@ -225,7 +271,7 @@ impl Stage {
         stage
     }
 
-    fn task_after(&self) -> String {
+    pub(crate) fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
             Some(task) => {
@@ -293,6 +339,24 @@ impl Stage {
                 format!("{joined}{nodes} nodes format {format}")
             }
             Ok(Outcome::Left) => "left".into(),
+            Ok(Outcome::Posted(posted)) => {
+                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
+                    (true, _) => format!("duplicate {}", p.seq),
+                    (false, true) => format!("resumed {}", p.seq),
+                    (false, false) => format!("posted {}", p.seq),
+                });
+                posted.collect::<Vec<_>>().join(" ")
+            }
+            Ok(Outcome::WaitpointMade(made)) => {
+                format!("{} until {}", made.id, plus(made.expires_at))
+            }
+            Ok(Outcome::Suspended { waitpoints }) => format!("suspended {}", waitpoints.len()),
+            Ok(Outcome::AlreadySatisfied(resumption)) => {
+                format!("satisfied {:?}", resumption.messages)
+            }
+            Ok(Outcome::Resumed) => "resumed".into(),
+            Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
     }
 }
@@ -362,7 +426,7 @@ pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 }
 
 #[track_caller]
-fn check<C: Into<Command>>(
+pub(crate) fn check<C: Into<Command>>(
     table: &str,
     states: &[&str],
     stage: impl Fn(&str, &Args) -> Stage,

@@ -48,6 +48,8 @@ mod tests {
             failed    |         | failed e1 a1    | ! ended          |
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| Begin { fence: args.fence() },
         );

@@ -56,6 +56,8 @@ mod tests {
             failed    |      | failed e1 a1    | ! ended          |
             cancelled |      | cancelled e1 a1 | cancelled        |
             expired   |      | expired e1 a1   | ! ended          |
+            suspended | | cancelled e1 a1 | cancelled | cancelled
+            resumable | | cancelled e1 a1 | cancelled | cancelled
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -46,6 +46,8 @@ mod tests {
             failed    |         | failed e1 a1    | ! settled_otherwise |
             cancelled |         | cancelled e1 a1 | ! ended             |
             expired   |         | expired e1 a1   | ! ended             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

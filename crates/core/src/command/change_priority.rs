@@ -52,6 +52,8 @@ mod tests {
             failed    |            | failed e1 a1    | ! ended          |
             cancelled |            | cancelled e1 a1 | ! ended          |
             expired   |            | expired e1 a1   | ! ended          |
+            suspended | | suspended e1 a1 | changed | priority_changed
+            resumable | | resumable e1 a1 | changed | priority_changed
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );

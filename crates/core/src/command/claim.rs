@@ -174,6 +174,7 @@ impl Claim {
             worker: self.worker.clone(),
             expires_at,
             run: paused.map(|paused| paused.run(now)),
+            resumed: paused.is_some(),
             gated,
             metered: Metered::default(),
             registered: false,
@@ -267,6 +268,9 @@ mod tests {
             failed    |         | failed e1 a1    | claimed 0 |
             cancelled |         | cancelled e1 a1 | claimed 0 |
             expired   |         | expired e1 a1   | claimed 0 |
+            suspended |         | suspended e1 a1 | claimed 0 |
+            resumable |         | active e2 a1    | claimed 1 | claimed
+            resumable | nobegin | active e2 a1    | claimed 1 | claimed
             ",
             |args| Claim { begin: !args.has("nobegin"), ..claim() },
         );

@@ -119,10 +119,10 @@ impl Create {
                 key: &idempotency.key,
                 fingerprint,
                 window_ms: idempotency.window_ms,
-                task: &new.id,
+                first: new.id.as_str(),
             };
-            if let Reserved::Before(id) = reserve(world, &wish)? {
-                return Ok(Created { id, duplicate: true });
+            if let Reserved::Before(first) = reserve(world, &wish)? {
+                return Ok(Created { id: first.into(), duplicate: true });
             }
         }
         if let Some(known) = known {
@@ -158,6 +158,13 @@ impl Create {
             }
         }
         Ok(())
+    }
+}
+
+impl Idempotency {
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::IDEMPOTENCY_KEY.check(&self.key)?;
+        limits::WINDOW_MS.check(self.window_ms)
     }
 }
 
@@ -204,8 +211,7 @@ impl NewTask {
             payload.check()?;
         }
         if let Some(idempotency) = &self.idempotency {
-            limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
-            limits::WINDOW_MS.check(idempotency.window_ms)?;
+            idempotency.check()?;
         }
         Ok(())
     }
@@ -287,6 +293,8 @@ mod tests {
             cancelled |             | cancelled e1 a1 | duplicate  |
             expired   | deadline=1000 | expired e1 a1 | duplicate  |
             expired   |             | expired e1 a1   | ! conflict |
+            suspended | | suspended e1 a1 | duplicate |
+            resumable | | resumable e1 a1 | duplicate |
             ",
             |args| {
                 let mut new = new_task("t");

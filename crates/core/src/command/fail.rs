@@ -73,6 +73,8 @@ mod tests {
             failed    |                     | failed e1 a1    | ! settled_otherwise |
             cancelled |                     | cancelled e1 a1 | ! ended             |
             expired   |                     | expired e1 a1   | ! ended             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             command,
         );

@@ -8,18 +8,25 @@ mod change_priority;
 mod claim;
 mod complete;
 mod create;
+mod create_waitpoint;
 mod delay;
 mod fail;
 mod leave;
 mod limit_lane;
 mod outcome;
+mod post;
 mod reap;
 mod release;
 mod renew;
 mod replay;
 mod report_progress;
+mod resume;
+mod rotate_key;
 mod set_lane_state;
+mod signal;
+mod suspend;
 mod sweep;
+mod take_messages;
 mod trim_log;
 
 pub use beat::Beat;
@@ -30,18 +37,25 @@ pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use complete::Complete;
 pub use create::{Create, Idempotency, NewTask, Start};
+pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
 pub use delay::Delay;
 pub use fail::Fail;
 pub use leave::Leave;
 pub use limit_lane::LimitLane;
-pub use outcome::{Created, Outcome};
+pub use outcome::{Created, MadeWaitpoint, Outcome, Posted};
+pub use post::{NewMessage, Post};
 pub use reap::Reap;
 pub use release::Release;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
+pub use resume::Resume;
+pub use rotate_key::RotateKey;
 pub use set_lane_state::SetLaneState;
+pub use signal::Signal;
+pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
+pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
 
 use crate::limits;
@@ -103,7 +117,14 @@ commands!(
     Sweep,
     TrimLog,
     Beat,
-    Leave
+    Leave,
+    Post,
+    Signal,
+    CreateWaitpoint,
+    Suspend,
+    Resume,
+    TakeMessages,
+    RotateKey
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -143,7 +164,8 @@ impl Command {
             | Command::Fail(_)
             | Command::Delay(_)
             | Command::Release(_)
-            | Command::CancelHeld(_) => true,
+            | Command::CancelHeld(_)
+            | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)
@@ -156,7 +178,13 @@ impl Command {
             | Command::Sweep(_)
             | Command::TrimLog(_)
             | Command::Beat(_)
-            | Command::Leave(_) => false,
+            | Command::Leave(_)
+            | Command::Post(_)
+            | Command::Signal(_)
+            | Command::CreateWaitpoint(_)
+            | Command::Resume(_)
+            | Command::TakeMessages(_)
+            | Command::RotateKey(_) => false,
         }
     }
 
@@ -166,6 +194,8 @@ impl Command {
             Command::Create(create) => create.tasks.len(),
             Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
+            Command::Post(post) => 2 * post.messages.len(),
+            Command::TakeMessages(take) => take.seqs.len(),
             _ => 1,
         }
     }
@@ -179,6 +209,13 @@ impl Command {
             }
             Command::Complete(complete) => {
                 complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
+            }
+            Command::Post(post) => {
+                let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
+                payloads.map(|payload| payload.bytes.len()).sum()
+            }
+            Command::Signal(signal) => {
+                signal.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
             _ => 0,
         }

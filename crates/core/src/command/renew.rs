@@ -54,6 +54,8 @@ mod tests {
             failed    |             | failed e1 a1    | ! ended          |
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| Renew { fence: args.fence(), lease_ms: args.number("lease", 60_000) },
         );

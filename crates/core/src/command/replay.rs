@@ -40,6 +40,7 @@ impl Replay {
             started_at: now,
             deadline: known.restarted_deadline(now),
             lifecycle: Lifecycle::waiting(now),
+            resumption: None,
             ..(*known).clone()
         };
         place(world, task)?;
@@ -69,6 +70,8 @@ mod tests {
             failed    |      | waiting e1 a0   | generation 1       | replayed
             cancelled |      | waiting e1 a0   | generation 1       | replayed
             expired   |      | waiting e1 a0   | generation 1       | replayed
+            suspended | | suspended e1 a1 | ! not_ended |
+            resumable | | resumable e1 a1 | ! not_ended |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );

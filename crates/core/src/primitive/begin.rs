@@ -12,6 +12,7 @@ pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Resul
     }
     task.count_attempt();
     task.progress = None;
+    task.resumption = None;
     let timeout_at = task.policy.attempt_timeout_ms.map(|ms| now.plus_ms(ms));
     let run = Run { attempt: task.attempts, began_at: now, timeout_at };
     lease.run = Some(run.clone());

@@ -5,13 +5,26 @@ mod expire;
 mod family;
 mod gate;
 mod hold;
+mod mailbox;
 mod place;
+mod purge;
 mod reserve;
+mod resume;
 mod settle;
+mod waitpoint;
 
 pub(crate) use begin::begin;
 pub(crate) use expire::expire;
 pub(crate) use hold::{held, task};
+pub(crate) use mailbox::{
+    Delivered, Letter, deliver, open, prefetch, put, reserve_message, scope_of,
+};
 pub(crate) use place::{QUEUE_CHECK_MS, leave, place};
+pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
-pub(crate) use settle::{Late, fail, settle};
+pub(crate) use resume::{met, resume, resume_if_met, take};
+pub(crate) use settle::{Late, answered, fail, settle};
+pub(crate) use waitpoint::{
+    activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
+    signed as signed_waitpoint,
+};

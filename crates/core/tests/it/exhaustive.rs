@@ -1,8 +1,8 @@
 //! All short sequences of commands in small scopes: every invariant after every step.
 
-use windlass_core::LaneState;
+use windlass_core::{LaneState, OnTimeout};
 
-use crate::explore::{Act, BACKOFF_MS, LEASE_MS, Scope};
+use crate::explore::{Act, BACKOFF_MS, LEASE_MS, Scope, Until};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -157,6 +157,87 @@ const LIVES: Scope = Scope {
     floor: (100, 300),
 };
 
+/// A task that waits, is told, and goes on, in every order.
+const SIGNALS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Suspend(Until::Go, None),
+        Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+        Act::Post("go"),
+        Act::PostKeyed("more"),
+        Act::PostLater("go"),
+        Act::Resume,
+        Act::Take,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreateRetried("a"),
+        Act::Wait(LEASE_MS),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (1, 1),
+};
+
+/// Tokens that are made, used, expire and are of keys that go.
+const TOKENS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::Rotate("k1"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Waitpoint,
+        Act::Suspend(Until::Approved, Some(OnTimeout::Escalate)),
+        Act::Suspend(Until::Go, Some(OnTimeout::Cancel)),
+        Act::Signal,
+        Act::Rotate("k2"),
+        Act::Resume,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreatePlain("a"),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (1, 1),
+};
+
+/// Nodes that tell, suspend, time out, cancel and forget the same task at once.
+const SIGNAL_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Suspend(Until::Go, Some(OnTimeout::Fail)),
+        Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
+        Act::Waitpoint,
+        Act::PostLater("go"),
+        Act::Wait(LEASE_MS),
+    ],
+    racing: &[
+        Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+        Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
+        Act::Post("go"),
+        Act::PostKeyed("more"),
+        Act::Signal,
+        Act::Waitpoint,
+        Act::Resume,
+        Act::Take,
+        Act::Claim,
+        Act::Cancel("a"),
+        Act::Reap("a"),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    depth: 3,
+    floor: (1, 1),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -201,4 +282,19 @@ fn lifted_limits() {
 #[test]
 fn lives_of_an_id() {
     check("lives_of_an_id", &LIVES);
+}
+
+#[test]
+fn signals() {
+    check("signals", &SIGNALS);
+}
+
+#[test]
+fn tokens() {
+    check("tokens", &TOKENS);
+}
+
+#[test]
+fn signal_races() {
+    check("signal_races", &SIGNAL_RACES);
 }

@@ -153,6 +153,11 @@ fn number_of_change(change: &Change) -> usize {
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
         Change::Progressed { .. } => 18,
+        Change::Signaled { .. } => 19,
+        Change::WaitpointMade { .. } => 20,
+        Change::Suspended { .. } => 21,
+        Change::Resumed { .. } => 22,
+        Change::Escalated => 23,
     }
 }
 
@@ -202,7 +207,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 19);
+    all_seen(numbers.into_iter(), 24);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use windlass_core::{
     TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row, why,
 };
 
+use crate::mail;
+
 /// A shelf at a moment, with its records read.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -31,6 +33,10 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("due_at is never late", due_at_is_never_late),
     ("a waiting task says why", a_waiting_task_says_why),
     ("payloads have an owner", payloads_have_an_owner),
+    ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
+    ("messages have what they carry", mail::messages_have_what_they_carry),
+    ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
+    ("nobody waits for what is there", mail::nobody_waits_for_what_is_there),
 ];
 
 /// Checks one condition; the words are made only when it fails.

@@ -8,6 +8,7 @@ mod exhaustive;
 mod explore;
 mod golden;
 mod invariants;
+mod mail;
 mod random;
 mod rounds;
 mod steps;

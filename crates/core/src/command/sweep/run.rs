@@ -128,6 +128,8 @@ mod tests {
             failed    | | failed e1 a1    | swept 0 next +3600000   |
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
             expired   | | expired e1 a1   | swept 0 next +3599000   |
+            suspended | | suspended e1 a1 | swept 0 next +3600000 |
+            resumable | | resumable e1 a1 | swept 0 next +3600000 |
             ",
             |_| Sweep::default(),
         );

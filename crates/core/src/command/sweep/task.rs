@@ -1,15 +1,17 @@
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
+use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event};
 use crate::lane::Lane;
-use crate::primitive::{expire, fail, leave, place};
+use crate::mailbox::Mailbox;
+use crate::primitive::{PURGE_PAGE, expire, fail, leave, place, prefetch_purge};
 use crate::queue::Queue;
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// When to look again at a task whose lane this version cannot read.
-const POSTPONED_MS: u64 = 60_000;
+pub(super) const POSTPONED_MS: u64 = 60_000;
 
 impl Due for Task {
     fn due_at(&self) -> Option<Timestamp> {
@@ -17,7 +19,12 @@ impl Due for Task {
     }
 
     fn prefetch(&self, world: &mut World) {
-        if self.lifecycle.ended_at().is_none() {
+        if self.lifecycle.ended_at().is_some() {
+            prefetch_purge(world, self);
+        } else {
+            if self.has_mail {
+                world.prefetch(Mailbox::key_of(&self.tenant, &self.id));
+            }
             world.prefetch(Lane::key_of(&self.tenant, &self.lane));
             world.prefetch(Queue::key_of(&self.tenant, &self.lane, &self.route));
         }
@@ -35,16 +42,18 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         world.put::<Task>(Task { due_at: known.next_due(), ..known.clone() });
         return Ok(());
     }
-    if known.lifecycle.ended_at().is_some() {
-        reap(world, known);
-        return Ok(());
-    }
     if !neighbours_readable(world, known)? {
         world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
         return Ok(());
     }
+    if known.lifecycle.ended_at().is_some() {
+        return reap(world, known, PURGE_PAGE);
+    }
     if known.is_past_deadline(now) {
         return expire(world, known);
+    }
+    if let Lifecycle::Suspended(suspension) = &known.lifecycle {
+        return time_out(world, known, suspension);
     }
     leave(world, known)?;
     let mut task = known.clone();
@@ -58,7 +67,16 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     place(world, task)
 }
 
-fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(super) fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    if task.has_mail {
+        let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id));
+        if unless_quarantined(mailbox)?.is_none() {
+            return Ok(false);
+        }
+    }
+    if task.lifecycle.ended_at().is_some() {
+        return Ok(true);
+    }
     let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
     let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
     Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
