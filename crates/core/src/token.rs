@@ -77,12 +77,9 @@ impl Claimed {
 fn mac_of(key: &SigningKey, waitpoint: &Waitpoint) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.secret.bytes())
         .expect("a key of any length is one for this code");
-    let parts = [waitpoint.tenant.as_str(), waitpoint.id.as_str(), waitpoint.task.as_str()];
-    for part in parts
-        .map(str::as_bytes)
-        .iter()
-        .chain([&&waitpoint.expires_at.micros().to_le_bytes()[..]].into_iter())
-    {
+    let expires_at = waitpoint.expires_at.micros().to_le_bytes();
+    let names = [waitpoint.tenant.as_str(), waitpoint.id.as_str(), waitpoint.task.as_str()];
+    for part in names.map(str::as_bytes).into_iter().chain([&expires_at[..]]) {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part);
     }

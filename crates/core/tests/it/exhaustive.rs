@@ -182,7 +182,7 @@ const SIGNALS: Scope = Scope {
     ],
     racing: &[],
     depth: 5,
-    floor: (1, 1),
+    floor: (20_000, 60_000),
 };
 
 /// Tokens that are made, used, expire and are of keys that go.
@@ -192,7 +192,7 @@ const TOKENS: Scope = Scope {
         Act::Claim,
         Act::Waitpoint,
         Act::Suspend(Until::Approved, Some(OnTimeout::Escalate)),
-        Act::Suspend(Until::Go, Some(OnTimeout::Cancel)),
+        Act::Suspend(Until::Operator, Some(OnTimeout::Cancel)),
         Act::Signal,
         Act::Rotate("k2"),
         Act::Resume,
@@ -204,38 +204,54 @@ const TOKENS: Scope = Scope {
         Act::After(8 * 24 * HOUR_MS),
     ],
     racing: &[],
-    depth: 6,
-    floor: (1, 1),
+    depth: 5,
+    floor: (4_500, 13_000),
 };
 
-/// Nodes that tell, suspend, time out, cancel and forget the same task at once.
-const SIGNAL_RACES: Scope = Scope {
-    start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim],
+/// What nodes say to the same task at once.
+const TOLD_AT_ONCE: &[Act] = &[
+    Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+    Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
+    Act::Post("go"),
+    Act::PostKeyed("more"),
+    Act::Signal,
+    Act::Waitpoint,
+    Act::Resume,
+    Act::Take,
+    Act::Claim,
+    Act::Cancel("a"),
+    Act::Reap("a"),
+    Act::After(LEASE_MS),
+    Act::After(8 * 24 * HOUR_MS),
+];
+
+/// Nodes that tell, suspend, time out, cancel and forget a held task at once.
+const HELD_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim, Act::Waitpoint],
     alphabet: &[
-        Act::Claim,
         Act::Suspend(Until::Go, Some(OnTimeout::Fail)),
-        Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
-        Act::Waitpoint,
         Act::PostLater("go"),
         Act::Wait(LEASE_MS),
+        Act::Complete,
     ],
-    racing: &[
-        Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
-        Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
-        Act::Post("go"),
-        Act::PostKeyed("more"),
-        Act::Signal,
-        Act::Waitpoint,
-        Act::Resume,
-        Act::Take,
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (850, 15_000),
+};
+
+/// The same of a suspended task, for which one of two messages has come.
+const SUSPENDED_RACES: Scope = Scope {
+    start: &[
+        Act::CreateRetried("a"),
+        Act::Rotate("k1"),
         Act::Claim,
-        Act::Cancel("a"),
-        Act::Reap("a"),
-        Act::After(LEASE_MS),
-        Act::After(8 * 24 * HOUR_MS),
+        Act::Suspend(Until::Both, Some(OnTimeout::Fail)),
+        Act::Post("go"),
     ],
-    depth: 3,
-    floor: (1, 1),
+    alphabet: &[Act::PostLater("more"), Act::Wait(LEASE_MS)],
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (600, 10_000),
 };
 
 #[track_caller]
@@ -295,6 +311,11 @@ fn tokens() {
 }
 
 #[test]
-fn signal_races() {
-    check("signal_races", &SIGNAL_RACES);
+fn held_races() {
+    check("held_races", &HELD_RACES);
+}
+
+#[test]
+fn suspended_races() {
+    check("suspended_races", &SUSPENDED_RACES);
 }
