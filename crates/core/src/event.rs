@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::command::QuotaScope;
 use crate::gate::Rate;
 use crate::lane::{Lane, LaneState};
-use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
-use crate::task::{FailureClass, ResumeCause, Task};
+use crate::name::{Kind, LaneName, TaskId, Tenant, WaitpointId, WorkerId};
+use crate::task::{FailureClass, ResumeCause, SuspendReason, Task};
 use crate::time::Timestamp;
 
 /// An entry of the log, written in the transaction of the change that it tells of.
@@ -87,7 +87,22 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
-    /// It goes on with its attempt.
+    /// A message has come, perhaps through a waitpoint.
+    Signaled {
+        seq: u64,
+        name: String,
+        source: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waitpoint: Option<WaitpointId>,
+    },
+    WaitpointMade {
+        id: WaitpointId,
+    },
+    Suspended {
+        epoch: u64,
+        reason: SuspendReason,
+    },
+    /// What it waited for was there: at last, or already when it was about to wait.
     Resumed {
         cause: ResumeCause,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,6 +144,8 @@ pub enum Change {
         worker: WorkerId,
         reason: String,
     },
+    /// Nobody answered in time: an operator is asked for.
+    Escalated,
 }
 
 /// What a subscriber can choose from.
@@ -176,7 +193,6 @@ impl Change {
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
-            Change::Resumed { .. } => "resumed",
             Change::WaitingChildren { .. } => "waiting_children",
             Change::Admitted => "admitted",
             Change::Recalled => "recalled",
@@ -186,6 +202,11 @@ impl Change {
             Change::Granted { .. } => "granted",
             Change::GrantExpired { .. } => "grant_expired",
             Change::Revoked { .. } => "revoked",
+            Change::Signaled { .. } => "signaled",
+            Change::WaitpointMade { .. } => "waitpoint_made",
+            Change::Suspended { .. } => "suspended",
+            Change::Resumed { .. } => "resumed",
+            Change::Escalated => "escalated",
         }
     }
 
@@ -218,11 +239,15 @@ impl Change {
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
-            Change::Resumed { .. } => Family::Signal,
             Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
                 Family::Task
             }
             Change::QuotaSet { .. } => Family::Lane,
+            Change::Signaled { .. }
+            | Change::WaitpointMade { .. }
+            | Change::Suspended { .. }
+            | Change::Resumed { .. }
+            | Change::Escalated => Family::Signal,
         }
     }
 }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewTask,
-    Outcome, RegisterWorker, RetireWorker, SetLaneState, Start, Sweep, WaitChildren,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewMessage,
+    NewTask, Outcome, Post, RegisterWorker, RetireWorker, RotateKey, SetLaneState, Start, Suspend,
+    Sweep, WaitChildren,
 };
 use crate::gate::{Gate, GateKey};
+use crate::keyring::Secret;
 use crate::lane::LaneState;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::{LaneName, Tenant};
 use crate::node::Node;
 use crate::record::{Filed, read_row};
@@ -15,7 +18,8 @@ use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
 use crate::task::{
-    FailureClass, Fence, Lifecycle, Offer, Retry, RetryPolicy, SESSIONS, Settled, Task, TaskKey,
+    Condition, FailureClass, Fence, Lifecycle, Offer, Retry, RetryPolicy, SESSIONS, Settled, Task,
+    TaskKey,
 };
 use crate::time::Timestamp;
 use crate::worker::Worker;
@@ -36,6 +40,8 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "waiting_children",
     "gated",
     "reserved",
+    "suspended",
+    "resumable",
 ];
 
 /// The states that every table about lanes must have a row for.
@@ -96,6 +102,22 @@ pub(crate) fn session_claim(worker: &str) -> Claim {
     let mut claim = Claim { worker: worker.into(), ..claim() };
     claim.offer.capabilities.insert(SESSIONS.to_owned());
     claim
+}
+
+/// A message to `t`.
+pub(crate) fn message(name: &str) -> NewMessage {
+    NewMessage::new("t", name, "ops")
+}
+
+/// A key whose secret is this pair of digits, again and again.
+pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
+    RotateKey {
+        tenant: Tenant::default(),
+        id: id.into(),
+        secret: Secret::new(secret.repeat(32)),
+        grace_ms: 60_000,
+        seed: false,
+    }
 }
 
 /// The beat of the tables: every five seconds, two seconds after its start.
@@ -233,6 +255,11 @@ impl Stage {
                 stage.must(Create::one(child("c")));
                 stage.must(WaitChildren { fence: fence(1) });
             }
+            "suspended" => stage.suspend(),
+            "resumable" => {
+                stage.suspend();
+                stage.must(Post::one(message("go")));
+            }
             other => panic!("no such state: {other}"),
         }
         stage
@@ -252,6 +279,25 @@ impl Stage {
         self.must(Create::one(first));
         self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
         self.must(Complete { fence: fence_of("first", 1), result: None });
+    }
+
+    /// Claims `t` and suspends it until it is told to go.
+    fn suspend(&mut self) {
+        self.must(claim());
+        self.must(Suspend::new(fence(1), Condition::signal("go")));
+    }
+
+    /// Gives the tenant its first key.
+    pub(crate) fn seed(&mut self) {
+        self.must(rotation("k1", "07"));
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<Mailbox> {
+        self.record(&Mailbox::key_of(&Tenant::default(), &"t".into()))
+    }
+
+    pub(crate) fn message(&self, seq: u64) -> Option<Message> {
+        self.record(&Message::key_of(&Tenant::default(), &"t".into(), seq))
     }
 
     pub(crate) fn with_lane(state: &str) -> Self {
@@ -344,7 +390,7 @@ impl Stage {
         }
     }
 
-    fn task_after(&self) -> String {
+    pub(crate) fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
             Some(task) => {
@@ -427,6 +473,24 @@ impl Stage {
             Ok(Outcome::Revoked) => "revoked".into(),
             Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
             Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
+            Ok(Outcome::Posted(posted)) => {
+                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
+                    (true, _) => format!("duplicate {}", p.seq),
+                    (false, true) => format!("resumed {}", p.seq),
+                    (false, false) => format!("posted {}", p.seq),
+                });
+                posted.collect::<Vec<_>>().join(" ")
+            }
+            Ok(Outcome::WaitpointMade(made)) => {
+                format!("{} until {}", made.id, plus(made.expires_at))
+            }
+            Ok(Outcome::Suspended { waitpoints }) => format!("suspended {}", waitpoints.len()),
+            Ok(Outcome::AlreadySatisfied(resumption)) => {
+                format!("satisfied {:?}", resumption.messages)
+            }
+            Ok(Outcome::Resumed) => "resumed".into(),
+            Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
     }
 }
@@ -502,7 +566,7 @@ pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args
 }
 
 #[track_caller]
-fn check<C: Into<Command>>(
+pub(crate) fn check<C: Into<Command>>(
     table: &str,
     states: &[&str],
     stage: impl Fn(&str, &Args) -> Stage,

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
@@ -16,6 +17,8 @@ pub struct Waitpoint {
     pub expires_at: Timestamp,
     /// The key that its token was signed with.
     pub key_id: String,
+    /// Tells its token from others, and nothing of what it says.
+    pub fingerprint: Digest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +26,7 @@ pub struct Waitpoint {
 pub enum WaitpointState {
     /// Nobody waits for it yet; what comes is kept.
     Pending,
-    /// Its task is suspended for it.
+    /// Its task was suspended until something comes through it.
     Active,
     /// The message has come.
     Used { seq: u64 },

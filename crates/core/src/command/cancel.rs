@@ -54,6 +54,8 @@ mod tests {
             waiting_children | | cancelled e1 a1 | cancelled | cancelled
             gated     |      | cancelled e0 a0 | cancelled        | cancelled
             reserved  |      | cancelled e0 a0 | cancelled        | cancelled
+            suspended | | cancelled e1 a1 | cancelled | cancelled
+            resumable | | cancelled e1 a1 | cancelled | cancelled
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -56,6 +56,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | changed | priority_changed
             gated     |            | blocked e0 a0   | changed          | priority_changed
             reserved  |            | reserved e0 a0  | changed          | priority_changed
+            suspended | | suspended e1 a1 | changed | priority_changed
+            resumable | | resumable e1 a1 | changed | priority_changed
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );

@@ -260,6 +260,7 @@ impl Claim {
             worker: self.worker.clone(),
             expires_at,
             run: paused.map(|paused| paused.run(now)),
+            resumed: paused.is_some(),
             gated,
             metered,
             registered: self.registered,
@@ -352,6 +353,9 @@ mod tests {
             reserved  |         | reserved e0 a0  | claimed 0 |
             reserved  | sessions=w | active e1 a1 | claimed 1 | claimed
             reserved  | sessions=v | reserved e0 a0 | claimed 0 |
+            suspended |         | suspended e1 a1 | claimed 0 |
+            resumable |         | active e2 a1    | claimed 1 | claimed
+            resumable | nobegin | active e2 a1    | claimed 1 | claimed
             ",
             |args| {
                 let worker = args.text("sessions", "");

@@ -85,6 +85,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_granted |
             gated     |         | blocked e0 a0   | ! not_granted |
             reserved  |         | active e1 a1    | claimed 1        | claimed
+            suspended | | suspended e1 a1 | ! not_granted |
+            resumable | | resumable e1 a1 | ! not_granted |
             ",
             |args| Consume {
                 begin: !args.has("nobegin"),

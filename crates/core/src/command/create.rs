@@ -130,10 +130,10 @@ impl Create {
                 key: &idempotency.key,
                 fingerprint,
                 window_ms: idempotency.window_ms,
-                task: &new.id,
+                first: new.id.as_str(),
             };
-            if let Reserved::Before(id) = reserve(world, &wish)? {
-                return Ok(Created { id, duplicate: true });
+            if let Reserved::Before(first) = reserve(world, &wish)? {
+                return Ok(Created { id: first.into(), duplicate: true });
             }
         }
         if let Some(known) = known {
@@ -172,6 +172,13 @@ impl Create {
             }
         }
         Ok(())
+    }
+}
+
+impl Idempotency {
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::IDEMPOTENCY_KEY.check(&self.key)?;
+        limits::WINDOW_MS.check(self.window_ms)
     }
 }
 
@@ -225,8 +232,7 @@ impl NewTask {
             payload.check()?;
         }
         if let Some(idempotency) = &self.idempotency {
-            limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
-            limits::WINDOW_MS.check(idempotency.window_ms)?;
+            idempotency.check()?;
         }
         if let Some(parent) = &self.parent {
             limits::PARENT.check(parent.as_str())?;
@@ -331,6 +337,8 @@ mod tests {
             reserved  | session=s   | reserved e0 a0  | duplicate  |
             absent    | key=k       | waiting e0 a0   | created    | created
             absent    | session=s   | waiting e0 a0   | created    | created
+            suspended | | suspended e1 a1 | duplicate |
+            resumable | | resumable e1 a1 | duplicate |
             ",
             |args| {
                 let mut new = new_task("t");

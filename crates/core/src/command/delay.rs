@@ -52,6 +52,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| Delay { fence: args.fence(), delay_ms: args.number("ms", 5_000) },
         );

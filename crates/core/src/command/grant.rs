@@ -87,6 +87,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_waiting |
             gated     |         | blocked e0 a0   | ! not_waiting |
             reserved  |         | reserved e0 a0  | ! kept           |
+            suspended | | suspended e1 a1 | ! not_waiting |
+            resumable | | granted e1 a1 | until +10000 | granted
             ",
             |args| Grant {
                 task: key("t"),

@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use crate::children::ChildCounts;
 use crate::log::Cursor;
-use crate::name::TaskId;
-use crate::task::{Run, Settled, Task};
+use crate::name::{TaskId, WaitpointId};
+use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
+use crate::token::Token;
 
 /// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,43 @@ pub enum Outcome {
     BookmarkDropped {
         known: bool,
     },
+    Posted(Vec<Posted>),
+    WaitpointMade(MadeWaitpoint),
+    /// The lease has ended; the waitpoints are those that were made with the suspension.
+    Suspended {
+        waitpoints: Vec<MadeWaitpoint>,
+    },
+    /// What was to be waited for is there: the lease goes on.
+    AlreadySatisfied(Resumption),
+    Resumed,
+    /// How many messages were still there to be taken.
+    Taken {
+        taken: usize,
+    },
+    /// `known` when nothing had to be done for it.
+    KeyRotated {
+        known: bool,
+    },
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub task: TaskId,
+    /// Its place in the mailbox.
+    pub seq: u64,
+    /// It had been posted before; `seq` is that of the first.
+    pub duplicate: bool,
+    /// The task waited for it and goes on.
+    pub resumed: bool,
+}
+
+/// A waitpoint with its token, which can be had only here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeWaitpoint {
+    pub id: WaitpointId,
+    pub token: Token,
+    pub expires_at: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

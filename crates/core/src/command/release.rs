@@ -5,7 +5,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Gives a held task back without spending the attempt.
+/// Gives a held task back without spending the attempt. One that was resumed goes on as it was.
 #[derive(Clone, Debug)]
 pub struct Release {
     pub fence: Fence,
@@ -15,8 +15,14 @@ impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
-            task.give_back_attempt();
-            task.lifecycle = Lifecycle::waiting(now);
+            let paused = task.resumed_run().map(|run| run.paused(now));
+            task.lifecycle = match paused {
+                Some(paused) => Lifecycle::resumed(paused, now),
+                None => {
+                    task.give_back_attempt();
+                    Lifecycle::waiting(now)
+                }
+            };
             (Settled::Released, Change::Released { epoch: task.epoch })
         })
     }
@@ -46,6 +52,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| Release { fence: args.fence() },
         );

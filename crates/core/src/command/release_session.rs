@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::gate::{Gate, GateKey, Owner};
 use crate::limits;
 use crate::name::Tenant;
-use crate::primitive::open;
+use crate::primitive::open_gate;
 use crate::world::World;
 
 /// Takes a session from the worker that owns it. While something of it runs there it stays, and is
@@ -25,7 +25,7 @@ impl ReleaseSession {
             let until = owner.until.min(world.now());
             let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
             world.put::<Gate>(Gate { owner, ..(*gate).clone() });
-            open(world, &self.tenant, &key)?;
+            open_gate(world, &self.tenant, &key)?;
         }
         Ok(Outcome::SessionReleased { running })
     }

@@ -59,6 +59,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_leased |
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| Renew { fence: args.fence(), lease_ms: args.number("lease", 60_000) },
         );

@@ -74,6 +74,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_ended |
             gated     | | blocked e0 a0 | ! not_ended |
             reserved  | | reserved e0 a0 | ! not_ended |
+            suspended | | suspended e1 a1 | ! not_ended |
+            resumable | | resumable e1 a1 | ! not_ended |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );

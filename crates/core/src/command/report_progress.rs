@@ -60,6 +60,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_leased |
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| {
                 let message = "x".repeat(if args.has("long") { 1_025 } else { 1_024 });

@@ -74,6 +74,8 @@ mod tests {
             waiting_children | | waiting_children e1 a1 | ! not_leased |
             gated     |         | blocked e0 a0   | ! not_leased |
             reserved  |         | reserved e0 a0  | ! not_leased     |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "no".into() };

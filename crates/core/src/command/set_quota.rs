@@ -8,7 +8,7 @@ use crate::gate::{Gate, GateKey, GateKind, Rate};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};
-use crate::primitive::{open, reopen};
+use crate::primitive::{open_gate, reopen};
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
@@ -96,7 +96,7 @@ impl SetQuota {
         match self.scope.gate_key() {
             Some(key) => {
                 world.put::<Gate>(gate);
-                open(world, &self.tenant, &key)?;
+                open_gate(world, &self.tenant, &key)?;
             }
             None => reopen(world, gate)?,
         }

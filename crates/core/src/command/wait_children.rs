@@ -78,6 +78,8 @@ mod tests {
             gated     |             | blocked e0 a0   | ! stale             |
             reserved  |             | reserved e0 a0  | ! stale             |
             granted   |             | granted e0 a0   | ! stale             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| WaitChildren { fence: args.fence() },
         );

@@ -1,5 +1,6 @@
 use crate::gate::Gate;
 use crate::lane::Lane;
+use crate::mailbox::Mailbox;
 use crate::primitive::{family, gate, meter};
 use crate::queue::Queue;
 use crate::task::{Lifecycle, Task};
@@ -66,6 +67,9 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
 
 /// Asks for what [`are_neighbours_readable`] looks at.
 pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
+    if task.has_mail {
+        world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
+    }
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
@@ -77,6 +81,15 @@ pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
 /// Whether this version can read all that moves with a task.
 pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     prefetch_neighbours(world, task);
+    if task.has_mail {
+        let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id));
+        if unless_quarantined(mailbox)?.is_none() {
+            return Ok(false);
+        }
+    }
+    if task.lifecycle.ended_at().is_some() {
+        return Ok(true);
+    }
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
     for key in gate.chain(meter::keys(task)) {
         if unless_quarantined(world.get::<Gate>(&key))?.is_none() {

@@ -10,7 +10,7 @@ use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Run, Settle};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -206,6 +206,14 @@ impl Task {
     pub(crate) fn give_back_attempt(&mut self) {
         if let Lifecycle::Active(Lease { run: Some(_), .. }) = &self.lifecycle {
             self.attempts -= 1;
+        }
+    }
+
+    /// The attempt under way, if it had begun under an earlier lease.
+    pub(crate) fn resumed_run(&self) -> Option<&Run> {
+        match &self.lifecycle {
+            Lifecycle::Active(lease) if lease.resumed => lease.run.as_ref(),
+            _ => None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! All short sequences of commands in small scopes: every invariant after every step.
 
-use windlass_core::{GateKind, LaneState};
+use windlass_core::{GateKind, LaneState, OnTimeout};
 
-use crate::explore::{Act, BACKOFF_MS, DEAD_MS, GRANT_MS, IDLE_MS, LEASE_MS, Scope};
+use crate::explore::{Act, BACKOFF_MS, DEAD_MS, GRANT_MS, IDLE_MS, LEASE_MS, Scope, Until};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -479,6 +479,103 @@ const WORKER_RACES: Scope = Scope {
     floor: (900, 23_000),
 };
 
+/// A task that waits, is told, and goes on, in every order.
+const SIGNALS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Suspend(Until::Go, None),
+        Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+        Act::Post("go"),
+        Act::PostKeyed("more"),
+        Act::PostLater("go"),
+        Act::Resume,
+        Act::Take,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreateRetried("a"),
+        Act::Wait(LEASE_MS),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (20_000, 60_000),
+};
+
+/// Tokens that are made, used, expire and are of keys that go.
+const TOKENS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::Rotate("k1"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Waitpoint,
+        Act::Suspend(Until::Approved, Some(OnTimeout::Escalate)),
+        Act::Suspend(Until::Operator, Some(OnTimeout::Cancel)),
+        Act::Signal,
+        Act::Rotate("k2"),
+        Act::Resume,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreatePlain("a"),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (4_500, 13_000),
+};
+
+/// What nodes say to the same task at once.
+const TOLD_AT_ONCE: &[Act] = &[
+    Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+    Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
+    Act::Post("go"),
+    Act::PostKeyed("more"),
+    Act::Signal,
+    Act::Waitpoint,
+    Act::Resume,
+    Act::Take,
+    Act::Claim,
+    Act::Cancel("a"),
+    Act::Reap("a"),
+    Act::After(LEASE_MS),
+    Act::After(8 * 24 * HOUR_MS),
+];
+
+/// Nodes that tell, suspend, time out, cancel and forget a held task at once.
+const HELD_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim, Act::Waitpoint],
+    alphabet: &[
+        Act::Suspend(Until::Go, Some(OnTimeout::Fail)),
+        Act::PostLater("go"),
+        Act::Wait(LEASE_MS),
+        Act::Complete,
+    ],
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (850, 15_000),
+};
+
+/// The same of a suspended task, for which one of two messages has come.
+const SUSPENDED_RACES: Scope = Scope {
+    start: &[
+        Act::CreateRetried("a"),
+        Act::Rotate("k1"),
+        Act::Claim,
+        Act::Suspend(Until::Both, Some(OnTimeout::Fail)),
+        Act::Post("go"),
+    ],
+    alphabet: &[Act::PostLater("more"), Act::Wait(LEASE_MS)],
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (600, 10_000),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -578,4 +675,24 @@ fn session_races() {
 #[test]
 fn quota_races() {
     check("quota_races", &QUOTA_RACES);
+}
+
+#[test]
+fn signals() {
+    check("signals", &SIGNALS);
+}
+
+#[test]
+fn tokens() {
+    check("tokens", &TOKENS);
+}
+
+#[test]
+fn held_races() {
+    check("held_races", &HELD_RACES);
+}
+
+#[test]
+fn suspended_races() {
+    check("suspended_races", &SUSPENDED_RACES);
 }

@@ -6,13 +6,15 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail, Grant, LimitLane,
-    NewTask, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay,
-    RetireWorker, Revoke, SetLaneState, SetQuota, Sweep, WaitChildren,
+    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint, Delay, Fail,
+    Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, Reap,
+    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker, Revoke,
+    RotateKey, SetLaneState, SetQuota, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
+    WaitChildren,
 };
 use windlass_core::{
-    ChangeSet, Command, FailureClass, Fence, GateKey, GateKind, LaneState, Outcome, Payload, Rate,
-    Rejection, Retry, RetryPolicy, SESSIONS, Shelf, Table, Tenant,
+    ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState, OnTimeout,
+    Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf, Table, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -51,6 +53,21 @@ pub(crate) enum Act {
     Reap(&'static str),
     Lane(LaneState),
     Limit(Option<u32>),
+    /// With a condition, and what follows when nobody answers within a lease.
+    Suspend(Until, Option<OnTimeout>),
+    Post(&'static str),
+    /// Visible after a lease's time.
+    PostLater(&'static str),
+    /// Under a key, with something to carry.
+    PostKeyed(&'static str),
+    /// Through the waitpoint whose token was handed out last.
+    Signal,
+    Waitpoint,
+    Resume,
+    /// Takes the first message.
+    Take,
+    /// Gives the tenant this key, and the one before it no grace.
+    Rotate(&'static str),
     Sweep,
     /// Time passes, then a sweep.
     After(u64),
@@ -80,6 +97,17 @@ pub(crate) enum Act {
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Go,
+    /// Two different ones.
+    Both,
+    /// Something through a waitpoint that is made with it.
+    Approved,
+    Operator,
 }
 
 pub(crate) const LEASE_MS: u64 = 30_000;
@@ -164,6 +192,34 @@ impl Act {
             Act::Reap(id) => Reap { task: key(id) }.into(),
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
+            Act::Suspend(until, then) => suspend(last()?, until, then),
+            Act::Post(name) => Post::one(message(name)).into(),
+            Act::PostLater(name) => {
+                Post::one(NewMessage { after_ms: LEASE_MS, ..message(name) }).into()
+            }
+            Act::PostKeyed(name) => {
+                let idempotency = Some(Idempotency { key: "k".into(), window_ms: LEASE_MS });
+                let payload = Some(Payload::json("1"));
+                Post::one(NewMessage { idempotency, payload, ..message(name) }).into()
+            }
+            Act::Signal => Signal {
+                tenant,
+                token: node.ghost.token.clone()?,
+                name: "yes".into(),
+                source: "ada".into(),
+                idempotency: None,
+                payload: None,
+            }
+            .into(),
+            Act::Waitpoint => {
+                CreateWaitpoint { task: key("a"), epoch: None, waitpoint: waitpoint("p") }.into()
+            }
+            Act::Resume => Resume { task: key("a"), by: "ada".into() }.into(),
+            Act::Take => TakeMessages { fence: last()?, seqs: vec![1] }.into(),
+            Act::Rotate(id) => {
+                let secret = Secret::new("07".repeat(32));
+                RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
+            }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
             Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
             Act::CreateKeyedDated(id) => {
@@ -245,6 +301,27 @@ fn complete(fence: Fence) -> Command {
 
 fn grant(id: &str, worker: &str) -> Command {
     Grant { task: key(id), worker: worker.into(), ttl_ms: GRANT_MS }.into()
+}
+
+fn message(name: &str) -> NewMessage {
+    NewMessage::new("a", name, "ops")
+}
+
+fn waitpoint(id: &str) -> NewWaitpoint {
+    NewWaitpoint { id: id.into(), expires_ms: 2 * LEASE_MS }
+}
+
+fn suspend(fence: Fence, until: Until, then: Option<OnTimeout>) -> Command {
+    let condition = match until {
+        Until::Go => Condition::signal("go"),
+        Until::Both => Condition::All(vec![Condition::signal("go"), Condition::signal("more")]),
+        Until::Approved => Condition::waitpoint("w"),
+        Until::Operator => Condition::Operator,
+    };
+    let made = matches!(until, Until::Approved).then(|| waitpoint("w"));
+    let timeout = then.map(|then| SuspendTimeout { after_ms: LEASE_MS, then });
+    let waitpoints = made.into_iter().collect();
+    Suspend { timeout, waitpoints, ..Suspend::new(fence, condition) }.into()
 }
 
 fn fail(fence: Fence) -> Command {

@@ -158,11 +158,15 @@ fn number_of_change(change: &Change) -> usize {
         Change::Freed { .. } => 24,
         Change::QuotaSet { .. } => 25,
         Change::Progressed { .. } => 18,
-        Change::Resumed { .. } => 19,
+        Change::Signaled { .. } => 19,
         Change::WaitingChildren { .. } => 20,
         Change::Granted { .. } => 26,
         Change::GrantExpired { .. } => 27,
         Change::Revoked { .. } => 28,
+        Change::WaitpointMade { .. } => 29,
+        Change::Suspended { .. } => 30,
+        Change::Resumed { .. } => 31,
+        Change::Escalated => 32,
     }
 }
 
@@ -212,7 +216,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 29);
+    all_seen(numbers.into_iter(), 33);
 }
 
 #[test]

@@ -10,6 +10,8 @@ use windlass_core::{
     read_row, why,
 };
 
+use crate::mail;
+
 /// A shelf at a moment, with its records read.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -43,6 +45,10 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("a line moves when there is room", crate::gates::a_line_moves_when_there_is_room),
     ("a session runs at its owner", crate::gates::a_session_runs_at_its_owner),
     ("no gate is left over", crate::gates::no_gate_is_left_over),
+    ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
+    ("messages have what they carry", mail::messages_have_what_they_carry),
+    ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
+    ("nobody waits for what is there", mail::nobody_waits_for_what_is_there),
 ];
 
 /// Checks one condition; the words are made only when it fails.

@@ -9,6 +9,7 @@ mod explore;
 mod gates;
 mod golden;
 mod invariants;
+mod mail;
 mod random;
 mod rounds;
 mod steps;

@@ -4,14 +4,16 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail,
-    Grant, Idempotency, LimitLane, NewTask, QuotaScope, Reap, RegisterWorker, Release,
-    ReleaseSession, Renew, Replay, RetireWorker, Revoke, SetLaneState, SetQuota, Start, Sweep,
-    WaitChildren,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint,
+    Delay, Fail, Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post,
+    QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker,
+    Revoke, RotateKey, SetLaneState, SetQuota, Signal, Start, Suspend, SuspendTimeout, Sweep,
+    TakeMessages, WaitChildren,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, GateKey, Hints, LaneState, Offer, Outcome, Payload, Rate,
-    Rejection, Retry, RetryPolicy, SESSIONS, Shelf, TagFilter, Tenant, Timestamp,
+    Command, Condition, Distinct, FailureClass, Fence, GateKey, Hints, LaneState, Matcher, Offer,
+    OnTimeout, Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf,
+    TagFilter, Tenant, Timestamp, Token,
 };
 
 use crate::batch::{self, Order, START, key};
@@ -26,6 +28,8 @@ struct Dice {
     state: u64,
     /// When batches were decided: epochs count on from there.
     times: Vec<Timestamp>,
+    /// What waitpoints were answered with.
+    tokens: Vec<Token>,
 }
 
 impl Dice {
@@ -168,11 +172,73 @@ impl Dice {
         }
     }
 
+    fn message(&mut self, payload_odds: u64) -> NewMessage {
+        let mut message = NewMessage::new(self.id(), self.pick(&["go", "more"]), "ops");
+        message.payload = self.payload(payload_odds);
+        message.after_ms = self.pick(&[0, 0, 0, 5_000]);
+        if self.one_in(3) {
+            let (key, window_ms) = (self.pick(&["k1", "k2"]).to_owned(), 20_000);
+            message.idempotency = Some(Idempotency { key, window_ms });
+        }
+        message
+    }
+
+    fn waitpoint(&mut self) -> NewWaitpoint {
+        NewWaitpoint { id: self.pick(&["p", "q", "r"]).into(), expires_ms: 40_000 }
+    }
+
+    fn suspend(&mut self) -> Suspend {
+        let condition = match self.below(5) {
+            0 => Condition::signal("go"),
+            1 => Condition::All(vec![Condition::signal("go"), Condition::signal("more")]),
+            2 => Condition::waitpoint(self.pick(&["p", "q"])),
+            3 => {
+                let distinct = self.pick(&[Distinct::Names, Distinct::Waitpoints]);
+                Condition::Count { n: 2, distinct, of: Matcher::default() }
+            }
+            _ => Condition::Operator,
+        };
+        let then = self.pick(&[OnTimeout::Fail, OnTimeout::Resume, OnTimeout::Escalate]);
+        let timeout = self.one_in(2).then_some(SuspendTimeout { after_ms: 5_000, then });
+        let waitpoints = if self.one_in(3) { vec![self.waitpoint()] } else { Vec::new() };
+        Suspend { timeout, waitpoints, ..Suspend::new(self.fence(), condition) }
+    }
+
+    fn mail(&mut self, payload_odds: u64) -> Command {
+        let tenant = Tenant::default();
+        match self.below(8) {
+            0 | 1 => {
+                let some = (0..1 + self.below(3)).map(|_| self.message(payload_odds));
+                Post { tenant, messages: some.collect() }.into()
+            }
+            2 | 3 => self.suspend().into(),
+            4 => CreateWaitpoint { task: key(self.id()), epoch: None, waitpoint: self.waitpoint() }
+                .into(),
+            5 if !self.tokens.is_empty() => {
+                let at = self.below(self.tokens.len() as u64);
+                let token = self.tokens[usize::try_from(at).expect("it is an index")].clone();
+                let (name, source) = ("go".into(), "ada".into());
+                let payload = self.payload(payload_odds);
+                Signal { tenant, token, name, source, idempotency: None, payload }.into()
+            }
+            6 if self.one_in(2) => Resume { task: key(self.id()), by: "ada".into() }.into(),
+            6 => TakeMessages { fence: self.fence(), seqs: vec![1, 2] }.into(),
+            _ => {
+                let (id, secret) = (self.pick(&["k1", "k2", "k3"]).into(), "07".repeat(32));
+                let secret = Secret::new(secret);
+                RotateKey { tenant, id, secret, grace_ms: 5_000, seed: false }.into()
+            }
+        }
+    }
+
     fn command(&mut self, payload_odds: u64) -> Command {
         if self.one_in(6) {
             return self.about_workers();
         }
         let tenant = Tenant::default();
+        if self.one_in(5) {
+            return self.mail(payload_odds);
+        }
         match self.below(30) {
             0..=4 => self.create(payload_odds).into(),
             5..=9 => self.claim().into(),
@@ -241,9 +307,20 @@ fn leased_once(answers: &[Result<Outcome, Rejection>], repro: &str) {
     }
 }
 
+fn tokens(answers: &[Result<Outcome, Rejection>]) -> Vec<Token> {
+    let made = |answer: &Result<Outcome, Rejection>| match answer {
+        Ok(Outcome::WaitpointMade(made)) => vec![made.token.clone()],
+        Ok(Outcome::Suspended { waitpoints }) => {
+            waitpoints.iter().map(|made| made.token.clone()).collect()
+        }
+        _ => Vec::new(),
+    };
+    answers.iter().flat_map(made).collect()
+}
+
 /// Payloads are given to one in so many; zero for none. Counts the batches that were compared.
 fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
-    let mut dice = Dice { state: seed, times: Vec::new() };
+    let mut dice = Dice { state: seed, times: Vec::new(), tokens: Vec::new() };
     let (mut together, mut apart) = (Shelf::default(), Shelf::default());
     let (mut now, mut hints, mut compared) = (START, Hints::default(), 0);
     for _ in 0..BATCHES {
@@ -259,6 +336,7 @@ fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
         let repro = format!("seed={seed} {order:?} payload_odds={payload_odds}: {commands:?}");
         together.commit(&batch.changes).unwrap_or_else(|clash| panic!("{repro}: {clash:?}"));
         leased_once(&batch.answers, &repro);
+        dice.tokens.extend(tokens(&batch.answers));
         // An id that went and came again counts on from a time that one by one is never reached.
         if batch.overtook || batch.changes.now != now {
             apart = together.clone();

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Outcome, Paused, PublicState,
-    Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Wake,
+    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome, Paused,
+    PublicState, Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Token, Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
+use crate::mail;
 
 pub(crate) struct Step<'a> {
     pub(crate) before: &'a View,
@@ -29,6 +30,10 @@ pub(crate) struct Ghost {
     pub(crate) settles: BTreeMap<Fence, Settled>,
     /// When tasks of each gate were started while it had its present rate.
     pub(crate) starts: BTreeMap<String, Vec<Timestamp>>,
+    /// The messages that were accepted, and neither taken nor past the end of their task.
+    pub(crate) accepted: BTreeSet<(TaskId, u64)>,
+    /// The token that was handed out last.
+    pub(crate) token: Option<Token>,
 }
 
 pub(crate) type StepInvariant = (&'static str, fn(&Step<'_>) -> Held);
@@ -55,6 +60,8 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
     ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
     ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
+    ("no message is lost", mail::no_message_is_lost),
+    ("a number is given once", mail::a_number_is_given_once),
 ];
 
 impl Step<'_> {
@@ -80,8 +87,16 @@ impl Step<'_> {
     pub(crate) fn remember(&self) -> Ghost {
         let mut ghost = self.ghost.clone();
         ghost.fences.extend(self.claimed());
-        if let (Some(fence), Ok(Outcome::Settled(settled))) = (settles(self.command), self.answer) {
-            ghost.settles.insert(fence.clone(), settled.clone());
+        if let (Some(fence), Some(settled)) = (settles(self.command), settled(self.answer)) {
+            ghost.settles.insert(fence.clone(), settled);
+        }
+        ghost.accepted = mail::accepted(self);
+        match self.answer {
+            Ok(Outcome::WaitpointMade(made)) => ghost.token = Some(made.token.clone()),
+            Ok(Outcome::Suspended { waitpoints }) if !waitpoints.is_empty() => {
+                ghost.token = Some(waitpoints[0].token.clone());
+            }
+            _ => {}
         }
         crate::gates::note_starts(self, &mut ghost.starts);
         ghost
@@ -97,6 +112,16 @@ fn settles(command: &Command) -> Option<&Fence> {
         Command::Release(c) => Some(&c.fence),
         Command::CancelHeld(c) => Some(&c.fence),
         Command::WaitChildren(c) => Some(&c.fence),
+        Command::Suspend(c) => Some(&c.fence),
+        _ => None,
+    }
+}
+
+/// What a command that ended a lease came to.
+fn settled(answer: &Result<Outcome, Rejection>) -> Option<Settled> {
+    match answer {
+        Ok(Outcome::Settled(settled)) => Some(settled.clone()),
+        Ok(Outcome::Suspended { .. }) => Some(Settled::Suspended),
         _ => None,
     }
 }
@@ -107,6 +132,7 @@ fn keeps(command: &Command) -> Option<&Fence> {
         Command::Begin(c) => Some(&c.fence),
         Command::Renew(c) => Some(&c.fence),
         Command::ReportProgress(c) => Some(&c.fence),
+        Command::TakeMessages(c) => Some(&c.fence),
         _ => None,
     }
 }
@@ -186,6 +212,14 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let gave_back = runs.is_none()
             && ran.is_some()
             && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
+        let goes_on = was.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        let fresh = ran.is_none() || is.epoch != was.epoch;
+        let began = failed || runs.is_some() && fresh && !goes_on;
+        let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        let gave_back = runs.is_none()
+            && ran.is_some()
+            && !kept
+            && matches!(step.command, Command::Release(_) | Command::Delay(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,
@@ -203,11 +237,11 @@ fn goes_on(paused: &Paused, run: &Run) -> bool {
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
-    let (Some(fence), Ok(Outcome::Settled(answer))) = (settles(step.command), step.answer) else {
+    let (Some(fence), Some(answer)) = (settles(step.command), settled(step.answer)) else {
         return Ok(());
     };
     match step.ghost.settles.get(fence) {
-        Some(first) => ensure(first == answer && step.changes.is_empty(), || {
+        Some(first) => ensure(*first == answer && step.changes.is_empty(), || {
             format!("{fence:?} was settled as {first:?}, and again as {answer:?}")
         }),
         None => ensure(!step.changes.is_empty(), || format!("{fence:?}: nothing was settled")),
@@ -268,10 +302,12 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
 
 fn is_written(step: &Step<'_>, event: &Event) -> bool {
     let Some((id, _)) = &event.task else { return true };
-    let version = |view: &View| {
-        let key = windlass_core::TaskKey::new(&event.tenant, id).row_key();
-        view.shelf.row(&key).map(|row| row.version)
+    let key = match &event.change {
+        Change::Signaled { .. } => Mailbox::key_of(&event.tenant, id),
+        Change::WaitpointMade { id } => Waitpoint::key_of(&event.tenant, id),
+        _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
+    let version = |view: &View| view.shelf.row(&key).map(|row| row.version);
     version(step.before) != version(step.after)
 }
 
@@ -372,7 +408,10 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
     step.before.shelf.payloads().try_for_each(|(key, was)| {
         let kept = match step.after.shelf.payload(key) {
             Some(is) => is == was,
-            None => !step.after.tasks.contains_key(&key.task),
+            None => {
+                !step.after.tasks.contains_key(&key.task)
+                    || mail::is_of_a_message(step, key.slot.as_str())
+            }
         };
         ensure(kept, || format!("{key:?} changed"))
     })

@@ -1,6 +1,6 @@
 use crate::command::sweep::Due;
 use crate::gate::Gate;
-use crate::primitive::{open, reopen};
+use crate::primitive::{open_gate, reopen};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -15,7 +15,7 @@ impl Due for Gate {
     /// whose owner was idle for too long is free.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         match self.gate_key() {
-            Some(key) => open(world, &self.tenant, &key),
+            Some(key) => open_gate(world, &self.tenant, &key),
             None => reopen(world, self.clone()),
         }
     }

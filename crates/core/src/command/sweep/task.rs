@@ -1,17 +1,18 @@
 use crate::children::Children;
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
+use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event};
 use crate::primitive::{
-    are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
-    prefetch_neighbours,
+    PURGE_PAGE, are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
+    prefetch_neighbours, prefetch_purge,
 };
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
 /// When to look again at a task whose lane this version cannot read.
-const POSTPONED_MS: u64 = 60_000;
+pub(super) const POSTPONED_MS: u64 = 60_000;
 
 /// When to look again at a task that is kept for its family.
 const KEPT_MS: u64 = 3_600_000;
@@ -22,14 +23,16 @@ impl Due for Task {
     }
 
     fn prefetch(&self, world: &mut World) {
-        if self.lifecycle.ended_at().is_none() {
-            prefetch_neighbours(world, self);
-        }
         if self.has_children {
             world.prefetch(Children::key_of(&self.tenant, &self.id));
         }
         if let Some(parent) = &self.parent {
             prefetch_family(world, &self.tenant, parent);
+        }
+        if self.lifecycle.ended_at().is_some() {
+            prefetch_purge(world, self);
+        } else {
+            prefetch_neighbours(world, self);
         }
     }
 
@@ -45,19 +48,22 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         world.put::<Task>(Task { due_at: known.next_due(), ..known.clone() });
         return Ok(());
     }
-    if known.lifecycle.ended_at().is_some() {
-        if is_done_with(world, known)? {
-            return reap(world, known);
-        }
-        world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
-        return Ok(());
-    }
     if !are_neighbours_readable(world, known)? {
         world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
         return Ok(());
     }
+    if known.lifecycle.ended_at().is_some() {
+        if is_done_with(world, known)? {
+            return reap(world, known, PURGE_PAGE);
+        }
+        world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
+        return Ok(());
+    }
     if known.is_past_deadline(now) {
         return expire(world, known);
+    }
+    if let Lifecycle::Suspended(suspension) = &known.lifecycle {
+        return time_out(world, known, suspension);
     }
     leave(world, known)?;
     let mut task = known.clone();
