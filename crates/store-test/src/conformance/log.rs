@@ -1,5 +1,6 @@
+use windlass_core::command::QuotaScope;
 use windlass_core::{
-    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Tenant,
+    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate, Tenant,
     Timestamp, Wanted,
 };
 
@@ -80,6 +81,11 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
         Change::PriorityChanged { priority: i32::MIN },
         Change::LaneLimited { limit: None },
         Change::LaneLimited { limit: Some(u32::MAX) },
+        Change::QuotaSet {
+            scope: QuotaScope::Key("k\u{e9}y".into()),
+            limit: None,
+            rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
+        },
     ];
     let task = |change| Event {
         task: Some(("t\u{e4}sk".into(), "k\u{ef}nd".into())),

@@ -75,6 +75,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Left => "left",
         Outcome::ChildrenDone(counts) if counts.total() == 0 => "no_children",
         Outcome::ChildrenDone(_) => "children_done",
+        Outcome::QuotaSet => "quota_set",
+        Outcome::SessionReleased { .. } => "session_released",
     }
 }
 
@@ -137,4 +139,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "children_done ended lease_expired no_children not_leased settled_otherwise stale \
          task_not_found waiting_children",
     ),
+    ("SetQuota", "invalid lane_not_found quota_set"),
+    ("ReleaseSession", "invalid session_released"),
 ];
