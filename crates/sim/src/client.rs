@@ -286,6 +286,13 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
         Command::WaitChildren(wait) => under(&wait.fence),
+        Command::RegisterWorker(register) => register.id.to_string(),
+        Command::RetireWorker(retire) => retire.id.to_string(),
+        Command::Grant(grant) => format!("{} to {}", grant.task.id, grant.worker),
+        Command::Consume(consume) => format!("{} by {}", consume.task.id, consume.worker),
+        Command::Revoke(revoke) => revoke.task.id.to_string(),
+        Command::MoveBookmark(moved) => format!("{} to {}", moved.name, moved.cursor.seq),
+        Command::DropBookmark(dropped) => dropped.name.clone(),
         Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
             String::new()
         }

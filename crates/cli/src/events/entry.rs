@@ -46,6 +46,11 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
         Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
         Change::WaitingChildren { open, .. } => format!("{open} open"),
+        Change::Granted { worker, until } => format!("to {worker} until {}", later(until)),
+        Change::GrantExpired { worker } => format!("to {worker}"),
+        Change::Revoked { worker, reason, .. } => {
+            format!("from {worker}: {}", one_line(&reason)).trim_end_matches(": ").to_owned()
+        }
         Change::Created
         | Change::Completed { .. }
         | Change::Released { .. }

@@ -77,6 +77,14 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::ChildrenDone(_) => "children_done",
         Outcome::QuotaSet => "quota_set",
         Outcome::SessionReleased { .. } => "session_released",
+        Outcome::WorkerRegistered { joined: true } => "joined",
+        Outcome::WorkerRegistered { joined: false } => "beaten",
+        Outcome::WorkerRetired => "retired",
+        Outcome::Granted { .. } => "granted",
+        Outcome::Revoked => "revoked",
+        Outcome::BookmarkAt(_) => "bookmark_at",
+        Outcome::BookmarkDropped { known: true } => "dropped",
+        Outcome::BookmarkDropped { known: false } => "dropped_none",
     }
 }
 
@@ -141,4 +149,14 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     ("SetQuota", "invalid lane_not_found quota_set"),
     ("ReleaseSession", "invalid session_released"),
+    ("RegisterWorker", "beaten invalid joined"),
+    ("RetireWorker", "invalid retired"),
+    ("Grant", "ended granted invalid kept lane_hands_out_none not_waiting task_not_found"),
+    (
+        "Consume",
+        "claimed_one ended invalid lane_full lane_hands_out_none not_granted task_not_found",
+    ),
+    ("Revoke", "ended invalid not_leased revoked task_not_found"),
+    ("MoveBookmark", "bookmark_at invalid"),
+    ("DropBookmark", "dropped dropped_none invalid"),
 ];
