@@ -4,10 +4,13 @@ use tokio::task::JoinHandle;
 use windlass_core::command::{RegisterWorker, RetireWorker};
 use windlass_engine::{Engine, Error};
 
+use crate::token::Token;
 use crate::worker::Worker;
 
 /// How soon to try again what failed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long the last word may take. Without it the worker is taken for dead, after a while.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Registers a worker and says again and again that it is there, until it is dropped.
 ///
@@ -17,6 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Pulse {
     engine: Engine,
     retire: RetireWorker,
+    stop: Token,
     beats: JoinHandle<()>,
 }
 
@@ -32,17 +36,23 @@ impl Pulse {
         };
         let retire = RetireWorker { tenant: claim.tenant.clone(), id: claim.worker.clone() };
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
-        let beats = tokio::spawn(beat(engine.clone(), register, every));
-        Self { engine, retire, beats }
+        let stop = Token::default();
+        let beats = tokio::spawn(beat(engine.clone(), register, every, stop.clone()));
+        Self { engine, retire, stop, beats }
     }
 
     /// Says that the worker is about to end.
-    pub(crate) async fn retire(self) {
-        // A beat that is under way would register it again.
-        self.beats.abort();
-        match self.engine.submit(self.retire.clone()).await {
-            Ok(_) | Err(Error::ShuttingDown) => {}
-            Err(error) => tracing::warn!(%error, "a worker could not say that it ends"),
+    pub(crate) async fn retire(mut self) {
+        self.stop.cancel();
+        let retired = tokio::time::timeout(PATIENCE, async {
+            // A beat that is under way would register it again.
+            drop((&mut self.beats).await);
+            self.engine.submit(self.retire.clone()).await
+        });
+        match retired.await {
+            Ok(Ok(_) | Err(Error::ShuttingDown)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a worker could not say that it ends"),
+            Err(_) => tracing::warn!("a worker could not say in time that it ends"),
         }
     }
 }
@@ -53,7 +63,7 @@ impl Drop for Pulse {
     }
 }
 
-async fn beat(engine: Engine, register: RegisterWorker, every: Duration) {
+async fn beat(engine: Engine, register: RegisterWorker, every: Duration, stop: Token) {
     loop {
         let pause = match engine.submit(register.clone()).await {
             Ok(_) => every,
@@ -67,6 +77,9 @@ async fn beat(engine: Engine, register: RegisterWorker, every: Duration) {
                 every.min(AGAIN)
             }
         };
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 }

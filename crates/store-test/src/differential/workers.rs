@@ -1,9 +1,12 @@
 //! Commands about workers as records, what is kept for them, and named subscribers.
 
 use windlass_core::command::{
-    Consume, DropBookmark, Grant, MoveBookmark, RegisterWorker, RetireWorker, Revoke,
+    Consume, Create, DropBookmark, Grant, LimitLane, MoveBookmark, NewTask, RegisterWorker,
+    RetireWorker, Revoke, SetLaneState,
 };
-use windlass_core::{Command, Cursor, LaneName, Lifecycle, Task, Tenant, WorkerId};
+use windlass_core::{
+    Command, Cursor, LaneName, LaneState, Lifecycle, Task, TaskKey, Tenant, WorkerId,
+};
 
 use super::live::{LANES, Live, TENANTS};
 use super::wish::{BAD, offer, open, reason, text};
@@ -48,8 +51,9 @@ fn kept(task: &Task) -> bool {
 }
 
 fn grant(random: &mut Random, live: &Live) -> Command {
-    let ttl_ms = if random.percent(BAD) { 99 } else { *random.pick(&[100, 5_000, 60_000]) };
-    Grant { task: live.key(random, waits), worker: worker(random), ttl_ms }.into()
+    let ttl_ms = if random.percent(BAD) { 99 } else { *random.pick(&[100, 5_000, 3_600_000]) };
+    let task = live.key(random, waits);
+    Grant { task, worker: worker(random), ttl_ms }.into()
 }
 
 fn consume(random: &mut Random, live: &Live) -> Command {
@@ -59,13 +63,13 @@ fn consume(random: &mut Random, live: &Live) -> Command {
         Some(Lifecycle::Reserved { worker, .. }) if random.percent(80) => worker.clone(),
         _ => worker(random),
     };
-    let lease_ms = if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };
+    let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };
     let (begin, registered) = (random.percent(65), random.percent(50));
     Consume { task, worker, lease_ms, begin, registered }.into()
 }
 
 fn subscriber(random: &mut Random) -> String {
-    if random.percent(BAD) { String::new() } else { text(random, &["mailer", "\u{e4}udit"]) }
+    if random.percent(4 * BAD) { String::new() } else { text(random, &["mailer", "\u{e4}udit"]) }
 }
 
 fn move_bookmark(random: &mut Random) -> Command {
@@ -77,4 +81,37 @@ fn move_bookmark(random: &mut Random) -> Command {
 
 fn drop_bookmark(random: &mut Random) -> Command {
     DropBookmark { tenant: Tenant::new(*random.pick(TENANTS)), name: subscriber(random) }.into()
+}
+
+/// Keeps a task for a worker and shuts its lane, or fills it with another task that is kept, before
+/// the worker comes for it.
+pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
+    let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
+    let (worker, lease_ms) = (worker(random), *random.pick(&[2_500, 2_500, 2_500, 99]));
+    let grant =
+        |task: &TaskKey| Grant { task: task.clone(), worker: worker.clone(), ttl_ms: 60_000 };
+    let consume = |task: &TaskKey| Consume {
+        task: task.clone(),
+        worker: worker.clone(),
+        lease_ms,
+        begin: true,
+        registered: true,
+    };
+    let key = task.task_key();
+    if random.percent(50) {
+        let state = *random.pick(&[LaneState::Paused, LaneState::Disabled]);
+        let shut = SetLaneState { tenant, lane, state };
+        return vec![grant(&key).into(), shut.into(), consume(&key).into()];
+    }
+    let filler = NewTask { lane: lane.clone(), ..NewTask::new("filler", "k") };
+    let create = Create { tenant: tenant.clone(), tasks: vec![filler] };
+    let other = TaskKey { tenant: tenant.clone(), id: "filler".into() };
+    vec![
+        LimitLane { tenant, lane, limit: Some(1) }.into(),
+        create.into(),
+        grant(&other).into(),
+        grant(&key).into(),
+        consume(&other).into(),
+        consume(&key).into(),
+    ]
 }
