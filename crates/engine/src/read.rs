@@ -114,7 +114,7 @@ impl Engine {
         Ok(self.store().describe().await?)
     }
 
-    async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
+    pub(crate) async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
         let rows = self.store().query(&Query::one(key)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let quarantined = Rejection::Quarantined { table: R::TABLE.spec().name };
@@ -137,7 +137,7 @@ impl Engine {
         Ok(named.collect())
     }
 
-    async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+    pub(crate) async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
         query.limit = query.limit.min(MOST_ROWS);
         let limit = query.limit;
         loop {

@@ -69,6 +69,7 @@ mod guarantees {}
 pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 
+pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
     Backoff, Change, Children, Command, Condition, Cursor, CursorExpired, Distinct, FailureClass,
     Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease, Lifecycle,
@@ -77,8 +78,10 @@ pub use windlass_core::{
     Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId, TaskKey, Tenant,
     Timestamp, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
 };
+pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    Claimed, Config, Creation, Error, Input, Stats, Subscription, TaskFilter, TaskHandle,
+    Claimed, Config, Creation, Error, Input, KeyInfo, Posting, Received, Stats, Subscription,
+    Suspended, TaskFilter, TaskHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
-pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};
+pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};

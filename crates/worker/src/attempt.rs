@@ -81,10 +81,12 @@ impl Attempt {
                     self.stop(&mut handler).await;
                     (None, Answer::LeaseOver)
                 }
-                Ending::Lost(rejection) => {
-                    self.stop(&mut handler).await;
-                    (None, Answer::Lost(rejection))
-                }
+                Ending::Lost(rejection) => match self.stop(&mut handler).await {
+                    Some(Ok(Err(failure))) if failure.is_suspended() => {
+                        (Some(Asked::Suspend), Answer::Settled)
+                    }
+                    _ => (None, Answer::Lost(rejection)),
+                },
             },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
         }
@@ -123,7 +125,10 @@ impl Attempt {
     }
 
     async fn settle(&self, asked: Asked) -> Came {
-        let answer = self.lease.settle(asked.command(self.lease.fence())).await;
+        let answer = match asked.command(self.lease.fence()) {
+            Some(command) => self.lease.settle(command).await,
+            None => Answer::Settled,
+        };
         (Some(asked), answer)
     }
 
@@ -139,6 +144,9 @@ impl Attempt {
     async fn give_back(&self, handler: &mut JoinSet<Handled>) -> Came {
         match timeout_at(self.lease.deadline(), self.stop(handler)).await {
             Ok(Some(Ok(Ok(result)))) => self.settle(Asked::Complete(result)).await,
+            Ok(Some(Ok(Err(failure)))) if failure.is_suspended() => {
+                self.settle(Asked::Suspend).await
+            }
             Ok(_) => self.settle(Asked::Release).await,
             // A handler that blocks its thread may still act: only its lease's end is safe.
             Err(_) => {

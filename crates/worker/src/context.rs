@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_core::command::ReportProgress;
-use windlass_core::{Fence, Kind, LaneName, Payload, Task, TaskId, TaskKey};
+use windlass_core::{Fence, Kind, LaneName, Payload, Resumption, Task, TaskId, TaskKey};
 use windlass_engine::{Engine, Error};
 
 use crate::failure::Failure;
@@ -23,6 +24,9 @@ struct Inner {
     payload: Option<Payload>,
     token: Token,
     deadline: watch::Receiver<Instant>,
+    /// How often this run has asked to be suspended.
+    requests: AtomicU32,
+    resumption: Mutex<Option<Resumption>>,
 }
 
 impl Context {
@@ -33,7 +37,23 @@ impl Context {
         token: Token,
         deadline: watch::Receiver<Instant>,
     ) -> Self {
-        Self(Arc::new(Inner { engine, task, payload, token, deadline }))
+        let resumption = Mutex::new(task.resumption.clone());
+        let requests = AtomicU32::new(0);
+        Self(Arc::new(Inner { engine, task, payload, token, deadline, requests, resumption }))
+    }
+
+    /// Numbers a request to be suspended.
+    pub(crate) fn next_request(&self) -> u32 {
+        self.0.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn resumed(&self) -> Option<Resumption> {
+        self.0.resumption.lock().expect("nothing panics while it holds it").clone()
+    }
+
+    pub(crate) fn go_on(&self, resumption: Resumption) {
+        let mut last = self.0.resumption.lock().expect("nothing panics while it holds it");
+        *last = Some(resumption);
     }
 
     pub fn id(&self) -> &TaskId {

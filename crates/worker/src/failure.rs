@@ -33,6 +33,8 @@ pub struct Failure {
     retry: Retry,
     /// For how long the task is put off instead.
     pause: Option<Duration>,
+    /// It is no failure: the task is suspended, and this run of its handler is over.
+    suspended: bool,
 }
 
 impl Failure {
@@ -66,6 +68,16 @@ impl Failure {
         Self { pause: Some(pause), ..Self::transient(reason) }
     }
 
+    /// What ends the run of a handler whose task is suspended.
+    pub(crate) fn suspended() -> Self {
+        Self { suspended: true, ..Self::transient("the task is suspended") }
+    }
+
+    /// Whether it is none: the task is suspended, and its handler is called again.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
     pub fn class(&self) -> FailureClass {
         self.class
     }
@@ -88,7 +100,7 @@ impl Failure {
     }
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
-        Self { class, reason: fitting(reason.to_string()), retry, pause: None }
+        Self { class, reason: fitting(reason.to_string()), retry, pause: None, suspended: false }
     }
 }
 

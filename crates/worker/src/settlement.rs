@@ -38,6 +38,8 @@ pub enum Asked {
         pause: Duration,
         reason: String,
     },
+    /// The handler has suspended the task: the lease ended with that.
+    Suspend,
 }
 
 /// What came of what was asked.
@@ -84,6 +86,7 @@ impl Asked {
     pub(crate) fn by(handled: Handled) -> Self {
         match handled {
             Ok(result) => Asked::Complete(result),
+            Err(failure) if failure.is_suspended() => Asked::Suspend,
             Err(failure) => match failure.pause() {
                 Some(pause) => Asked::Delay { pause, reason: failure.reason().to_owned() },
                 None => Asked::Fail(failure),
@@ -91,8 +94,9 @@ impl Asked {
         }
     }
 
-    pub(crate) fn command(&self, fence: Fence) -> Command {
-        match self {
+    /// The command that settles the attempt; none if it is settled.
+    pub(crate) fn command(&self, fence: Fence) -> Option<Command> {
+        Some(match self {
             Asked::Complete(result) => Complete { fence, result: result.clone() }.into(),
             Asked::Fail(failure) => failure.clone().into_command(fence).into(),
             Asked::Release => Release { fence }.into(),
@@ -100,7 +104,8 @@ impl Asked {
                 let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 Delay { fence, delay_ms }.into()
             }
-        }
+            Asked::Suspend => return None,
+        })
     }
 }
 

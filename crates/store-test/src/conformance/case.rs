@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, foreign, handle, log, payload, query, scan, text, time};
+use super::{change, foreign, handle, log, mail, payload, query, scan, text, time};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -155,5 +155,15 @@ cases! {
         a_task_of_a_newer_version_can_be_worked_on,
         what_cannot_be_read_is_kept_aside,
         what_cannot_be_read_is_not_swept_away,
+    }
+    mail::{
+        a_message_lets_a_suspended_task_go_on,
+        what_is_there_already_lets_the_lease_stay,
+        each_timeout_ends_a_suspension_its_way,
+        a_timer_is_a_message_of_later,
+        a_token_opens_its_waitpoint_once,
+        a_key_ends_with_its_grace,
+        a_mailbox_goes_with_its_task,
+        no_message_falls_between_suspending_and_posting,
     }
 }

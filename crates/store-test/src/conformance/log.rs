@@ -1,6 +1,6 @@
 use windlass_core::{
-    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Tenant,
-    Timestamp, Wanted,
+    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, ResumeCause,
+    Tenant, Timestamp, Wanted,
 };
 
 use super::case::{Verdict, Wrong};
@@ -80,6 +80,13 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
         Change::PriorityChanged { priority: i32::MIN },
         Change::LaneLimited { limit: None },
         Change::LaneLimited { limit: Some(u32::MAX) },
+        Change::Signaled {
+            seq: u64::MAX,
+            name: "n\u{e4}me".into(),
+            source: "'\"\\".into(),
+            waitpoint: Some("p".into()),
+        },
+        Change::Resumed { cause: ResumeCause::Operator, messages: vec![1], by: Some("ada".into()) },
     ];
     let task = |change| Event {
         task: Some(("t\u{e4}sk".into(), "k\u{ef}nd".into())),

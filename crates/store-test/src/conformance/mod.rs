@@ -6,6 +6,7 @@ mod foreign;
 mod ground;
 mod handle;
 mod log;
+mod mail;
 mod payload;
 mod query;
 mod scan;

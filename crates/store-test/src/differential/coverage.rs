@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::command::Created;
+use windlass_core::command::{Created, Posted};
 use windlass_core::{Command, Outcome, Settled};
 
 use crate::runner::Answer;
@@ -73,6 +73,26 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Registered { joined: true, .. } => "joined",
         Outcome::Registered { joined: false, .. } => "beaten",
         Outcome::Left => "left",
+        Outcome::Posted(posted) => posted_code(posted),
+        Outcome::WaitpointMade(_) => "waitpoint_made",
+        Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
+        Outcome::Suspended { .. } => "suspended_with_waitpoints",
+        Outcome::AlreadySatisfied(_) => "already_satisfied",
+        Outcome::Resumed => "resumed",
+        Outcome::Taken { taken: 0 } => "taken_none",
+        Outcome::Taken { .. } => "taken",
+        Outcome::KeyRotated { known: true } => "known",
+        Outcome::KeyRotated { known: false } => "rotated",
+    }
+}
+
+fn posted_code(posted: &[Posted]) -> &'static str {
+    if posted.iter().any(|posted| posted.resumed) {
+        return "posted_and_resumed";
+    }
+    match posted.iter().any(|posted| posted.duplicate) {
+        true => "posted_before",
+        false => "posted",
     }
 }
 

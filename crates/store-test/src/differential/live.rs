@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, read_row,
+    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, Token,
+    read_row,
 };
 
 use crate::random::Random;
@@ -18,11 +19,14 @@ pub(super) struct Live {
     pub(super) now: Timestamp,
     tasks: Vec<Arc<Task>>,
     lanes: Vec<Arc<Lane>>,
+    /// Those that were handed out.
+    pub(super) tokens: Vec<Token>,
 }
 
 impl Live {
-    pub(super) fn of(shelf: &Shelf, now: Timestamp) -> Self {
-        Self { now, tasks: records(shelf), lanes: records(shelf) }
+    pub(super) fn of(shelf: &Shelf, now: Timestamp, tokens: &[Token]) -> Self {
+        let tokens = tokens.to_vec();
+        Self { now, tasks: records(shelf), lanes: records(shelf), tokens }
     }
 
     /// A task, mostly one that exists, and rather one that `suits`.

@@ -13,6 +13,7 @@ use windlass_core::{
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
+use super::mail;
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -39,10 +40,17 @@ const WISHES: &[(u64, Wish)] = &[
     (3, trim_log),
     (4, beat),
     (2, leave),
+    (10, mail::post),
+    (5, mail::signal),
+    (5, mail::create_waitpoint),
+    (10, mail::suspend),
+    (3, mail::resume),
+    (4, mail::take_messages),
+    (3, mail::rotate_key),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
-const BAD: u64 = 4;
+pub(super) const BAD: u64 = 4;
 
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
@@ -58,7 +66,7 @@ pub(super) fn command(random: &mut Random, live: &Live) -> Command {
     unreachable!("the number is below the sum of the weights")
 }
 
-fn text(random: &mut Random, choices: &[&str]) -> String {
+pub(super) fn text(random: &mut Random, choices: &[&str]) -> String {
     (*random.pick(choices)).to_owned()
 }
 
@@ -66,7 +74,7 @@ fn reason(random: &mut Random) -> String {
     if random.percent(BAD) { "a\0b".to_owned() } else { text(random, REASONS) }
 }
 
-fn payload(random: &mut Random) -> Option<Payload> {
+pub(super) fn payload(random: &mut Random) -> Option<Payload> {
     match random.below(6) {
         0 | 1 => Some(Payload::json(format!("[{}]", random.below(3)))),
         2 => Some(Payload::new("application/octet-stream", vec![0, 255, 10, 39])),
@@ -240,7 +248,7 @@ fn cancel_held(random: &mut Random, live: &Live) -> Command {
     CancelHeld { fence: live.fence(random), reason: reason(random) }.into()
 }
 
-fn open(task: &Task) -> bool {
+pub(super) fn open(task: &Task) -> bool {
     task.lifecycle.ended_at().is_none()
 }
 

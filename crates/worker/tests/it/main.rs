@@ -10,3 +10,4 @@ mod payload;
 mod settled;
 mod slots;
 mod stage;
+mod waiting;
