@@ -36,18 +36,22 @@ pub(crate) struct TaskSpot {
     pub(crate) rank: i64,
     pub(crate) ready_at: Option<i64>,
     pub(crate) due_at: Option<i64>,
+    /// Another line that it stands in, and since when.
+    pub(crate) line: Option<(&'static str, i64)>,
+    pub(crate) open_parent: Option<&'static str>,
     pub(crate) id: &'static str,
 }
 
 impl TaskSpot {
     pub(crate) fn ready(id: &'static str, rank: i64, ready_at: i64) -> Self {
-        let ready_at = Some(ready_at);
-        Self { tenant: "default", lane: "l", route: "", rank, ready_at, due_at: None, id }
+        let (tenant, lane, route) = ("default", "l", "");
+        let (ready_at, due_at) = (Some(ready_at), None);
+        Self { tenant, lane, route, rank, ready_at, due_at, line: None, open_parent: None, id }
     }
 
     /// The row, with a body that no version of core reads.
     pub(crate) fn row(self, version: i64) -> Row {
-        let Self { tenant, lane, route, rank, ready_at, due_at, id } = self;
+        let Self { tenant, lane, route, rank, ready_at, due_at, line, open_parent, id } = self;
         let state = if ready_at.is_some() { "waiting" } else { "delayed" };
         Row {
             key: RowKey { table: Table::Task, values: vec![tenant.into(), id.into()] },
@@ -62,6 +66,10 @@ impl TaskSpot {
                 due_at.into(),
                 START.into(),
                 Value::Null,
+                line.map(|(line, _)| line).into(),
+                line.map(|(_, since)| since).into(),
+                open_parent.into(),
+                open_parent.into(),
             ],
             schema: 1,
             body: serde_json::json!({ "written by": "nobody", "id": id }).to_string(),

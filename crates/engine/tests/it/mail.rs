@@ -128,7 +128,7 @@ async fn keys_are_seeded_once_and_rotated_without_being_shown() {
     assert_eq!(keys[1].id, id);
     assert_ne!(keys[0].fingerprint, keys[1].fingerprint);
     second.signal(&a.token, "yes").await.unwrap();
-    stage.clock.advance_ms(3_600_000);
+    stage.clock.advance_ms(3_600_001);
     let late = stage.engine.signal(&b.token, "yes").await.unwrap_err();
     assert_eq!(late.code(), "token_invalid");
     let secret = Secret::new("07".repeat(32));

@@ -123,7 +123,7 @@ pub(super) async fn each_timeout_ends_a_suspension_its_way(ground: &Ground<'_>) 
         let fence = held(ground).await?;
         let timeout = Some(SuspendTimeout { after_ms: 1_000, then });
         ground.must(Suspend { timeout, ..Suspend::new(fence, Condition::signal("go")) }).await?;
-        ground.clock.advance_ms(1_000);
+        ground.clock.advance_ms(1_001);
         ground.must(Sweep::default()).await?;
         same(&format!("{then:?}"), &state(ground).await?, &Some(expected))?;
         if then == OnTimeout::Escalate {
@@ -146,7 +146,7 @@ pub(super) async fn a_timer_is_a_message_of_later(ground: &Ground<'_>) -> Verdic
     ground.must(Suspend::new(fence, Condition::signal("go"))).await?;
     ground.must(Sweep::default()).await?;
     same("before", &state(ground).await?, &Some(PublicState::Suspended))?;
-    ground.clock.advance_ms(5_000);
+    ground.clock.advance_ms(5_001);
     ground.must(Sweep::default()).await?;
     same("after", &state(ground).await?, &Some(PublicState::Resumable))
 }
@@ -181,13 +181,13 @@ pub(super) async fn a_key_ends_with_its_grace(ground: &Ground<'_>) -> Verdict {
     refused(ground, "another secret", rotation("k2", "09").into(), "conflict").await?;
     let fresh = made(ground, "r").await?;
     ground.must(signal(&old.token)).await?;
-    ground.clock.advance_ms(60_000);
+    ground.clock.advance_ms(60_001);
     refused(ground, "after its grace", signal(&older.token).into(), "token_invalid").await?;
     ground.must(Sweep::default()).await?;
     refused(ground, "forgotten", signal(&older.token).into(), "token_invalid").await?;
     ground.must(signal(&fresh.token)).await?;
     let late = made(ground, "s").await?;
-    ground.clock.advance_ms(120_000);
+    ground.clock.advance_ms(120_001);
     refused(ground, "expired", signal(&late.token).into(), "token_expired").await
 }
 

@@ -148,4 +148,27 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
     ("Beat", "beaten invalid joined"),
     ("Leave", "invalid left"),
+    (
+        "Post",
+        "conflict ended invalid posted posted_and_resumed posted_before quarantined \
+         task_not_found",
+    ),
+    ("Signal", "ended posted posted_and_resumed token_expired token_invalid waitpoint_used"),
+    (
+        "CreateWaitpoint",
+        "conflict ended invalid lease_expired no_signing_key not_leased stale task_not_found \
+         waitpoint_made",
+    ),
+    (
+        "Suspend",
+        "already_satisfied conflict ended invalid lease_expired no_signing_key not_begun \
+         not_leased settled_otherwise stale suspended suspended_with_waitpoints task_not_found \
+         waitpoint_not_found",
+    ),
+    ("Resume", "ended invalid not_suspended resumed task_not_found"),
+    (
+        "TakeMessages",
+        "ended invalid lease_expired not_leased stale taken taken_none task_not_found",
+    ),
+    ("RotateKey", "conflict invalid known rotated"),
 ];

@@ -38,8 +38,8 @@ fn message(random: &mut Random, task: &windlass_core::TaskKey) -> NewMessage {
 
 pub(super) fn post(random: &mut Random, live: &Live) -> Command {
     let task = match random.below(3) {
-        0 => live.key(random, suspended),
-        _ => live.key(random, open),
+        0 => live.key(random, open),
+        _ => live.key(random, suspended),
     };
     let count = if random.percent(15) { 2 + random.below(4) } else { 1 };
     let messages = (0..count).map(|_| message(random, &task)).collect();
@@ -55,7 +55,7 @@ pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
     let token =
         if random.percent(BAD * 2) { Token::new(token.reveal().replace("0", "1")) } else { token };
     Signal {
-        tenant: Tenant::new(*random.pick(TENANTS)),
+        tenant: if random.percent(BAD) { "acme".into() } else { Tenant::default() },
         token,
         name: text(random, NAMES),
         source: text(random, SOURCES),
@@ -67,7 +67,7 @@ pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
 
 fn new_waitpoint(random: &mut Random) -> NewWaitpoint {
     let id = if random.percent(BAD) { "no.dots" } else { *random.pick(WAITPOINTS) };
-    NewWaitpoint { id: id.into(), expires_ms: *random.pick(&[1_000, 60_000, 60_000, 86_400_000]) }
+    NewWaitpoint { id: id.into(), expires_ms: *random.pick(&[1_000, 86_400_000, 86_400_000]) }
 }
 
 pub(super) fn create_waitpoint(random: &mut Random, live: &Live) -> Command {
@@ -136,7 +136,7 @@ pub(super) fn rotate_key(random: &mut Random, _: &Live) -> Command {
         tenant: Tenant::new(*random.pick(TENANTS)),
         id: text(random, &["k1", "k2", "k3"]),
         secret: Secret::new(secret.repeat(length)),
-        grace_ms: *random.pick(&[0, 1_000, 600_000]),
+        grace_ms: *random.pick(&[0, 86_400_000, 86_400_000]),
         seed: random.percent(20),
     }
     .into()
