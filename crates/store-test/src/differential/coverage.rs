@@ -161,8 +161,8 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     (
         "Suspend",
-        "already_satisfied conflict ended invalid lease_expired no_signing_key not_begun \
-         not_leased settled_otherwise stale suspended suspended_with_waitpoints task_not_found \
+        "already_satisfied ended invalid lease_expired no_signing_key not_begun not_leased \
+         settled_otherwise stale suspended suspended_with_waitpoints task_not_found \
          waitpoint_not_found",
     ),
     ("Resume", "ended invalid not_suspended resumed task_not_found"),

@@ -65,6 +65,18 @@ impl Live {
         }
     }
 
+    /// The fence of an attempt under way, rather; else any.
+    pub(super) fn running(&self, random: &mut Random) -> Fence {
+        let runs = |task: &Task| match &task.lifecycle {
+            Lifecycle::Active(lease) => lease.run.is_some() && self.now < lease.expires_at,
+            _ => false,
+        };
+        match self.task(random, runs) {
+            Some(task) if random.percent(80) => task.fence(),
+            _ => self.fence(random),
+        }
+    }
+
     pub(super) fn lane(&self, random: &mut Random) -> (Tenant, LaneName) {
         if !self.lanes.is_empty() && random.percent(90) {
             let lane = random.pick(&self.lanes);

@@ -86,7 +86,8 @@ fn condition(random: &mut Random, depth: u64) -> Condition {
         source: random.percent(15).then(|| text(random, SOURCES)),
     };
     match random.below(if depth == 0 { 6 } else { 9 }) {
-        0..=3 => Condition::Signal(matcher(random)),
+        0 | 1 => Condition::signal("go"),
+        2 | 3 => Condition::Signal(matcher(random)),
         4 => Condition::Count {
             n: 1 + u32::from(random.percent(60)),
             distinct: *random.pick(&[Distinct::Names, Distinct::Sources, Distinct::Waitpoints]),
@@ -114,7 +115,7 @@ pub(super) fn suspend(random: &mut Random, live: &Live) -> Command {
         timeout,
         waitpoints: (0..count).map(|_| new_waitpoint(random)).collect(),
         nth: u32::from(random.percent(20)),
-        ..Suspend::new(live.fence(random), condition(random, 2))
+        ..Suspend::new(live.running(random), condition(random, 2))
     }
     .into()
 }
