@@ -43,7 +43,10 @@ impl Stats {
                 },
             }));
         } else {
-            let tasks: Vec<_> = states().map(|(state, count)| format!("{count} {state}")).collect();
+            let shown = states().zip(PublicState::ALL);
+            let shown = shown.filter(|((_, count), state)| *count > 0 || is_usual(**state));
+            let tasks: Vec<_> =
+                shown.map(|((state, count), _)| format!("{count} {state}")).collect();
             say_pairs(&[
                 ("store", self.target.store.to_string()),
                 ("durability", described.durability),
@@ -53,6 +56,23 @@ impl Stats {
             ]);
         }
         Ok(engine.shutdown().await?)
+    }
+}
+
+/// Whether people expect to be told that there is none of it.
+fn is_usual(state: PublicState) -> bool {
+    match state {
+        PublicState::Waiting
+        | PublicState::Delayed
+        | PublicState::Active
+        | PublicState::Completed
+        | PublicState::Failed
+        | PublicState::Cancelled
+        | PublicState::Expired => true,
+        PublicState::Resumable
+        | PublicState::Blocked
+        | PublicState::Suspended
+        | PublicState::WaitingChildren => false,
     }
 }
 

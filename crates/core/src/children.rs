@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::{TaskId, Tenant};
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
+use crate::task::Lifecycle;
 use crate::time::Timestamp;
 
 /// The children of a task, counted: the owner of "the last one", which everybody writes who makes
@@ -29,7 +30,77 @@ pub struct Children {
     pub due_at: Option<Timestamp>,
 }
 
+/// How many children a task has, by where they stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildCounts {
+    pub open: u32,
+    pub completed: u32,
+    pub failed: u32,
+    pub cancelled: u32,
+    pub expired: u32,
+}
+
+impl ChildCounts {
+    pub const fn total(&self) -> u32 {
+        let ended = self.completed + self.failed + self.cancelled + self.expired;
+        self.open + ended
+    }
+}
+
 impl Children {
+    /// Those of a parent that has none yet.
+    pub(crate) fn none_of(tenant: &Tenant, parent: &TaskId) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            parent: parent.clone(),
+            open: 0,
+            completed: 0,
+            failed: 0,
+            cancelled: 0,
+            expired: 0,
+            closed: false,
+            due_at: None,
+        }
+    }
+
+    pub fn counts(&self) -> ChildCounts {
+        let Self { open, completed, failed, cancelled, expired, .. } = *self;
+        ChildCounts { open, completed, failed, cancelled, expired }
+    }
+
+    /// How many have ended like this one.
+    fn like(&mut self, lifecycle: &Lifecycle) -> Option<&mut u32> {
+        match lifecycle {
+            Lifecycle::Completed { .. } => Some(&mut self.completed),
+            Lifecycle::Failed { .. } => Some(&mut self.failed),
+            Lifecycle::Cancelled { .. } => Some(&mut self.cancelled),
+            Lifecycle::Expired { .. } => Some(&mut self.expired),
+            Lifecycle::Waiting(_)
+            | Lifecycle::Gated(_)
+            | Lifecycle::Reserved { .. }
+            | Lifecycle::Delayed { .. }
+            | Lifecycle::Active(_)
+            | Lifecycle::Suspended(_)
+            | Lifecycle::WaitingChildren { .. } => None,
+        }
+    }
+
+    /// Counts an open child as one that has ended.
+    pub(crate) fn count_end(&mut self, ended: &Lifecycle) {
+        self.open = self.open.saturating_sub(1);
+        if let Some(count) = self.like(ended) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// Counts a child that had ended as an open one.
+    pub(crate) fn count_revival(&mut self, had_ended: &Lifecycle) {
+        self.open = self.open.saturating_add(1);
+        if let Some(count) = self.like(had_ended) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     pub fn key_of(tenant: &Tenant, parent: &TaskId) -> RowKey {
         Self::row_key(vec![tenant.into(), parent.into()])
     }

@@ -49,7 +49,7 @@ mod world;
 
 pub use admission::Admission;
 pub use bookmark::Bookmark;
-pub use children::Children;
+pub use children::{ChildCounts, Children};
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
 pub use event::{Change, Event, Family, Logged};
@@ -69,12 +69,12 @@ pub use shelf::{Clash, Shelf};
 pub use task::{
     Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
     OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, Settle, Settled, SuspendReason, SuspendRequest, Suspension, TagFilter, Task,
-    TaskKey, Timeout, Turn,
+    Route, Run, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, Suspension, TagFilter,
+    Task, TaskKey, Timeout, Turn,
 };
 pub use time::Timestamp;
 pub use token::Token;
 pub use waitpoint::{Waitpoint, WaitpointState};
-pub use why::{Why, why};
+pub use why::{Around, Why, why};
 pub use worker::Worker;
 pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};

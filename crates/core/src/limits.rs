@@ -48,6 +48,11 @@ pub const LABEL_NAME: TextLimit = text("label name", 128);
 pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
+pub const PARENT: TextLimit = text("parent", 255);
+pub const KEY: TextLimit = text("key", 255);
+pub const SESSION: TextLimit = text("session", 255);
+pub const BOOKMARK: TextLimit = text("name", 255);
+pub const INCARNATION: TextLimit = text("incarnation", 255);
 
 pub const MESSAGE_NAME: TextLimit = text("name", 255);
 pub const MESSAGE_SOURCE: TextLimit = text("source", 255);
@@ -80,6 +85,12 @@ pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
+pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
+pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
+pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
+pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 100, DAY_MS);
+pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
+pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
 pub const POSTS: RangeLimit = range("messages", 1, 1_000);
 pub const MESSAGE_BYTES: RangeLimit = range("payload in bytes", 0, 256 * 1_024);
 pub const TAKEN: RangeLimit = range("messages", 1, 1_000);
@@ -105,6 +116,7 @@ pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
 pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;
+pub const DEFAULT_SESSION_IDLE_MS: u64 = 60_000;
 
 impl TextLimit {
     pub fn check(&self, text: &str) -> Result<(), Rejection> {

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::name::{LaneName, WaitpointId};
+use crate::name::{LaneName, WaitpointId, WorkerId};
 use crate::task::PublicState;
 
 /// A refusal: an answer, not a fault. It leaves the world as it was.
@@ -38,8 +38,26 @@ pub enum Rejection {
     LaneClosed { lane: LaneName },
     #[error("lane {lane} has as many distinct routes waiting as a lane may have")]
     TooManyRoutes { lane: LaneName },
+    #[error("the task is {state}; only one that waits in its lane can be kept for a worker")]
+    NotWaiting { state: PublicState },
+    #[error("the task is kept for worker {worker}")]
+    Kept { worker: WorkerId },
+    #[error("the task is not kept for this worker")]
+    NotGranted,
+    #[error("lane {lane} hands no tasks out: it is paused or disabled")]
+    LaneHandsOutNone { lane: LaneName },
+    #[error("lane {lane} has handed out the {limit} tasks that it may at once")]
+    LaneFull { lane: LaneName, limit: u32 },
+    #[error("a quota of lane {lane} or of its tenant is spent")]
+    QuotaSpent { lane: LaneName },
     #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
     Quarantined { table: &'static str },
+    #[error("no such parent task")]
+    ParentNotFound,
+    #[error("the parent task has ended; it has no more children")]
+    ParentEnded,
+    #[error("{open} children of the task have not ended; it is kept as long as they are open")]
+    ChildrenOpen { open: u32 },
     #[error("this token opens nothing here")]
     TokenInvalid,
     #[error("this token has expired")]
@@ -105,7 +123,16 @@ impl Rejection {
             Rejection::ReplaysExhausted { .. } => "replays_exhausted",
             Rejection::LaneClosed { .. } => "lane_closed",
             Rejection::TooManyRoutes { .. } => "too_many_routes",
+            Rejection::NotWaiting { .. } => "not_waiting",
+            Rejection::Kept { .. } => "kept",
+            Rejection::NotGranted => "not_granted",
+            Rejection::LaneHandsOutNone { .. } => "lane_hands_out_none",
+            Rejection::LaneFull { .. } => "lane_full",
+            Rejection::QuotaSpent { .. } => "quota_spent",
             Rejection::Quarantined { .. } => "quarantined",
+            Rejection::ParentNotFound => "parent_not_found",
+            Rejection::ParentEnded => "parent_ended",
+            Rejection::ChildrenOpen { .. } => "children_open",
             Rejection::TokenInvalid => "token_invalid",
             Rejection::TokenExpired => "token_expired",
             Rejection::WaitpointUsed => "waitpoint_used",

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewMessage, NewTask,
-    Outcome, Post, RotateKey, SetLaneState, Start, Suspend, Sweep,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewMessage,
+    NewTask, Outcome, Post, RegisterWorker, RetireWorker, RotateKey, SetLaneState, Start, Suspend,
+    Sweep, WaitChildren,
 };
+use crate::gate::{Gate, GateKey};
 use crate::keyring::Secret;
 use crate::lane::LaneState;
 use crate::mailbox::{Mailbox, Message};
@@ -16,15 +18,18 @@ use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
 use crate::task::{
-    Condition, FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey,
+    Condition, FailureClass, Fence, Lifecycle, Offer, Retry, RetryPolicy, SESSIONS, Settled, Task,
+    TaskKey,
 };
 use crate::time::Timestamp;
+use crate::worker::Worker;
 
 /// The states that every table about tasks must have a row for.
 pub(crate) const TASK_STATES: &[&str] = &[
     "absent",
     "waiting",
     "delayed",
+    "granted",
     "claimed",
     "active",
     "lapsed",
@@ -32,6 +37,9 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "failed",
     "cancelled",
     "expired",
+    "waiting_children",
+    "gated",
+    "reserved",
     "suspended",
     "resumable",
 ];
@@ -42,6 +50,10 @@ pub(crate) const LANE_STATES: &[&str] =
 
 /// The states that every table about nodes must have a row for.
 pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone", "left", "lost"];
+
+/// The states that every table about workers must have a row for.
+pub(crate) const WORKER_STATES: &[&str] =
+    &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -76,8 +88,20 @@ pub(crate) fn new_task(id: &str) -> NewTask {
     task
 }
 
+/// A child of task `t`, in a lane of its own.
+pub(crate) fn child(id: &str) -> NewTask {
+    NewTask { parent: Some("t".into()), lane: "children".into(), ..new_task(id) }
+}
+
 pub(crate) fn claim() -> Claim {
     Claim { lanes: vec![lane()], ..Claim::new("w") }
+}
+
+/// A claim of a worker that owns sessions.
+pub(crate) fn session_claim(worker: &str) -> Claim {
+    let mut claim = Claim { worker: worker.into(), ..claim() };
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
 }
 
 /// A message to `t`.
@@ -107,6 +131,22 @@ pub(crate) fn beat() -> Beat {
         up_ms: 2_000,
         every_ms: 5_000,
     }
+}
+
+/// The registration of the tables: every five seconds.
+pub(crate) fn register() -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: "w".into(),
+        lanes: [lane()].into(),
+        offer: Offer::default(),
+        every_ms: 5_000,
+    }
+}
+
+/// The grant of the tables: for ten seconds.
+pub(crate) fn grant(id: &str) -> Grant {
+    Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 }
 }
 
 /// A waiting task that was just created.
@@ -147,6 +187,12 @@ impl Stage {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
     }
 
+    pub(crate) fn gates(&self) -> Vec<Gate> {
+        let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
+        let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
+        rows.map(|row| (*read(row)).clone()).collect()
+    }
+
     /// Makes a record one that this version cannot read.
     pub(crate) fn garble(&mut self, key: &RowKey) {
         let row = self.shelf.row(key).expect("there is such a record").clone();
@@ -164,11 +210,18 @@ impl Stage {
             "absent" => return stage,
             "delayed" => new.start = Start::After { ms: 10_000 },
             "expired" => new.deadline_ms = Some(1_000),
+            "gated" => stage.saturate(&mut new),
+            "reserved" => stage.own(&mut new),
             _ => {}
         }
         stage.must(Create::one(new));
         match state {
-            "waiting" | "delayed" => {}
+            "waiting" | "delayed" | "gated" | "reserved" => {}
+            "granted" => drop(stage.must(grant("t"))),
+            "ungranted" => {
+                stage.must(grant("t"));
+                stage.later(10_000);
+            }
             "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
             "active" => drop(stage.must(claim())),
             "lapsed" => {
@@ -197,6 +250,11 @@ impl Stage {
                 stage.later(1_000);
                 stage.must(Sweep::default());
             }
+            "waiting_children" => {
+                stage.must(claim());
+                stage.must(Create::one(child("c")));
+                stage.must(WaitChildren { fence: fence(1) });
+            }
             "suspended" => stage.suspend(),
             "resumable" => {
                 stage.suspend();
@@ -205,6 +263,22 @@ impl Stage {
             other => panic!("no such state: {other}"),
         }
         stage
+    }
+
+    /// Gives a task a key of which another one, of another lane, was let through.
+    fn saturate(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Key("k".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+    }
+
+    /// Gives a task a session that worker `w` owns, with nothing of it left.
+    fn own(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Session("s".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+        self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
+        self.must(Complete { fence: fence_of("first", 1), result: None });
     }
 
     /// Claims `t` and suspends it until it is told to go.
@@ -271,6 +345,51 @@ impl Stage {
         stage
     }
 
+    /// A stage on which worker `w` is in the named state.
+    pub(crate) fn with_worker(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(register());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "silent" => stage.later(17_500),
+            "dying" => {
+                for n in 0..33 {
+                    stage.must(Create::one(new_task(&n.to_string())));
+                }
+                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
+                stage.must(claim);
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            "retired" => {
+                let tenant = Tenant::default();
+                stage.must(RetireWorker { tenant, id: "w".into() });
+            }
+            "dead" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    fn worker_after(&self) -> String {
+        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
+            None => "absent".into(),
+            Some(worker) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
+                format!("seen +{seen} since +{since}{dead}")
+            }
+        }
+    }
+
     pub(crate) fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
@@ -278,6 +397,9 @@ impl Stage {
                 let mut state = task.lifecycle.public().as_str();
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
+                }
+                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
+                    state = if until.is_some() { "granted" } else { "reserved" };
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
             }
@@ -339,6 +461,18 @@ impl Stage {
                 format!("{joined}{nodes} nodes format {format}")
             }
             Ok(Outcome::Left) => "left".into(),
+            Ok(Outcome::ChildrenDone(counts)) => {
+                format!("done {} of {}", counts.completed, counts.total())
+            }
+            Ok(Outcome::QuotaSet) => "set".into(),
+            Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
+            Ok(Outcome::WorkerRegistered { joined: true }) => "joined".into(),
+            Ok(Outcome::WorkerRegistered { joined: false }) => "registered".into(),
+            Ok(Outcome::WorkerRetired) => "retired".into(),
+            Ok(Outcome::Granted { until }) => format!("until {}", plus(*until)),
+            Ok(Outcome::Revoked) => "revoked".into(),
+            Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
+            Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
             Ok(Outcome::Posted(posted)) => {
                 let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
                     (true, _) => format!("duplicate {}", p.seq),
@@ -423,6 +557,12 @@ pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 #[track_caller]
 pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
+}
+
+/// Rows of `worker state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);
 }
 
 #[track_caller]

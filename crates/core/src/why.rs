@@ -1,6 +1,7 @@
 use serde::Serialize;
 
-use crate::gate::GateKey;
+use crate::children::ChildCounts;
+use crate::gate::{Gate, GateKey, GateKind, Rate};
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
@@ -40,9 +41,26 @@ pub enum Why {
         until: Timestamp,
         after: Option<FailureClass>,
     },
-    /// It stands behind its gate.
+    /// It stands behind its gate, which has let as many through as may run, or as many as may
+    /// start before it opens.
     Gated {
         gate: Option<GateKey>,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+        /// Those that run, and those that were let through to run next.
+        running: u32,
+        waiting: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opens_at: Option<Timestamp>,
+    },
+    /// A quota of its lane or its tenant is used up.
+    QuotaSpent {
+        kind: GateKind,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+        running: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opens_at: Option<Timestamp>,
     },
     /// Only this worker may take it.
     KeptFor {
@@ -50,8 +68,10 @@ pub enum Why {
         until: Option<Timestamp>,
     },
     Suspended(Suspension),
+    /// With how they stand, where that is known.
     WaitsForChildren {
         since: Timestamp,
+        children: Option<ChildCounts>,
     },
     HeldBy {
         worker: WorkerId,
@@ -64,17 +84,29 @@ pub enum Why {
     },
 }
 
-/// Explains a task from its record, its lane, and the offers of the workers that ask that lane for
-/// tasks, where these are known.
-pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
+/// What is known of the surroundings of a task at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Around<'a> {
+    pub lane: Option<&'a Lane>,
+    /// The gate of the task, and the quotas of its lane and its tenant, in any order.
+    pub gates: &'a [Gate],
+    /// The offers of the workers that ask the lane for tasks.
+    pub offers: Option<&'a [Offer]>,
+    pub now: Timestamp,
+}
+
+/// Explains a task from its record and its surroundings, as far as these are known.
+pub fn why(task: &Task, around: &Around<'_>) -> Why {
     match &task.lifecycle {
-        Lifecycle::Waiting(_) => why_waiting(task, lane, offers),
-        Lifecycle::Gated(_) => Why::Gated { gate: task.gate.clone() },
+        Lifecycle::Waiting(_) => why_waiting(task, around),
+        Lifecycle::Gated(_) => why_gated(task, around),
         Lifecycle::Reserved { worker, until, .. } => {
             Why::KeptFor { worker: worker.clone(), until: *until }
         }
         Lifecycle::Suspended(suspension) => Why::Suspended(suspension.clone()),
-        Lifecycle::WaitingChildren { since, .. } => Why::WaitsForChildren { since: *since },
+        Lifecycle::WaitingChildren { since, .. } => {
+            Why::WaitsForChildren { since: *since, children: None }
+        }
         Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
         Lifecycle::Active(lease) => Why::HeldBy {
             worker: lease.worker.clone(),
@@ -88,8 +120,33 @@ pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
     }
 }
 
-fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
-    if let Some(lane) = lane {
+fn why_gated(task: &Task, around: &Around<'_>) -> Why {
+    let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
+    Why::Gated {
+        gate: task.gate.clone(),
+        limit: own.and_then(|gate| gate.limit),
+        rate: own.and_then(|gate| gate.rate),
+        running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
+        waiting: own.map_or(0, |gate| gate.waiting),
+        opens_at: own.and_then(|gate| gate.opens_at(around.now)),
+    }
+}
+
+/// The quota that keeps a task from being claimed, if one does.
+fn spent<'a>(task: &Task, around: &Around<'a>) -> Option<&'a Gate> {
+    around.gates.iter().find(|gate| {
+        let counts = match gate.kind {
+            GateKind::Lane => gate.name == task.lane.as_str(),
+            GateKind::Tenant => true,
+            GateKind::Key | GateKind::Session => false,
+        };
+        counts && gate.configured && gate.room(around.now) == 0
+    })
+}
+
+fn why_waiting(task: &Task, around: &Around<'_>) -> Why {
+    let offers = around.offers;
+    if let Some(lane) = around.lane {
         let name = lane.name.clone();
         if !lane.state.hands_out() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
@@ -99,6 +156,16 @@ fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Wh
         {
             return Why::LaneFull { lane: name, limit, running };
         }
+    }
+    if let Some(quota) = spent(task, around) {
+        let Gate { kind, limit, rate, running, .. } = *quota;
+        return Why::QuotaSpent {
+            kind,
+            limit,
+            rate,
+            running,
+            opens_at: quota.opens_at(around.now),
+        };
     }
     let tag = task.route.tag().map(String::from);
     let Some(offers) = offers else {
@@ -131,6 +198,12 @@ mod tests {
         Offer { capabilities: BTreeSet::from([capability.to_owned()]), ..Offer::default() }
     }
 
+    fn why_of(stage: &Stage, id: &str, offers: Option<&[Offer]>) -> Why {
+        let (lane, gates) = (stage.lane(), stage.gates());
+        let around = Around { lane: lane.as_ref(), gates: &gates, offers, now: stage.now };
+        why(&stage.task(id).unwrap(), &around)
+    }
+
     #[test]
     fn lanes() {
         let plain = [Offer::default()];
@@ -147,7 +220,7 @@ mod tests {
             ("limited", plain, Why::InLine),
         ] {
             let stage = Stage::with_lane(state);
-            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), offers);
+            let found = why_of(&stage, "t", offers);
             assert_eq!(found, expected, "{state}");
         }
     }
@@ -157,8 +230,7 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(Create::one(new_task("u")));
-        let found =
-            why(&stage.task("u").unwrap(), stage.lane().as_ref(), Some(&[Offer::default()]));
+        let found = why_of(&stage, "u", Some(&[Offer::default()]));
         assert_eq!(found, Why::LaneFull { lane: lane(), limit: 1, running: 1 });
     }
 
@@ -167,12 +239,11 @@ mod tests {
         let mut stage = Stage::new();
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
-        let task = stage.task("t").unwrap();
-        let found = why(&task, stage.lane().as_ref(), Some(&[Offer::default(), offer("cuda")]));
+        let found = why_of(&stage, "t", Some(&[Offer::default(), offer("cuda")]));
         let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
         assert_eq!(found, expected);
         let capabilities = vec!["cuda".to_owned(), "gpu".to_owned()];
-        let unknown = why(&task, stage.lane().as_ref(), None);
+        let unknown = why_of(&stage, "t", None);
         assert_eq!(unknown, Why::Ready { capabilities, tag: None });
     }
 
@@ -186,9 +257,10 @@ mod tests {
             ("failed", "ended"),
             ("cancelled", "ended"),
             ("expired", "ended"),
+            ("waiting_children", "waits_for_children"),
         ] {
             let stage = Stage::with_task(state);
-            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), None);
+            let found = why_of(&stage, "t", None);
             let json = serde_json::to_value(&found).unwrap();
             assert_eq!(json["why"], expected, "{state}");
         }

@@ -51,6 +51,12 @@ impl Creation<'_> {
         self
     }
 
+    /// The task that it is made for, which may wait for it.
+    pub fn parent(mut self, parent: impl Into<TaskId>) -> Self {
+        self.task.parent = Some(parent.into());
+        self
+    }
+
     /// What the handler gets, as JSON.
     pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
         match serde_json::to_vec(payload) {

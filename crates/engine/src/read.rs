@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey, PublicState, Rejection, RowKey,
-    Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row, why,
+    ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
+    PublicState, Rejection, RowKey, Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row,
+    why,
 };
 use windlass_store::{Count, Description, Query};
 
@@ -21,6 +22,7 @@ pub struct TaskFilter {
     pub state: Option<PublicState>,
     pub lane: Option<LaneName>,
     pub kind: Option<Kind>,
+    pub parent: Option<TaskId>,
 }
 
 impl TaskFilter {
@@ -28,7 +30,8 @@ impl TaskFilter {
         let state = self.state.map(|state| ("state", state.as_str().into()));
         let lane = self.lane.as_ref().map(|lane| ("lane", lane.into()));
         let kind = self.kind.as_ref().map(|kind| ("kind", kind.into()));
-        [state, lane, kind].into_iter().flatten().collect()
+        let parent = self.parent.as_ref().map(|parent| ("parent", parent.into()));
+        [state, lane, kind, parent].into_iter().flatten().collect()
     }
 }
 
@@ -78,6 +81,24 @@ impl Engine {
         self.list::<Task>(Query { filter: filter.columns(), ..query }).await
     }
 
+    /// How many children a task has, by where they stand.
+    pub async fn child_counts(&self, parent: &TaskKey) -> Result<ChildCounts, Error> {
+        let key = Children::key_of(&parent.tenant, &parent.id);
+        let children = self.one::<Children>(key).await?;
+        Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
+    }
+
+    /// The children of a task behind `after`, by id. Those that were forgotten are not among them.
+    pub async fn children(
+        &self,
+        parent: &TaskKey,
+        after: Option<&TaskId>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Task>>, Error> {
+        let filter = TaskFilter { parent: Some(parent.id.clone()), ..TaskFilter::default() };
+        self.tasks(&parent.tenant, &filter, after, limit).await
+    }
+
     /// How many tasks of a tenant there are in each state.
     pub async fn count_by_state(&self, tenant: &Tenant) -> Result<BTreeMap<String, u64>, Error> {
         self.count(tenant, None, "state").await
@@ -107,7 +128,11 @@ impl Engine {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
         let offers = self.offers().of(&task.tenant, &task.lane);
-        Ok(Some(why(&task, lane.as_deref(), offers.as_deref())))
+        let mut why = why(&task, lane.as_deref(), offers.as_deref());
+        if let Why::WaitsForChildren { children, .. } = &mut why {
+            *children = Some(self.child_counts(key).await?);
+        }
+        Ok(Some(why))
     }
 
     pub async fn describe(&self) -> Result<Description, Error> {

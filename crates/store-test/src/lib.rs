@@ -5,6 +5,7 @@
 //!   [`windlass_core::Shelf`]; answers and full snapshots are compared after every step.
 //! * [`mishap::run`]: every mishap at every call of a script, which must come to the same end.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
+//! * [`format::back_to`]: what makes a database of today one of an earlier format.
 //! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` has
 //!   one for the duration of a command.
 //!
@@ -27,6 +28,7 @@ pub mod differential;
 mod factory;
 mod fault;
 mod fixture;
+pub mod format;
 pub mod mishap;
 pub mod postgres;
 mod random;

@@ -71,12 +71,12 @@ pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
-    Backoff, Change, Children, Command, Condition, Cursor, CursorExpired, Distinct, FailureClass,
-    Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease, Lifecycle,
-    Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload, PayloadKey, Policy,
-    Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId, TaskKey, Tenant,
-    Timestamp, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
+    Backoff, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired, Distinct,
+    FailureClass, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease,
+    Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload,
+    PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption,
+    Retry, RetryPolicy, Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId,
+    TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{

@@ -5,10 +5,10 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::{Payload, PayloadKey};
+use windlass_core::{Outcome, Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
 
-use crate::context::Context;
+use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Ending, Lease};
@@ -30,13 +30,15 @@ pub(crate) struct Attempt {
     claimed: Claimed,
     lease: Lease,
     token: Token,
+    waits: Arc<Waits>,
 }
 
 impl Attempt {
     pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant) -> Self {
         let (engine, fence) = (worker.engine.clone(), claimed.task.fence());
         let lease = Lease::new(engine, fence, asked, worker.lease_length());
-        Self { worker, claimed, lease, token: Token::default() }
+        let waits = Arc::new(Waits::of(&claimed.task));
+        Self { worker, claimed, lease, token: Token::default(), waits }
     }
 
     /// Makes the attempt and tells what came of it.
@@ -65,6 +67,17 @@ impl Attempt {
         if !self.worker.handlers.contains_key(&task.kind) {
             return self.put_off().await;
         }
+        loop {
+            if let Some(came) = self.run_handler(home, &interrupting).await {
+                return came;
+            }
+        }
+    }
+
+    /// Runs the handler once. None when what it was about to wait for has come by then: it goes on
+    /// at once, under the same lease.
+    async fn run_handler(&self, home: &Handle, interrupting: &Token) -> Option<Came> {
+        let task = &self.claimed.task;
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
@@ -72,9 +85,9 @@ impl Attempt {
             "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
         );
         handler.spawn_on(self.handle().instrument(span), home);
-        tokio::select! {
+        let came = tokio::select! {
             biased;
-            Some(ended) = handler.join_next() => self.conclude(ended).await,
+            Some(ended) = handler.join_next() => return self.conclude(ended).await,
             ending = self.lease.keep() => match ending {
                 Ending::Near => self.give_back(&mut handler).await,
                 Ending::Over => {
@@ -89,13 +102,14 @@ impl Attempt {
                 },
             },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
-        }
+        };
+        Some(came)
     }
 
     fn handle(&self) -> impl Future<Output = Handled> + Send + 'static {
         let (worker, claimed) = (self.worker.clone(), self.claimed.clone());
         let (token, deadline) = (self.token.clone(), self.lease.watch());
-        let until = self.lease.deadline();
+        let (until, waits) = (self.lease.deadline(), self.waits.clone());
         async move {
             // A handler may block its thread. What that thread was about to run next goes first:
             // where the engine has no threads of its own, that may be a heartbeat.
@@ -108,28 +122,37 @@ impl Attempt {
                 Input::Elsewhere(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
             let engine = worker.engine.clone();
-            handler.call(Context::new(engine, task, payload, token, deadline)).await
+            let context = Context::new(engine, task, payload, token, deadline, waits);
+            handler.call(context).await
         }
     }
 
-    async fn conclude(&self, ended: Result<Handled, JoinError>) -> Came {
+    async fn conclude(&self, ended: Result<Handled, JoinError>) -> Option<Came> {
         let handled = match ended {
             Ok(handled) => handled,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
                 // The runtime is at its end: nobody is left to settle anything.
-                Err(_) => return (None, Answer::LeaseOver),
+                Err(_) => return Some((None, Answer::LeaseOver)),
             },
         };
-        self.settle(Asked::by(handled)).await
+        let asked = Asked::by(handled);
+        let Some(command) = asked.command(self.lease.fence()) else {
+            return Some((Some(asked), Answer::Settled));
+        };
+        match self.lease.settle(command).await {
+            Ok(Outcome::ChildrenDone(_)) => None,
+            Ok(_) => Some((Some(asked), Answer::Settled)),
+            Err(answer) => Some((Some(asked), answer)),
+        }
     }
 
     async fn settle(&self, asked: Asked) -> Came {
-        let answer = match asked.command(self.lease.fence()) {
-            Some(command) => self.lease.settle(command).await,
-            None => Answer::Settled,
+        let settled = match asked.command(self.lease.fence()) {
+            Some(command) => self.lease.settle(command).await.err(),
+            None => None,
         };
-        (Some(asked), answer)
+        (Some(asked), settled.unwrap_or(Answer::Settled))
     }
 
     /// Leaves a task to a worker that knows its kind.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_core::command::ReportProgress;
-use windlass_core::{Fence, Kind, LaneName, Payload, Resumption, Task, TaskId, TaskKey};
-use windlass_engine::{Engine, Error};
+use windlass_core::{
+    ChildCounts, Fence, Kind, LaneName, Payload, Resumption, Task, TaskId, TaskKey,
+};
+use windlass_engine::{Creation, Engine, Error, TaskHandle};
 
 use crate::failure::Failure;
 use crate::token::Token;
@@ -24,9 +26,23 @@ struct Inner {
     payload: Option<Payload>,
     token: Token,
     deadline: watch::Receiver<Instant>,
-    /// How often this run has asked to be suspended.
+    waits: Arc<Waits>,
+}
+
+/// What is known of the waits of an attempt under one lease, however often its handler is run.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    /// How often it was asked to suspend the task.
     requests: AtomicU32,
+    /// What last let the attempt go on.
     resumption: Mutex<Option<Resumption>>,
+}
+
+impl Waits {
+    pub(crate) fn of(task: &Task) -> Self {
+        let resumption = Mutex::new(task.resumption.clone());
+        Self { requests: AtomicU32::new(0), resumption }
+    }
 }
 
 impl Context {
@@ -36,23 +52,22 @@ impl Context {
         payload: Option<Payload>,
         token: Token,
         deadline: watch::Receiver<Instant>,
+        waits: Arc<Waits>,
     ) -> Self {
-        let resumption = Mutex::new(task.resumption.clone());
-        let requests = AtomicU32::new(0);
-        Self(Arc::new(Inner { engine, task, payload, token, deadline, requests, resumption }))
+        Self(Arc::new(Inner { engine, task, payload, token, deadline, waits }))
     }
 
     /// Numbers a request to be suspended.
     pub(crate) fn next_request(&self) -> u32 {
-        self.0.requests.fetch_add(1, Ordering::Relaxed)
+        self.0.waits.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn resumed(&self) -> Option<Resumption> {
-        self.0.resumption.lock().expect("nothing panics while it holds it").clone()
+        self.0.waits.resumption.lock().expect("nothing panics while it holds it").clone()
     }
 
     pub(crate) fn go_on(&self, resumption: Resumption) {
-        let mut last = self.0.resumption.lock().expect("nothing panics while it holds it");
+        let mut last = self.0.waits.resumption.lock().expect("nothing panics while it holds it");
         *last = Some(resumption);
     }
 
@@ -102,6 +117,47 @@ impl Context {
     pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<(), Error> {
         let report = ReportProgress { fence: self.fence(), percent, message: message.into() };
         self.0.engine.submit(report).await.map(drop)
+    }
+
+    /// Creates a child of this task, in its lane unless another is said: say what it should be, then
+    /// await it.
+    ///
+    /// The name tells the children of one task apart. A handler that runs again, as after a
+    /// failure or after [`Context::wait_children`], finds the child that it made under this name
+    /// before; asking for another one under it is a conflict. A task that is replayed makes its
+    /// children afresh.
+    pub fn spawn_child(&self, name: &str, kind: impl Into<Kind>) -> Creation<'_> {
+        let child = self.child_key(name);
+        let creation = self.0.engine.create(kind).tenant(child.tenant).id(child.id);
+        creation.lane(self.lane().clone()).parent(self.id().clone())
+    }
+
+    /// A child that was made under this name, or will be.
+    pub fn child(&self, name: &str) -> TaskHandle {
+        self.0.engine.handle(self.child_key(name))
+    }
+
+    /// Waits until every child of this task has ended, however that is, and says how they did.
+    ///
+    /// While one is open this run of the handler is over: the error is to be passed on, as with
+    /// `?`, and the task waits without a lease and without a worker. When the last child has
+    /// ended the handler runs again from its start, as the same attempt; what it has spawned is
+    /// there, and this returns at once. While nobody awaits them children may also be left to
+    /// themselves: a task can end before they do.
+    pub async fn wait_children(&self) -> Result<ChildCounts, Failure> {
+        let counts = self.0.engine.child_counts(&self.key()).await?;
+        if counts.open > 0 { Err(Failure::wait_children()) } else { Ok(counts) }
+    }
+
+    /// The id of the task of this name: no two names, and no two generations, have the same.
+    fn child_key(&self, name: &str) -> TaskKey {
+        let task = &self.0.task;
+        let name = name.replace('%', "%25").replace('/', "%2F").replace('~', "%7E");
+        let id = match task.generation {
+            0 => format!("{}/{name}", task.id),
+            generation => format!("{}/{name}~{generation}", task.id),
+        };
+        TaskKey::new(&task.tenant, &id.into())
     }
 
     /// To end this attempt with: try again after so long, while attempts are left.

@@ -33,6 +33,8 @@ pub struct Failure {
     retry: Retry,
     /// For how long the task is put off instead.
     pause: Option<Duration>,
+    /// Whether the task waits for its children instead.
+    waits: bool,
     /// It is no failure: the task is suspended, and this run of its handler is over.
     suspended: bool,
 }
@@ -68,6 +70,16 @@ impl Failure {
         Self { pause: Some(pause), ..Self::transient(reason) }
     }
 
+    /// Nothing has failed: children are open, and the task waits for them.
+    pub(crate) fn wait_children() -> Self {
+        Self { waits: true, ..Self::transient("children of the task are open") }
+    }
+
+    /// Whether this says no more than that the task waits for its children.
+    pub fn waits_for_children(&self) -> bool {
+        self.waits
+    }
+
     /// What ends the run of a handler whose task is suspended.
     pub(crate) fn suspended() -> Self {
         Self { suspended: true, ..Self::transient("the task is suspended") }
@@ -100,7 +112,8 @@ impl Failure {
     }
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
-        Self { class, reason: fitting(reason.to_string()), retry, pause: None, suspended: false }
+        let reason = fitting(reason.to_string());
+        Self { class, reason, retry, pause: None, waits: false, suspended: false }
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use windlass_core::command::Renew;
-use windlass_core::{Command, Fence, Rejection};
+use windlass_core::{Command, Fence, Outcome, Rejection};
 use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
@@ -93,16 +93,16 @@ impl Lease {
 
     /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
     /// lease is over.
-    pub(crate) async fn settle(&self, command: Command) -> Answer {
+    pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, Answer> {
         let task = &self.fence.task.id;
         let mut pause = Pause::default();
         while Instant::now() < self.deadline() {
             let answer = self.engine.submit(command.clone());
             match timeout_at(self.deadline(), answer).await {
-                Ok(Ok(_)) => {
+                Ok(Ok(outcome)) => {
                     let (epoch, command) = (self.fence.epoch, command.name());
                     tracing::debug!(%task, epoch, command, "an attempt is settled");
-                    return Answer::Settled;
+                    return Ok(outcome);
                 }
                 Ok(Err(error)) if may_pass(&error) => {
                     tracing::warn!(%task, %error, "a settle failed and is tried again");
@@ -110,13 +110,13 @@ impl Lease {
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%task, %error, "a settle was refused");
-                    return Answer::Refused(error);
+                    return Err(Answer::Refused(error));
                 }
                 Err(_) => break,
             }
         }
         tracing::warn!(%task, "a lease was over before it could be settled");
-        Answer::LeaseOver
+        Err(Answer::LeaseOver)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_core::command::{Complete, Delay, Release};
+use windlass_core::command::{Complete, Delay, Release, WaitChildren};
 use windlass_core::{Command, Fence, Kind, LaneName, Payload, Rejection};
 use windlass_engine::Error;
 
@@ -38,6 +38,8 @@ pub enum Asked {
         pause: Duration,
         reason: String,
     },
+    /// Wait for the children of the task; the same attempt goes on after that.
+    WaitChildren,
     /// The handler has suspended the task: the lease ended with that.
     Suspend,
 }
@@ -86,6 +88,7 @@ impl Asked {
     pub(crate) fn by(handled: Handled) -> Self {
         match handled {
             Ok(result) => Asked::Complete(result),
+            Err(failure) if failure.waits_for_children() => Asked::WaitChildren,
             Err(failure) if failure.is_suspended() => Asked::Suspend,
             Err(failure) => match failure.pause() {
                 Some(pause) => Asked::Delay { pause, reason: failure.reason().to_owned() },
@@ -104,6 +107,7 @@ impl Asked {
                 let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 Delay { fence, delay_ms }.into()
             }
+            Asked::WaitChildren => WaitChildren { fence }.into(),
             Asked::Suspend => return None,
         })
     }

@@ -82,7 +82,7 @@ fn wrong_arguments_are_named() {
         ("task create email --payload {broken", "this is not JSON"),
         ("task create email --payload 1 --payload-file x", "cannot be used with"),
         ("task create email --label customer", "a label is NAME=VALUE"),
-        ("task list --state dead", "waiting, delayed, active, completed, failed"),
+        ("task list --state dead", "waiting_children, completed, failed"),
         ("task create email --attempts 3 --backoff 1h..1s", "1s..1h"),
         ("task create email --after -5m", "invalid value '-5m' for '--after'"),
         ("task create email --attempts -1", "invalid value '-1' for '--attempts <N>'"),

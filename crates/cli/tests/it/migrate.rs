@@ -1,6 +1,7 @@
 //! `migrate`, on both kinds of stores.
 
 use serde_json::json;
+use windlass_store_test::format;
 use windlass_store_test::postgres::Server;
 
 use crate::place::Place;
@@ -17,13 +18,16 @@ fn a_store_is_migrated(place: &Place, ours: i64, meta: &str, sql: impl Fn(&str))
     assert_eq!(place.one("migrate --check"), row(json!(ours), ours, false));
     place.ok("task create k --id t");
 
-    sql(&format!("DROP TABLE {}", meta.replace("meta", "node")));
-    sql(&format!("UPDATE {meta} SET format = 1"));
-    assert_eq!(place.one_of("migrate --check", 3), row(json!(1), ours, false));
-    assert!(place.run("migrate --check").err.contains("has format 1"));
-    assert_eq!(place.one("migrate"), row(json!(1), ours, true));
-    assert!(place.ok("migrate").contains(&format!("has format {ours}: there is nothing to do")));
-    assert_eq!(place.json("task list").len(), 1);
+    for earlier in 1..ours {
+        sql(&format::back_to(earlier, meta.trim_end_matches("meta")));
+        assert_eq!(place.one_of("migrate --check", 3), row(json!(earlier), ours, false));
+        let said = place.run("migrate --check");
+        assert!(said.err.contains(&format!("has format {earlier}")), "{said:?}");
+        assert_eq!(place.one("migrate"), row(json!(earlier), ours, true));
+        let done = format!("has format {ours}: there is nothing to do");
+        assert!(place.ok("migrate").contains(&done));
+        assert_eq!(place.json("task list").len(), 1);
+    }
 
     let later = ours + 1;
     sql(&format!("UPDATE {meta} SET format = {later}"));

@@ -33,7 +33,7 @@ async fn the_engines_on_a_database_are_listed() {
     tokio::time::timeout(Duration::from_secs(60), registered).await.unwrap();
     let node = place.one(&list);
     assert_eq!((&node["name"], &node["pid"]), (&"app-1".into(), &std::process::id().into()));
-    assert_eq!(node["format"], 2);
+    assert_eq!(node["format"], windlass_store_postgres::FORMAT);
     assert!(node["started_at"].is_string() && node["seen_at"].is_string(), "{node}");
     assert!(node["late_ms"].is_u64() && node["id"].is_string(), "{node}");
     let table = place.ok(&list);

@@ -1,9 +1,8 @@
 use crate::command::{Outcome, Transition};
-use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{leave, place, task};
+use crate::primitive::{cancel, task};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, Task, TaskKey};
+use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
 
 /// Cancels a task by an operator, wherever it stands. Its holder's writes are refused from then on.
@@ -16,7 +15,6 @@ pub struct Cancel {
 impl Cancel {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
-        let now = world.now();
         let known = task(world, &self.task)?;
         match &known.lifecycle {
             Lifecycle::Cancelled { .. } => return Ok(Outcome::Cancelled),
@@ -25,11 +23,7 @@ impl Cancel {
             }
             _ => {}
         }
-        leave(world, &known)?;
-        let reason = self.reason.clone();
-        world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
-        let lifecycle = Lifecycle::Cancelled { at: now, reason };
-        place(world, Task { lifecycle, ..(*known).clone() })?;
+        cancel(world, &known, &self.reason)?;
         Ok(Outcome::Cancelled)
     }
 }
@@ -49,6 +43,7 @@ mod tests {
             waiting   |      | cancelled e0 a0 | cancelled        | cancelled
             waiting   | long | waiting e0 a0   | ! invalid        |
             delayed   |      | cancelled e0 a0 | cancelled        | cancelled
+            granted   |      | cancelled e0 a0 | cancelled        | cancelled
             claimed   |      | cancelled e1 a0 | cancelled        | cancelled
             active    |      | cancelled e1 a1 | cancelled        | cancelled
             lapsed    |      | cancelled e1 a1 | cancelled        | cancelled
@@ -56,6 +51,9 @@ mod tests {
             failed    |      | failed e1 a1    | ! ended          |
             cancelled |      | cancelled e1 a1 | cancelled        |
             expired   |      | expired e1 a1   | ! ended          |
+            waiting_children | | cancelled e1 a1 | cancelled | cancelled
+            gated     |      | cancelled e0 a0 | cancelled        | cancelled
+            reserved  |      | cancelled e0 a0 | cancelled        | cancelled
             suspended | | cancelled e1 a1 | cancelled | cancelled
             resumable | | cancelled e1 a1 | cancelled | cancelled
             ",

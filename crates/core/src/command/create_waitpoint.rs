@@ -92,6 +92,10 @@ mod tests {
             suspended |          | suspended e1 a1 | ! not_leased     |
             suspended | operator | suspended e1 a1 | p until +60000   | waitpoint_made
             resumable | operator | resumable e1 a1 | p until +60000   | waitpoint_made
+            waiting_children | operator | waiting_children e1 a1 | p until +60000 | waitpoint_made
+            gated     | operator | blocked e0 a0   | p until +60000   | waitpoint_made
+            reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_made
+            granted   | operator | granted e0 a0   | p until +60000   | waitpoint_made
             ",
             crate::testing::TASK_STATES,
             |state, _| seeded(state),

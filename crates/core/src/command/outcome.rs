@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use crate::children::ChildCounts;
+use crate::log::Cursor;
 use crate::name::{TaskId, WaitpointId};
 use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
@@ -41,6 +43,29 @@ pub enum Outcome {
         format: i64,
     },
     Left,
+    /// No child is open: the lease stays.
+    ChildrenDone(ChildCounts),
+    QuotaSet,
+    /// `running` of it still run where they are.
+    SessionReleased {
+        running: u32,
+    },
+    /// `joined` when the worker was not registered before.
+    WorkerRegistered {
+        joined: bool,
+    },
+    WorkerRetired,
+    /// Kept for its worker until then.
+    Granted {
+        until: Timestamp,
+    },
+    Revoked,
+    /// Where the bookmark stands.
+    BookmarkAt(Cursor),
+    /// `known` when there was one.
+    BookmarkDropped {
+        known: bool,
+    },
     Posted(Vec<Posted>),
     WaitpointMade(MadeWaitpoint),
     /// The lease has ended; the waitpoints are those that were made with the suspension.

@@ -168,6 +168,10 @@ mod tests {
             suspended | name=other | suspended e1 a1 | posted 1         | signaled
             suspended | after=5000 | suspended e1 a1 | posted 1         | signaled
             resumable |            | resumable e1 a1 | posted 2         | signaled
+            waiting_children | | waiting_children e1 a1 | posted 1 | signaled
+            gated | | blocked e0 a0 | posted 1 | signaled
+            reserved | | reserved e0 a0 | posted 1 | signaled
+            granted | | granted e0 a0 | posted 1 | signaled
             ",
             |args| {
                 let mut new = message(&args.text("name", "go"));

@@ -1,12 +1,13 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{purge, task};
+use crate::primitive::{forget_children, purge, task};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
-/// Forgets an ended task and its payloads before its retention is over.
+/// Forgets an ended task and its payloads before its retention is over. One with an open child is
+/// kept: the child is still to be counted.
 #[derive(Clone, Debug)]
 pub struct Reap {
     pub task: TaskKey,
@@ -31,6 +32,7 @@ pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Ha
         world.put::<Task>(Task { due_at: Some(world.now()), ..task.clone() });
         return Ok(());
     }
+    forget_children(world, task)?;
     world.emit(Event::of_task(task, world.now(), Change::Reaped));
     world.outlive(task.epoch);
     world.drop_payloads(task.payload_keys());
@@ -58,6 +60,7 @@ mod tests {
             absent    | | absent        | ! task_not_found |
             waiting   | | waiting e0 a0 | ! not_ended      |
             delayed   | | delayed e0 a0 | ! not_ended      |
+            granted   | | granted e0 a0 | ! not_ended      |
             claimed   | | claimed e1 a0 | ! not_ended      |
             active    | | active e1 a1  | ! not_ended      |
             lapsed    | | active e1 a1  | ! not_ended      |
@@ -65,6 +68,9 @@ mod tests {
             failed    | | absent        | reaped           | reaped
             cancelled | | absent        | reaped           | reaped
             expired   | | absent        | reaped           | reaped
+            waiting_children | | waiting_children e1 a1 | ! not_ended |
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
             suspended | | suspended e1 a1 | ! not_ended |
             resumable | | resumable e1 a1 | ! not_ended |
             ",

@@ -55,6 +55,10 @@ mod tests {
             suspended |     | resumable e1 a1 | resumed          | resumed
             suspended | by= | suspended e1 a1 | ! invalid        |
             resumable |     | resumable e1 a1 | ! not_suspended  |
+            waiting_children | | waiting_children e1 a1 | ! not_suspended |
+            gated | | blocked e0 a0 | ! not_suspended |
+            reserved | | reserved e0 a0 | ! not_suspended |
+            granted | | granted e0 a0 | ! not_suspended |
             ",
             |args| Resume { task: key("t"), by: args.text("by", "ada") },
         );

@@ -206,6 +206,10 @@ mod tests {
             suspended | epoch=2     | suspended e1 a1 | ! stale             |
             resumable |             | resumable e1 a1 | suspended 0         |
             resumable | epoch=2     | resumable e1 a1 | ! stale             |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated | | blocked e0 a0 | ! stale |
+            reserved | | reserved e0 a0 | ! stale |
+            granted | | granted e0 a0 | ! stale |
             ",
             |args| {
                 let mut suspend =

@@ -66,6 +66,10 @@ mod tests {
             expired   |         | expired e1 a1   | ! ended          |
             suspended |         | suspended e1 a1 | ! not_leased     |
             resumable |         | resumable e1 a1 | ! not_leased     |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated | | blocked e0 a0 | ! stale |
+            reserved | | reserved e0 a0 | ! stale |
+            granted | | granted e0 a0 | ! stale |
             ",
             |args| {
                 let seqs = if args.has("none") { vec![] } else { vec![1] };

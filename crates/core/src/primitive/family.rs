@@ -1,7 +1,190 @@
-use crate::task::Task;
-use crate::world::{Halt, World};
+//! Parents and children. A task that has ended is kept as long as a child of it is open, so that
+//! no child outlives its parent; and the sweep keeps a child as long as its parent is open, so
+//! that the parent finds what became of it and never makes it a second time.
+
+use crate::children::{ChildCounts, Children};
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::name::{TaskId, Tenant};
+use crate::primitive::place;
+use crate::queue::Queue;
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
+use crate::world::{Halt, World, unless_quarantined};
+
+/// Asks for what a child needs of its parent.
+pub(crate) fn prefetch_family(world: &mut World, tenant: &Tenant, parent: &TaskId) {
+    if world.prefetch(Children::key_of(tenant, parent)) {
+        world.prefetch(TaskKey::new(tenant, parent).row_key());
+    }
+}
+
+/// Counts one more open child. The parent itself is read, and written, only for its first one:
+/// the record of its children says of all others whether there may be more.
+pub(crate) fn join(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<(), Halt> {
+    let children = match world.get::<Children>(&Children::key_of(tenant, parent))? {
+        Some(children) if children.closed => return Err(Rejection::ParentEnded.into()),
+        Some(children) => (*children).clone(),
+        None => first_of(world, tenant, parent)?,
+    };
+    world.put::<Children>(Children { open: children.open.saturating_add(1), ..children });
+    Ok(())
+}
+
+fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Children, Halt> {
+    let Some(task) = world.get::<Task>(&TaskKey::new(tenant, parent).row_key())? else {
+        return Err(Rejection::ParentNotFound.into());
+    };
+    if task.lifecycle.ended_at().is_some() {
+        return Err(Rejection::ParentEnded.into());
+    }
+    world.put::<Task>(Task { has_children: true, ..(*task).clone() });
+    Ok(Children::none_of(tenant, parent))
+}
+
+/// How many children a task has.
+pub(crate) fn children_of(world: &mut World, task: &Task) -> Result<ChildCounts, Halt> {
+    let children = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
+    Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
+}
 
 /// Tells the parent of a task that it has ended, and its children that nobody waits for them.
-pub(super) fn ended(_: &mut World, _: &Task) -> Result<(), Halt> {
+pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
+    if task.has_children {
+        close(world, task)?;
+    }
+    let Some(parent) = &task.parent else { return Ok(()) };
+    prefetch_family(world, &task.tenant, parent);
+    let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
+    let Some(known) = known else { return Ok(()) };
+    let mut children = (*known).clone();
+    children.count_end(&task.lifecycle);
+    let was_last = children.open == 0;
+    world.put::<Children>(children);
+    if was_last { tell_parent(world, &TaskKey::new(&task.tenant, parent)) } else { Ok(()) }
+}
+
+/// There are no more children to come. Those of a task that was called off are called off too.
+fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
+    let Some(known) = known else { return Ok(()) };
+    let called_off =
+        matches!(task.lifecycle, Lifecycle::Cancelled { .. } | Lifecycle::Expired { .. });
+    let due_at = (called_off && known.open > 0).then(|| world.now());
+    world.put::<Children>(Children { closed: true, due_at, ..(*known).clone() });
     Ok(())
+}
+
+/// The last child has ended: a parent that waits for that goes on, and one that has ended itself
+/// is kept no longer than it would be without children.
+fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
+    let Some(parent) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
+    match &parent.lifecycle {
+        Lifecycle::WaitingChildren { paused, .. } => resume(world, &parent, paused.clone()),
+        other if other.ended_at().is_some() && parent.due_at != parent.next_due() => {
+            world.put::<Task>(Task { due_at: parent.next_due(), ..(*parent).clone() });
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
+    let (now, cause) = (world.now(), ResumeCause::Children);
+    let change = Change::Resumed { cause, messages: Vec::new(), by: None };
+    world.emit(Event::of_task(task, now, change));
+    let task = Task {
+        lifecycle: Lifecycle::resumed(paused, now),
+        resumption: Some(Resumption { at: now, cause, messages: Vec::new(), request: None }),
+        ..task.clone()
+    };
+    place(world, task)
+}
+
+/// A task that had ended starts over: it may have children again, and is open again itself. One
+/// whose parent is gone stands alone from then on, also when another task has taken the id.
+pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
+    if task.has_children
+        && let Some(own) = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?
+    {
+        world.put::<Children>(Children { closed: false, due_at: None, ..(*own).clone() });
+    }
+    let Some(parent) = task.parent.take() else { return Ok(()) };
+    prefetch_family(world, &task.tenant, &parent);
+    let siblings = world.get::<Children>(&Children::key_of(&task.tenant, &parent))?;
+    let Some(siblings) = siblings else { return Ok(()) };
+    let known = world.get::<Task>(&TaskKey::new(&task.tenant, &parent).row_key())?;
+    if known.is_some_and(|known| known.created_at <= task.created_at) {
+        let mut siblings = (*siblings).clone();
+        siblings.count_revival(&before.lifecycle);
+        world.put::<Children>(siblings);
+        task.parent = Some(parent);
+    }
+    Ok(())
+}
+
+/// Whether the sweep may forget a task that has ended: its children have too, and its parent.
+pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let own = Children::key_of(&task.tenant, &task.id);
+    if task.has_children {
+        match unless_quarantined(world.get::<Children>(&own))? {
+            Some(children) if children.as_ref().is_none_or(|children| children.open == 0) => {}
+            _ => return Ok(false),
+        }
+    }
+    let Some(parent) = &task.parent else { return Ok(true) };
+    let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent));
+    let siblings = unless_quarantined(siblings)?;
+    Ok(siblings.is_some_and(|siblings| siblings.is_none_or(|siblings| siblings.closed)))
+}
+
+/// Forgets that a task had children; refused while one of them is open.
+pub(crate) fn forget_children(world: &mut World, task: &Task) -> Result<(), Halt> {
+    if !task.has_children {
+        return Ok(());
+    }
+    let key = Children::key_of(&task.tenant, &task.id);
+    match world.get::<Children>(&key)? {
+        Some(children) if children.open > 0 => {
+            Err(Rejection::ChildrenOpen { open: children.open }.into())
+        }
+        Some(_) => {
+            world.remove(&key);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether this version can read what the end of a task would change in its family.
+pub(crate) fn is_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let own = Children::key_of(&task.tenant, &task.id);
+    if task.has_children && unless_quarantined(world.get::<Children>(&own))?.is_none() {
+        return Ok(false);
+    }
+    let Some(parent) = &task.parent else { return Ok(true) };
+    prefetch_family(world, &task.tenant, parent);
+    let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent));
+    match unless_quarantined(siblings)? {
+        None => Ok(false),
+        Some(siblings) if siblings.as_ref().is_none_or(|siblings| siblings.open > 1) => Ok(true),
+        Some(_) => is_parent_readable(world, &TaskKey::new(&task.tenant, parent)),
+    }
+}
+
+fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
+    let parent = world.get::<Task>(&key.row_key());
+    let Some(parent) = unless_quarantined(parent)? else { return Ok(false) };
+    let Some(parent) = parent else { return Ok(true) };
+    if !matches!(parent.lifecycle, Lifecycle::WaitingChildren { .. }) {
+        return Ok(true);
+    }
+    let (lane, queue) = (
+        Lane::key_of(&parent.tenant, &parent.lane),
+        Queue::key_of(&parent.tenant, &parent.lane, &parent.route),
+    );
+    world.prefetch(lane.clone());
+    world.prefetch(queue.clone());
+    let lane = unless_quarantined(world.get::<Lane>(&lane))?.is_some();
+    Ok(unless_quarantined(world.get::<Queue>(&queue))?.is_some() && lane)
 }

@@ -1,11 +1,13 @@
 //! What commands are made of. Every job is a composition of these, never a second version of one.
 
 mod begin;
+mod cancel;
 mod expire;
 mod family;
 mod gate;
 mod hold;
 mod mailbox;
+mod meter;
 mod place;
 mod purge;
 mod reserve;
@@ -14,12 +16,18 @@ mod settle;
 mod waitpoint;
 
 pub(crate) use begin::begin;
+pub(crate) use cancel::cancel;
 pub(crate) use expire::expire;
+pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
+pub(crate) use gate::{open as open_gate, start, startable};
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
     Delivered, Letter, deliver, open, prefetch, put, reserve_message, scope_of,
 };
-pub(crate) use place::{QUEUE_CHECK_MS, leave, place};
+pub(crate) use meter::{Meters, meters, reopen, tenant_key};
+pub(crate) use place::{
+    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
+};
 pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{met, resume, resume_if_met, take};

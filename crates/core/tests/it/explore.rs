@@ -6,13 +6,15 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, Claim, Complete, Create, CreateWaitpoint, Delay, Fail, Idempotency, LimitLane,
-    NewMessage, NewWaitpoint, Post, Reap, Release, Renew, Replay, Resume, RotateKey, SetLaneState,
-    Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
+    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint, Delay, Fail,
+    Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, Reap,
+    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker, Revoke,
+    RotateKey, SetLaneState, SetQuota, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
+    WaitChildren,
 };
 use windlass_core::{
-    ChangeSet, Command, Condition, FailureClass, Fence, LaneState, OnTimeout, Outcome, Payload,
-    Rejection, Retry, RetryPolicy, Secret, Shelf, Table, Tenant,
+    ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState, OnTimeout,
+    Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf, Table, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -28,6 +30,10 @@ pub(crate) enum Act {
     CreateRetried(&'static str),
     /// In a route of its own.
     CreateTagged(&'static str),
+    /// A child of the second, forgotten soon after it has ended.
+    CreateChild(&'static str, &'static str),
+    /// The second and then a child of it, together.
+    CreateFamily(&'static str, &'static str),
     Claim,
     ClaimOnly,
     Begin,
@@ -38,6 +44,10 @@ pub(crate) enum Act {
     Release,
     Delay,
     Renew,
+    /// Under the fence of the last claim of this task.
+    WaitChildren(&'static str),
+    /// Under the fence of the last claim of this task.
+    CompleteOf(&'static str),
     Cancel(&'static str),
     Replay(&'static str),
     Reap(&'static str),
@@ -63,6 +73,27 @@ pub(crate) enum Act {
     After(u64),
     /// Time passes, and nobody sweeps.
     Wait(u64),
+    /// One at a time, as the key says.
+    CreateKeyed(&'static str),
+    /// The same, with a deadline before a lease ends.
+    CreateKeyedDated(&'static str),
+    CreateInSession(&'static str),
+    /// A claim by a worker that owns sessions.
+    ClaimAs(&'static str),
+    /// How many at once, and how many starts in how many milliseconds.
+    Quota(GateKind, Option<u32>, Option<(u32, u64)>),
+    ReleaseSession,
+    Raise(&'static str),
+    /// As a registered worker, for much longer than it takes to find out that it is dead.
+    ClaimRegistered,
+    /// The worker of all claims is there.
+    Register,
+    Retire,
+    /// Kept for the worker of all claims, or for another one.
+    Grant(&'static str),
+    GrantOther(&'static str),
+    Consume(&'static str),
+    Revoke(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -81,6 +112,11 @@ pub(crate) enum Until {
 
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
+pub(crate) const IDLE_MS: u64 = 20_000;
+pub(crate) const GRANT_MS: u64 = 10_000;
+pub(crate) const BEAT_MS: u64 = 4_000;
+/// When a worker that is not heard of is taken for dead.
+pub(crate) const DEAD_MS: u64 = 14_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -132,6 +168,11 @@ impl Act {
                 new.tag = Some(id.to_owned());
                 Create::one(new).into()
             }
+            Act::CreateChild(id, parent) => Create::one(child(id, parent)).into(),
+            Act::CreateFamily(id, parent) => {
+                let tasks = vec![new_task(parent), child(id, parent)];
+                Create { tenant, tasks }.into()
+            }
             Act::Claim => Claim { lease_ms: LEASE_MS, ..claim(1) }.into(),
             Act::ClaimOnly => Claim { lease_ms: LEASE_MS, begin: false, ..claim(1) }.into(),
             Act::Begin => Begin { fence: last()? }.into(),
@@ -141,6 +182,8 @@ impl Act {
             Act::Release => Release { fence: last()? }.into(),
             Act::Delay => Delay { fence: last()?, delay_ms: 5_000 }.into(),
             Act::Renew => Renew { fence: last()?, lease_ms: 2 * LEASE_MS }.into(),
+            Act::WaitChildren(id) => WaitChildren { fence: last_of(fences, id)? }.into(),
+            Act::CompleteOf(id) => complete(last_of(fences, id)?),
             Act::Cancel(id) => Cancel { task: key(id), reason: "stop".into() }.into(),
             Act::Replay(id) => {
                 let generation = node.view.tasks.get(&id.into()).map_or(0, |task| task.generation);
@@ -178,6 +221,48 @@ impl Act {
                 RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
             }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
+            Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
+            Act::CreateKeyedDated(id) => {
+                let mut new = new_task(id);
+                new.gate = Some(GateKey::Key("k".into()));
+                new.deadline_ms = Some(LEASE_MS / 2);
+                Create::one(new).into()
+            }
+            Act::CreateInSession(id) => gated(id, GateKey::Session("s".into())),
+            Act::ClaimAs(worker) => {
+                let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
+                claim.offer.capabilities.insert(SESSIONS.to_owned());
+                claim.session_idle_ms = IDLE_MS;
+                claim.into()
+            }
+            Act::Quota(kind, limit, rate) => {
+                let scope = match kind {
+                    GateKind::Key => QuotaScope::Key("k".into()),
+                    GateKind::Session => QuotaScope::Session("s".into()),
+                    GateKind::Lane => QuotaScope::Lane(lane),
+                    GateKind::Tenant => QuotaScope::Tenant,
+                };
+                let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+                SetQuota { tenant, scope, limit, rate }.into()
+            }
+            Act::ReleaseSession => ReleaseSession { tenant, session: "s".into() }.into(),
+            Act::Raise(id) => ChangePriority { task: key(id), priority: 5 }.into(),
+            Act::ClaimRegistered => {
+                Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()
+            }
+            Act::Register => {
+                let (id, offer) = ("w".into(), claim(1).offer);
+                let every_ms = BEAT_MS;
+                RegisterWorker { tenant, id, lanes: [lane].into(), offer, every_ms }.into()
+            }
+            Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
+            Act::Grant(id) => grant(id, "w"),
+            Act::GrantOther(id) => grant(id, "v"),
+            Act::Consume(id) => {
+                Consume { registered: true, lease_ms: 100 * LEASE_MS, ..Consume::new(id, "w") }
+                    .into()
+            }
+            Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -191,10 +276,31 @@ impl Act {
     }
 }
 
+fn child(id: &str, parent: &str) -> NewTask {
+    let mut new = new_task(id);
+    new.parent = Some(parent.into());
+    new.policy.retention_ms = LEASE_MS;
+    new
+}
+
+fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
+    fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
+}
+
+fn gated(id: &str, gate: GateKey) -> Command {
+    let mut new = new_task(id);
+    new.gate = Some(gate);
+    Create::one(new).into()
+}
+
 /// The result differs from lease to lease, so that a second one would show.
 fn complete(fence: Fence) -> Command {
     let result = Some(Payload::json(format!("{}", fence.epoch)));
     Complete { fence, result }.into()
+}
+
+fn grant(id: &str, worker: &str) -> Command {
+    Grant { task: key(id), worker: worker.into(), ttl_ms: GRANT_MS }.into()
 }
 
 fn message(name: &str) -> NewMessage {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start,
+    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start, WaitChildren,
 };
 use windlass_core::{
     Admission, Backoff, Bookmark, Change, Children, Command, FailureClass, Fence, Filed, Gate,
@@ -19,7 +19,7 @@ const CHANGES: &str = include_str!("golden/change.jsonl");
 
 /// Reads every line, writes it again, and compares the bytes.
 fn same_bytes<R: Filed>(lines: &str) -> usize {
-    let expected = if R::TABLE == Table::Task { 2 } else { 1 };
+    let expected = if matches!(R::TABLE, Table::Task | Table::Lane) { 2 } else { 1 };
     assert_eq!(R::SCHEMA, expected, "a higher schema needs golden lines of its own");
     for line in lines.lines() {
         let record = read_row::<R>(1, line).unwrap_or_else(|| panic!("cannot read {line}"));
@@ -152,12 +152,21 @@ fn number_of_change(change: &Change) -> usize {
         Change::Reaped => 15,
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
+        Change::Admitted => 21,
+        Change::Recalled => 22,
+        Change::Kept { .. } => 23,
+        Change::Freed { .. } => 24,
+        Change::QuotaSet { .. } => 25,
         Change::Progressed { .. } => 18,
         Change::Signaled { .. } => 19,
-        Change::WaitpointMade { .. } => 20,
-        Change::Suspended { .. } => 21,
-        Change::Resumed { .. } => 22,
-        Change::Escalated => 23,
+        Change::WaitingChildren { .. } => 20,
+        Change::Granted { .. } => 26,
+        Change::GrantExpired { .. } => 27,
+        Change::Revoked { .. } => 28,
+        Change::WaitpointMade { .. } => 29,
+        Change::Suspended { .. } => 30,
+        Change::Resumed { .. } => 31,
+        Change::Escalated => 32,
     }
 }
 
@@ -207,7 +216,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 24);
+    all_seen(numbers.into_iter(), 33);
 }
 
 #[test]
@@ -223,6 +232,34 @@ fn a_log_entry_is_written_as_it_was_read() {
         logged.change(),
         Some(Change::Claimed { epoch: 1, worker: "w1".into(), attempt: None })
     );
+}
+
+/// The labels of a task stand beside the change, and are no part of it.
+#[test]
+fn the_labels_of_a_task_are_written_with_its_events() {
+    let mut shelf = Shelf::default();
+    let mut new = NewTask::new("t", "k");
+    new.labels = [("region".to_owned(), "eu".to_owned())].into();
+    for new in [new, NewTask::new("u", "k")] {
+        shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).unwrap();
+    }
+    let claim = Claim { limit: 2, ..Claim::new("w") };
+    shelf.execute(Timestamp::from_millis(1), &claim.into()).unwrap();
+    let found: Vec<(String, usize)> =
+        shelf.events_after(0).map(|logged| (logged.body.clone(), logged.labels().len())).collect();
+    let plain = |body: &str| (body.to_owned(), 0);
+    let labelled = |body: &str| (body.to_owned(), 1);
+    let expected = [
+        labelled(r#"{"change":"created","labels":{"region":"eu"}}"#),
+        plain(r#"{"change":"created"}"#),
+        labelled(concat!(
+            r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1,"#,
+            r#""labels":{"region":"eu"}}"#
+        )),
+        plain(r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1}"#),
+    ];
+    assert_eq!(found, expected);
+    assert!(shelf.events_after(0).all(|logged| logged.change().is_some()));
 }
 
 /// Fields that came with a default may be missing in what an older version wrote.
@@ -312,6 +349,8 @@ fn the_task(shelf: &Shelf) -> Task {
 fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
     let (mut shelf, now) = (with_task(NewTask::new("t", "k")), Timestamp::from_millis(2));
     shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
+    let child = NewTask { parent: Some("t".into()), ..NewTask::new("c", "k") };
+    shelf.execute(now, &Create::one(child).into()).expect("its parent is open");
     shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is held");
     the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
 }
@@ -322,7 +361,7 @@ fn digests_stay_what_they_are() {
     let result = || Some(Payload::new("text/plain", *b"ok"));
     let class = FailureClass::Transient;
     let retry = Retry::After { ms: 5 };
-    let rows: [(&str, String); 6] = [
+    let rows: [(&str, String); 7] = [
         (
             "2fbc29ba87a981bfcb38ec9fd3b013ee",
             settled_as(|fence| Complete { fence, result: result() }.into()),
@@ -344,6 +383,7 @@ fn digests_stay_what_they_are() {
             "f8249f07ae6dddc0d4edf24daa0b0abc",
             settled_as(|fence| CancelHeld { fence, reason: "no".into() }.into()),
         ),
+        ("18a992d94a494d81b5497f0e3ca46ce5", settled_as(|fence| WaitChildren { fence }.into())),
     ];
     for (expected, found) in rows {
         assert_eq!(found, expected);
@@ -367,4 +407,11 @@ fn fingerprints_stay_what_they_are() {
     ] {
         assert_eq!(the_task(&with_task(new)).fingerprint.to_string(), expected);
     }
+    let child = NewTask { parent: Some("p".into()), ..NewTask::new("t", "k") };
+    let mut shelf = Shelf::default();
+    let tasks = vec![NewTask::new("p", "k"), child];
+    let create = Create { tenant: Tenant::default(), tasks };
+    shelf.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");
+    let found = the_task(&shelf).fingerprint.to_string();
+    assert_eq!(found, "f2e92257ce276e1f4ef91603fa5c80cb", "of a child");
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate, LaneName,
-    LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row, Shelf, Table,
-    TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row, why,
+    Admission, AnyRecord, Around, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate,
+    LaneName, LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row,
+    SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId,
+    read_row, why,
 };
 
 use crate::mail;
@@ -19,6 +20,9 @@ pub(crate) struct View {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
     pub(crate) queues: Vec<Queue>,
+    pub(crate) children: BTreeMap<TaskId, Children>,
+    pub(crate) gates: Vec<Gate>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
 pub(crate) type Held = Result<(), String>;
@@ -33,6 +37,14 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("due_at is never late", due_at_is_never_late),
     ("a waiting task says why", a_waiting_task_says_why),
     ("payloads have an owner", payloads_have_an_owner),
+    ("children are counted", children_are_counted),
+    ("who waits for children has one", who_waits_for_children_has_one),
+    ("an open child has its parent", an_open_child_has_its_parent),
+    ("a gate counts its tasks", crate::gates::a_gate_counts_its_tasks),
+    ("a quota counts its leases", crate::gates::a_quota_counts_its_leases),
+    ("a line moves when there is room", crate::gates::a_line_moves_when_there_is_room),
+    ("a session runs at its owner", crate::gates::a_session_runs_at_its_owner),
+    ("no gate is left over", crate::gates::no_gate_is_left_over),
     ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
     ("messages have what they carry", mail::messages_have_what_they_carry),
     ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
@@ -74,12 +86,22 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 
 impl View {
     pub(crate) fn new(shelf: Shelf, now: Timestamp) -> Self {
-        let (mut tasks, mut lanes, mut queues) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut children = BTreeMap::new();
+        let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
+        let (mut queues, mut gates) = (Vec::new(), Vec::new());
+        let mut workers = BTreeMap::new();
         for row in shelf.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
                 AnyRecord::Queue(queue) => queues.push((*queue).clone()),
+                AnyRecord::Children(found) => {
+                    children.insert(found.parent.clone(), (*found).clone());
+                }
+                AnyRecord::Gate(gate) => gates.push((*gate).clone()),
+                AnyRecord::Worker(worker) => {
+                    workers.insert(worker.id.clone(), (*worker).clone());
+                }
                 AnyRecord::Admission(_)
                 | AnyRecord::Log(_)
                 | AnyRecord::Node(_)
@@ -87,19 +109,28 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Children(_)
-                | AnyRecord::Gate(_)
-                | AnyRecord::Worker(_)
                 | AnyRecord::Bookmark(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues }
+        Self { shelf, now, tasks, lanes, queues, children, gates, workers }
     }
 
     /// Whether a claim that offers everything could be handed this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
+        self.is_offered(task)
+            && self.lanes.get(&task.lane).is_some_and(|lane| crate::gates::left_of(self, lane) > 0)
+    }
+
+    /// Whether somebody may be waiting for it.
+    pub(crate) fn is_awaited(&self, task: &Task) -> bool {
+        let refused = |lane: &Lane| crate::gates::has_refused(self, lane);
+        !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(refused)
+    }
+
+    /// Whether only quotas can keep it from a claim that offers everything.
+    fn is_offered(&self, task: &Task) -> bool {
         let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
-        matches!(task.lifecycle, Lifecycle::Waiting { .. })
+        matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. })
             && self
                 .lanes
                 .get(&task.lane)
@@ -184,9 +215,13 @@ fn needed_at(task: &Task) -> Option<Timestamp> {
     own.into_iter().chain(task.deadline).min()
 }
 
+/// A task that has ended and is kept for its family is looked at by the hour.
 fn due_at_is_never_late(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
-        let Some(needed_at) = needed_at(task) else { return Ok(()) };
+        let Some(mut needed_at) = needed_at(task) else { return Ok(()) };
+        if !is_open(task) && (task.parent.is_some() || task.has_children) {
+            needed_at = needed_at.max(view.now.plus_ms(3_600_000));
+        }
         let in_time = task.due_at.is_some_and(|due_at| due_at <= needed_at);
         ensure(in_time, || format!("{:?} is after {needed_at}: {task:?}", task.due_at))
     })
@@ -195,13 +230,14 @@ fn due_at_is_never_late(view: &View) -> Held {
 /// A task that says it is in line must be what a claim is given next; one that names an obstacle
 /// must not be.
 fn a_waiting_task_says_why(view: &View) -> Held {
-    let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    offer.capabilities.insert(SESSIONS.to_owned());
     for lane in view.lanes.values() {
-        let offers = std::slice::from_ref(&offer);
+        let offers = Some(std::slice::from_ref(&offer));
+        let around = Around { lane: Some(lane), gates: &view.gates, offers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
-        let in_line =
-            in_line.filter(|task| why(task, Some(lane), Some(offers)) == Why::InLine).count();
+        let in_line = in_line.filter(|task| why(task, &around) == Why::InLine).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.shelf.attempt(view.now, &claim.into());
@@ -210,7 +246,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
             .gate
             .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
             .unwrap_or(usize::MAX);
-        let expected = in_line.min(free);
+        let expected = in_line.min(free).min(crate::gates::left_of(view, lane));
         ensure(tasks.len() == expected, || format!("{in_line} in line, got {}", tasks.len()))?;
     }
     Ok(())
@@ -224,5 +260,44 @@ fn payloads_have_an_owner(view: &View) -> Held {
     }
     view.shelf.payloads().try_for_each(|(key, _)| {
         ensure(view.tasks.contains_key(&key.task), || format!("{key:?} was left behind"))
+    })
+}
+
+fn is_open(task: &Task) -> bool {
+    task.lifecycle.ended_at().is_none()
+}
+
+/// The record of its children is there as long as their parent is, says how many are open, and is
+/// closed when the parent has ended.
+fn children_are_counted(view: &View) -> Held {
+    for (id, children) in &view.children {
+        let Some(parent) = view.tasks.get(id) else {
+            return Err(format!("{children:?} has lost its parent"));
+        };
+        let of = view.tasks.values().filter(|task| task.parent.as_ref() == Some(id));
+        let open = of.filter(|task| is_open(task)).count();
+        ensure(children.open as usize == open, || format!("{children:?} has {open} open"))?;
+        ensure(children.closed != is_open(parent), || format!("{children:?} of {parent:?}"))?;
+        ensure(parent.has_children, || format!("{parent:?} does not know of {children:?}"))?;
+    }
+    view.tasks.values().filter(|task| task.has_children).try_for_each(|task| {
+        ensure(view.children.contains_key(&task.id), || format!("{task:?} has lost count"))
+    })
+}
+
+fn who_waits_for_children_has_one(view: &View) -> Held {
+    let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::WaitingChildren { .. });
+    view.tasks.values().filter(waits).try_for_each(|task| {
+        let children = view.children.get(&task.id);
+        ensure(children.is_some_and(|children| children.open > 0), || {
+            format!("nothing will wake {task:?}: {children:?}")
+        })
+    })
+}
+
+fn an_open_child_has_its_parent(view: &View) -> Held {
+    let open = view.tasks.values().filter(|task| is_open(task));
+    open.filter_map(|task| Some((task, task.parent.as_ref()?))).try_for_each(|(task, parent)| {
+        ensure(view.tasks.contains_key(parent), || format!("{task:?} has lost its parent"))
     })
 }

@@ -6,6 +6,7 @@ mod cost;
 mod documents;
 mod exhaustive;
 mod explore;
+mod gates;
 mod golden;
 mod invariants;
 mod mail;

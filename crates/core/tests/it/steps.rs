@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome,
-    PublicState, Rejection, Settled, Task, TaskId, Timestamp, Token, Waitpoint, Wake,
+    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome, Paused,
+    PublicState, Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Token, Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -28,6 +28,8 @@ pub(crate) struct Ghost {
     pub(crate) fences: Vec<Fence>,
     /// What each lease was settled as.
     pub(crate) settles: BTreeMap<Fence, Settled>,
+    /// When tasks of each gate were started while it had its present rate.
+    pub(crate) starts: BTreeMap<String, Vec<Timestamp>>,
     /// The messages that were accepted, and neither taken nor past the end of their task.
     pub(crate) accepted: BTreeSet<(TaskId, u64)>,
     /// The token that was handed out last.
@@ -50,6 +52,14 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("what can be claimed is woken for", what_can_be_claimed_is_woken_for),
     ("a sweep leaves nothing due", a_sweep_leaves_nothing_due),
     ("a result never changes", a_result_never_changes),
+    ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
+    ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
+    ("a gate holds unless it was narrowed", crate::gates::a_gate_holds_unless_it_was_narrowed),
+    ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
+    ("a line is in order", crate::gates::a_line_is_in_order),
+    ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
+    ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
+    ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
     ("no message is lost", mail::no_message_is_lost),
     ("a number is given once", mail::a_number_is_given_once),
 ];
@@ -66,7 +76,7 @@ impl Step<'_> {
         self.before.tasks.iter().filter_map(|(id, task)| Some((task, after.get(id)?)))
     }
 
-    fn claimed(&self) -> Vec<Fence> {
+    pub(crate) fn claimed(&self) -> Vec<Fence> {
         match self.answer {
             Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.fence()).collect(),
             _ => Vec::new(),
@@ -88,6 +98,7 @@ impl Step<'_> {
             }
             _ => {}
         }
+        crate::gates::note_starts(self, &mut ghost.starts);
         ghost
     }
 }
@@ -100,6 +111,7 @@ fn settles(command: &Command) -> Option<&Fence> {
         Command::Delay(c) => Some(&c.fence),
         Command::Release(c) => Some(&c.fence),
         Command::CancelHeld(c) => Some(&c.fence),
+        Command::WaitChildren(c) => Some(&c.fence),
         Command::Suspend(c) => Some(&c.fence),
         _ => None,
     }
@@ -165,10 +177,10 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
     for (id, was) in step.before.tasks.iter().filter(|(_, was)| was.lifecycle.ended_at().is_some())
     {
         let fits = match (step.command, step.after.tasks.get(id)) {
-            (_, Some(is)) if is == was => true,
+            (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
                 is.generation == was.generation + 1
-                    && is.lifecycle.public() == PublicState::Waiting
+                    && is.lifecycle.turn().is_some()
                     && is.results == was.results
             }
             (Command::Reap(reap), None) => reap.task.id == *id,
@@ -190,6 +202,16 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         // What fails before it has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
+        let went_on = was.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let went_on = went_on.is_some_and(|paused| runs.is_some_and(|run| goes_on(paused, run)));
+        let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
+        let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
+        let began = failed
+            || waits_unbegun
+            || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
+        let gave_back = runs.is_none()
+            && ran.is_some()
+            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let goes_on = was.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
         let fresh = ran.is_none() || is.epoch != was.epoch;
         let began = failed || runs.is_some() && fresh && !goes_on;
@@ -207,6 +229,11 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let numbered = runs.is_none_or(|run| run.attempt == is.attempts);
         ensure(is.attempts == expected && numbered, || format!("{was:?} became {is:?}"))
     })
+}
+
+/// A resumed attempt is the one that was paused.
+fn goes_on(paused: &Paused, run: &Run) -> bool {
+    (paused.attempt, paused.began_at) == (run.attempt, run.began_at)
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
@@ -241,9 +268,10 @@ fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     })
 }
 
-/// A task as people see it: without the sweep's own appointment.
+/// A task as people see it: without the sweep's own appointment, and without the mark that its
+/// first child leaves, which has an event of its own.
 fn seen(task: Option<&Task>) -> Option<Task> {
-    task.map(|task| Task { due_at: None, ..task.clone() })
+    task.map(|task| Task { due_at: None, has_children: true, ..task.clone() })
 }
 
 /// A lane as people see it: what its counters count has events of its own.
@@ -261,7 +289,9 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
     for (name, lane) in &after.lanes {
         let was = before.lanes.get(name);
         let changed = was.is_some() && seen_lane(was) != seen_lane(Some(lane));
-        let told = events.iter().any(|event| event.lane == *name && event.task.is_none());
+        let about = |event: &&Event| event.lane == *name && event.task.is_none();
+        let quota = |event: &Event| matches!(event.change, windlass_core::Change::QuotaSet { .. });
+        let told = events.iter().filter(about).any(|event| !quota(event));
         ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
@@ -293,7 +323,7 @@ fn versions_rise(step: &Step<'_>) -> Held {
 fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
     step.after.tasks.values().filter(|task| step.after.is_claimable(task)).try_for_each(|task| {
         let was = step.before.tasks.get(&task.id);
-        if was.is_some_and(|was| was.epoch == task.epoch && step.before.is_claimable(was)) {
+        if was.is_some_and(|was| was.epoch == task.epoch && !step.before.is_awaited(was)) {
             return Ok(());
         }
         let woken = |wake: &Wake| {
@@ -317,8 +347,61 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
         }
     };
     let first = step.after.shelf.rows().filter_map(appointment).min();
-    let later = first.is_none_or(|first| first > step.after.now);
+    // The end of one member of a family has work for the next sweep, which is told to come.
+    let family = |row: &windlass_core::Row| match row.key.table {
+        Table::Children => true,
+        Table::Task => step
+            .after
+            .tasks
+            .values()
+            .any(|task| task.has_children && task.task_key().row_key() == row.key),
+        _ => false,
+    };
+    let due = |row: &&windlass_core::Row| appointment(row) <= Some(step.after.now);
+    let due = |row: &&windlass_core::Row| appointment(row).is_some() && due(row);
+    let later = step.after.shelf.rows().filter(due).all(family);
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
+}
+
+fn what_is_kept_is_taken_by_its_worker(step: &Step<'_>) -> Held {
+    step.pairs().try_for_each(|(was, is)| {
+        let Lifecycle::Reserved { worker, until, .. } = &was.lifecycle else { return Ok(()) };
+        let Some(lease) = lease(is) else { return Ok(()) };
+        let in_time = until.is_none_or(|until| step.after.now < until);
+        ensure(in_time && lease.worker == *worker, || format!("{was:?} became {is:?}"))
+    })
+}
+
+fn a_worker_taken_for_dead_holds_nothing(step: &Step<'_>) -> Held {
+    // A scan is trusted only for its rows: what a race added runs out by itself.
+    if step.raced || !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let gone = step.before.workers.keys().filter(|id| !step.after.workers.contains_key(id));
+    let leases: Vec<&Lease> = step.after.tasks.values().filter_map(lease).collect();
+    gone.into_iter().try_for_each(|id| {
+        let holds = leases.iter().any(|lease| lease.registered && lease.worker == *id);
+        ensure(!holds, || format!("{id} is gone and holds {leases:?}"))
+    })
+}
+
+/// A sweep ends a lease that has run out, an attempt that took too long, or what was held by a
+/// worker that was not heard of in time.
+fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
+    if !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let now = step.after.now;
+    step.pairs().try_for_each(|(was, is)| {
+        let Some(held) = lease(was).filter(|_| lease(is).is_none()) else { return Ok(()) };
+        let timeout_at = held.run.as_ref().and_then(|run| run.timeout_at);
+        let deadlines = timeout_at.into_iter().chain(was.deadline).chain([held.expires_at]);
+        let silent = step.before.workers.get(&held.worker);
+        let dead = held.registered && silent.is_some_and(|worker| worker.due_at <= now);
+        let due = deadlines.min().is_some_and(|due| due <= now);
+        let orphaned = is.parent.is_some() && is.lifecycle.public() == PublicState::Cancelled;
+        ensure(dead || due || orphaned, || format!("{was:?} became {is:?}"))
+    })
 }
 
 fn a_result_never_changes(step: &Step<'_>) -> Held {
@@ -331,5 +414,34 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
             }
         };
         ensure(kept, || format!("{key:?} changed"))
+    })
+}
+
+fn an_ended_parent_has_no_more_children(step: &Step<'_>) -> Held {
+    let made = step.after.tasks.values().filter(|task| !step.before.tasks.contains_key(&task.id));
+    let made: Vec<&Task> = made.collect();
+    made.iter().filter_map(|task| Some((task, task.parent.as_ref()?))).try_for_each(|(task, id)| {
+        let parent = step.before.tasks.get(id).or_else(|| step.after.tasks.get(id));
+        let open = parent.is_some_and(|parent| parent.lifecycle.ended_at().is_none());
+        ensure(open, || format!("{task:?} is a child of {parent:?}"))
+    })
+}
+
+fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
+    let told = |id: &TaskId| {
+        let resumed = |event: &&Event| {
+            matches!(event.change, Change::Resumed { .. })
+                && event.task.as_ref().is_some_and(|(of, _)| of == id)
+        };
+        step.changes.events.iter().filter(resumed).count()
+    };
+    step.pairs().try_for_each(|(was, is)| {
+        let waited = matches!(was.lifecycle, Lifecycle::WaitingChildren { .. });
+        let open = step.after.children.get(&is.id).map_or(0, |children| children.open);
+        let woken = waited && is.lifecycle.public() == PublicState::Resumable;
+        let expected = usize::from(woken);
+        ensure(told(&is.id) == expected && (!woken || open == 0), || {
+            format!("{was:?} became {is:?} with {open} open, told {}", told(&is.id))
+        })
     })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
 
 mod claims;
+mod family;
 mod log;
 mod nodes;
 mod outcomes;

@@ -1,11 +1,13 @@
 //! Statements that were planned on empty tables stay good when the tables are full.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask};
-use windlass_core::{PublicState, Tenant};
+use windlass_core::{Index, PublicState, Range, Scan, Table, TableSpec, Tenant, Wanted};
 use windlass_engine::{Config, Engine, TaskFilter};
+use windlass_store::Store;
 use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::postgres::Server;
 
@@ -125,5 +127,85 @@ async fn a_list_reads_what_it_shows() {
     assert!(tables.values().all(|rows| *rows == 0), "{tables:?}");
     for (index, lines) in indexes {
         assert!(lines <= LINES_PER_TASK * TASKS, "{lines} lines of {index} in {LOOKS} looks");
+    }
+}
+
+/// How many rows each table gets; a tenth of them is in the range that is read.
+const ROWS: usize = 2_000;
+const PAGE: usize = 10;
+
+/// A page of the range that `fill_all` puts a tenth of the rows into.
+fn scan(index: Index) -> Scan {
+    // What is due is one queue; of the others, the first columns say what they belong to.
+    let same = index.queue_columns().unwrap_or(2);
+    let value = |column: &&str| if *column == "tenant" { "t" } else { "x0" }.into();
+    let prefix = index.spec().columns[..same].iter().map(value).collect();
+    Scan { range: Range { index, prefix, until: None }, after: None, limit: PAGE }
+}
+
+/// Rows that no rule would write: what the plans are made for is only how many there are.
+fn fill_all(server: &Server) {
+    for table in Table::ALL {
+        let TableSpec { name, key, columns, numbers, .. } = table.spec();
+        let last = key[key.len() - 1];
+        let value = |column: &&str| match *column {
+            column if numbers.contains(&column) => "n".to_owned(),
+            column if column == last => "lpad(n::text, 6, '0')".to_owned(),
+            "tenant" => "'t'".to_owned(),
+            _ => "'x' || n % 10".to_owned(),
+        };
+        let all = [*key, columns].concat();
+        let values: Vec<_> = all.iter().map(value).collect();
+        let (names, values) = (all.join(", "), values.join(", "));
+        server.sql(&format!(
+            "INSERT INTO windlass.{name} ({names}, version, schema, body) \
+             SELECT {values}, 1, 1, '{{}}' FROM generate_series(1, {ROWS}) AS n"
+        ));
+    }
+}
+
+/// The index of the database that serves an index of the specs.
+fn serving(server: &Server, index: Index) -> String {
+    let (table, spec) = (index.table().spec(), index.spec());
+    if spec.columns == table.key {
+        return format!("{}_pkey", table.name);
+    }
+    let text = format!(
+        "SELECT relname FROM pg_index JOIN pg_class ON oid = indexrelid \
+         WHERE indrelid = 'windlass.{}'::regclass AND indpred IS NOT NULL \
+         AND pg_get_indexdef(indexrelid) LIKE '%({})%'",
+        table.name,
+        spec.columns.join(", ")
+    );
+    server.sql(&text)
+}
+
+#[tokio::test]
+async fn every_index_serves_its_scans() {
+    let server = Server::start();
+    let options = Options { connections: 1, ..Options::default() };
+    let store = PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap();
+    let indexes = Table::ALL.iter().flat_map(|table| table.spec().indexes);
+    let indexes: Vec<Index> = indexes.map(|spec| spec.index).collect();
+    let scans = || indexes.iter().copied().map(scan).collect();
+    let look = async || {
+        let wanted = Arc::new(Wanted { scans: scans(), ..Wanted::default() });
+        let loaded = store.begin().await.unwrap().load(wanted).await.unwrap();
+        loaded.pages.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    // Planned on nothing, and again on all of it.
+    assert_eq!(look().await, vec![0; indexes.len()]);
+    fill_all(&server);
+    assert_eq!(look().await, vec![PAGE; indexes.len()]);
+    store.close().await.unwrap();
+    let served: Vec<String> = indexes.iter().map(|index| serving(&server, *index)).collect();
+    let (tables, lines) = read_so_far(&server).await;
+    assert!(tables.values().all(|rows| *rows == 0), "{tables:?}");
+    let page = PAGE as u64;
+    for name in &served {
+        assert!((page..=2 * page).contains(&lines[name]), "{} lines of {name}", lines[name]);
+    }
+    for (name, read) in lines.iter().filter(|(name, _)| !served.contains(name)) {
+        assert_eq!(*read, 0, "lines of {name}");
     }
 }

@@ -7,9 +7,11 @@ use windlass_core::command::{Beat, Leave};
 use windlass_core::{Command, Node, Outcome};
 use windlass_engine::{Config, Engine};
 use windlass_store::{Store, Traffic};
-use windlass_store_postgres::PostgresStore;
-use windlass_store_test::execute;
+use windlass_store_postgres::{FORMAT, PostgresStore};
 use windlass_store_test::postgres::Server;
+use windlass_store_test::{execute, format};
+
+use crate::stage::{create, must};
 
 /// Short, so that a node that is gone is soon taken for gone.
 const EVERY: Duration = Duration::from_millis(200);
@@ -39,7 +41,7 @@ async fn two_engines_see_each_other_until_one_shuts_down() {
     let known = until(&one, &["one", "two"]).await;
     until(&two, &["one", "two"]).await;
     assert_ne!(known[0].id, known[1].id);
-    assert_eq!((known[0].pid, known[0].format), (std::process::id(), 2));
+    assert_eq!((known[0].pid, known[0].format), (std::process::id(), FORMAT));
     assert!(known[0].started_at <= known[0].seen_at && known[0].seen_at < known[0].due_at);
     two.shutdown().await.unwrap();
     let left = one.nodes(None, 100).await.unwrap();
@@ -148,15 +150,19 @@ async fn an_idle_engine_commits_nothing_but_its_beats() {
 }
 
 #[tokio::test]
-async fn tables_of_format_1_are_completed_and_stay_open_to_their_own_programs() {
+async fn tables_of_an_earlier_format_are_completed_and_stay_open_to_their_own_programs() {
     let server = Server::start();
+    assert_eq!(FORMAT, format::LAST);
     drop(PostgresStore::open(&server.url()).await.unwrap());
-    server.sql("DROP TABLE windlass.node");
-    server.sql("UPDATE windlass.meta SET format = 1");
-    let store = PostgresStore::open(&server.url()).await.unwrap();
-    execute(&store, &beat(0)).await.unwrap().unwrap();
-    execute(&store, &Leave { id: "n000".into() }.into()).await.unwrap().unwrap();
-    assert_eq!(server.sql("SELECT format, lowest FROM windlass.meta"), "2|1");
+    for earlier in 1..FORMAT {
+        server.sql(&format::back_to(earlier, "windlass."));
+        let store = PostgresStore::open(&server.url()).await.unwrap();
+        execute(&store, &beat(0)).await.unwrap().unwrap();
+        execute(&store, &Leave { id: "n000".into() }.into()).await.unwrap().unwrap();
+        must(&store, create(&format!("from {earlier}"))).await;
+        let formats = server.sql("SELECT format, lowest FROM windlass.meta");
+        assert_eq!(formats, format!("{FORMAT}|1"), "from {earlier}");
+    }
 }
 
 /// Every beat looks at all nodes, and is in the way of none of them.

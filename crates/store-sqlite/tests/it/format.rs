@@ -1,5 +1,6 @@
 use windlass_store::{Store, StoreError};
-use windlass_store_sqlite::SqliteStore;
+use windlass_store_sqlite::{FORMAT, SqliteStore};
+use windlass_store_test::format;
 
 use crate::fixture::{Place, create, ids, must};
 
@@ -68,15 +69,16 @@ async fn tables_that_are_missing_or_not_ours_are_refused() {
 
 #[tokio::test]
 async fn only_an_incompatible_format_is_refused() {
-    for (format, lowest, ok) in [(2, 1, true), (9, 2, true), (9, 3, false), (9, 9, false)] {
+    for (format, lowest, ok) in [(3, 1, true), (9, 3, true), (9, 4, false), (9, 9, false)] {
         let place = made().await;
         let raw = place.raw();
         raw.execute("UPDATE meta SET format = ?, lowest = ?", [format, lowest]).unwrap();
         drop(raw);
         if !ok {
             let error = refused(&place);
-            let expected =
-                |e: &StoreError| matches!(e, StoreError::Incompatible { found: 9, supported: 2 });
+            let expected = |e: &StoreError| {
+                matches!(e, StoreError::Incompatible { found: 9, supported: FORMAT })
+            };
             assert!(expected(&error), "{error:?}");
             continue;
         }
@@ -91,16 +93,19 @@ async fn only_an_incompatible_format_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_of_format_1_is_completed_and_stays_open_to_its_own_programs() {
-    let place = made().await;
-    place.raw().execute_batch("DROP TABLE node; UPDATE meta SET format = 1").unwrap();
-    let store = place.open();
-    must(&store, create("b")).await;
-    assert_eq!(ids(&store).await, ["a", "b"]);
-    store.close().await.unwrap();
-    let formats = "SELECT format, lowest FROM meta";
-    let formats: (i64, i64) = place.raw().query_row(formats, [], |row| row.try_into()).unwrap();
-    assert_eq!(formats, (2, 1));
+async fn a_file_of_an_earlier_format_is_completed_and_stays_open_to_its_own_programs() {
+    assert_eq!(FORMAT, format::LAST);
+    for earlier in 1..FORMAT {
+        let place = made().await;
+        place.raw().execute_batch(&format::back_to(earlier, "")).unwrap();
+        let store = place.open();
+        must(&store, create("b")).await;
+        assert_eq!(ids(&store).await, ["a", "b"]);
+        store.close().await.unwrap();
+        let formats = "SELECT format, lowest FROM meta";
+        let formats: (i64, i64) = place.raw().query_row(formats, [], |row| row.try_into()).unwrap();
+        assert_eq!(formats, (FORMAT, 1), "from {earlier}");
+    }
 }
 
 #[tokio::test]
@@ -108,9 +113,12 @@ async fn a_format_that_becomes_incompatible_stops_the_writer() {
     let place = Place::new();
     let store = place.open();
     must(&store, create("a")).await;
-    place.raw().execute("UPDATE meta SET format = 3, lowest = 3", []).unwrap();
+    place.raw().execute("UPDATE meta SET format = 4, lowest = 4", []).unwrap();
     let refused = store.begin().await.err().unwrap();
-    assert!(matches!(refused, StoreError::Incompatible { found: 3, supported: 2 }), "{refused:?}");
+    assert!(
+        matches!(refused, StoreError::Incompatible { found: 4, supported: FORMAT }),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

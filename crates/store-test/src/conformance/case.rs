@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, foreign, handle, log, mail, payload, query, scan, text, time};
+use super::{change, family, foreign, handle, log, mail, payload, query, scan, text, time};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -155,6 +155,13 @@ cases! {
         a_task_of_a_newer_version_can_be_worked_on,
         what_cannot_be_read_is_kept_aside,
         what_cannot_be_read_is_not_swept_away,
+    }
+    family::{
+        the_last_child_wakes_its_parent,
+        the_last_two_children_wake_their_parent_once,
+        a_wait_off_an_old_count_conflicts,
+        children_are_cancelled_page_by_page,
+        children_are_listed_by_their_parent,
     }
     mail::{
         a_message_lets_a_suspended_task_go_on,

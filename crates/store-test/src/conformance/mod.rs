@@ -2,6 +2,7 @@
 
 mod case;
 mod change;
+mod family;
 mod foreign;
 mod ground;
 mod handle;

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
 use windlass_core::{
-    ChangeSet, Index, PageRow, Range, Row, Scan, Shelf, Table, Update, Value, Version, Wanted,
+    ChangeSet, Index, PageRow, Range, Row, RowKey, Scan, Shelf, Table, Update, Value, Version,
+    Wanted,
 };
 
 use super::case::Verdict;
@@ -12,6 +13,8 @@ use crate::fixture::{TaskSpot, admission_row, inserts, lane_key, lane_row, queue
 fn spots() -> Vec<TaskSpot> {
     let ready = TaskSpot::ready;
     let outside = |id, due_at| TaskSpot { ready_at: None, due_at, ..ready(id, -99, 0) };
+    let in_line =
+        |id, line, since| TaskSpot { rank: 0, line: Some((line, since)), ..outside(id, None) };
     vec![
         ready("urgent", -1_000_000, 50),
         ready("high-early", -5, 1),
@@ -29,6 +32,14 @@ fn spots() -> Vec<TaskSpot> {
         TaskSpot { route: "gpu", ..ready("of-another-route", 0, 0) },
         TaskSpot { tenant: "acme", ..ready("plain-tie-a", 0, 0) },
         TaskSpot { tenant: "acme", ready_at: None, due_at: Some(-30), ..ready("early", 0, 0) },
+        TaskSpot { rank: 3, ..in_line("line-last", "key/k", 1) },
+        in_line("line-late", "key/k", 20),
+        in_line("line-early", "key/k", -20),
+        in_line("line-other", "key/kk", 0),
+        TaskSpot { tenant: "acme", ..in_line("line-late", "key/k", 0) },
+        TaskSpot { open_parent: Some("p"), ..outside("child-b", None) },
+        TaskSpot { open_parent: Some("p"), due_at: Some(3_000), ..ready("child-a", 2_000_000, 0) },
+        TaskSpot { open_parent: Some("pp"), ..outside("child-c", None) },
     ]
 }
 
@@ -42,12 +53,47 @@ fn rows() -> Vec<Row> {
         .chain(queues.map(|(tenant, lane, route, due)| queue_row(tenant, lane, route, due)))
         .chain(admissions.map(|(key, due)| admission_row(key, due)))
         .chain([lane_row("l", 1)])
+        .chain(others())
         .collect()
+}
+
+/// Rows of the tables that no case is about: in their indexes, and beside them.
+fn others() -> impl Iterator<Item = Row> {
+    let int = |number: i64| Value::Int(number);
+    let due = |at: Option<i64>| Value::from(at);
+    let task = || Value::from("t");
+    let rows = [
+        (Table::Message, vec!["t", "2"], vec!["name".into(), due(Some(4))]),
+        (Table::Message, vec!["t", "1"], vec!["name".into(), due(None)]),
+        (Table::Message, vec!["u", "0"], vec!["name".into(), due(Some(-4))]),
+        (Table::Waitpoint, vec!["w"], vec![task(), "active".into(), int(9)]),
+        (Table::Waitpoint, vec!["v"], vec![task(), "active".into(), Value::Null]),
+        (Table::Keyring, vec![], vec![due(Some(7))]),
+        (Table::Children, vec!["t"], vec![int(2), int(1), due(Some(4))]),
+        (Table::Children, vec!["u"], vec![int(0), int(1), due(None)]),
+        (Table::Gate, vec!["key", "late"], vec![int(0), int(1), int(1), due(Some(4))]),
+        (Table::Gate, vec!["session", "early"], vec![int(0), int(1), int(1), due(Some(3))]),
+        (Table::Gate, vec!["key", "never"], vec![int(5), int(1), int(1), due(None)]),
+        (Table::Worker, vec!["w"], vec![int(0), due(Some(4))]),
+        (Table::Worker, vec!["v"], vec![int(0), due(Some(5))]),
+        (Table::Bookmark, vec!["b"], vec![int(3)]),
+        (Table::Mailbox, vec!["t"], vec![int(3), int(1)]),
+    ];
+    rows.into_iter().map(|(table, key, columns)| {
+        let own = key.into_iter().map(Value::from);
+        let values = std::iter::once(Value::from("default")).chain(own).collect();
+        let key = RowKey { table, values };
+        Row { key, version: Version(1), columns, schema: 1, body: "{}".into() }
+    })
 }
 
 fn ready_queue() -> Range {
     let prefix = vec!["default".into(), "l".into(), "".into()];
     Range { index: Index::TaskReady, prefix, until: None }
+}
+
+fn prefixed(index: Index, prefix: &[&str]) -> Range {
+    Range { index, prefix: prefix.iter().map(|part| Value::from(*part)).collect(), until: None }
 }
 
 fn due(index: Index, until: Option<i64>) -> Range {
@@ -108,10 +154,14 @@ pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
         scan(due(Index::TaskDue, Some(30))),
         scan(due(Index::QueueDue, Some(3))),
         scan(due(Index::AdmissionDue, Some(4))),
+        scan(prefixed(Index::TaskLine, &["default", "key/k"])),
+        scan(prefixed(Index::TaskOpenChild, &["default", "p"])),
+        scan(due(Index::GateDue, Some(4))),
     ];
     let pages = ground.scan(scans).await?.pages;
-    same("pages", &pages.len(), &4)?;
-    let ready: Vec<String> = spots()[..8].iter().map(|spot| spot.id.to_owned()).collect();
+    same("pages", &pages.len(), &7)?;
+    let mut ready: Vec<String> = spots()[..8].iter().map(|spot| spot.id.to_owned()).collect();
+    ready.push("child-a".into());
     same("ready", &ids(&pages[0]), &ready)?;
     same(
         "due tasks",
@@ -119,16 +169,16 @@ pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
         &["early", "delayed", "delayed-tie"].map(String::from).into(),
     )?;
     same("due queues", &ids(&pages[2]), &["@a", "gpu", ""].map(String::from).into())?;
-    same("due keys", &ids(&pages[3]), &["c", "a", "b"].map(String::from).into())
+    same("due keys", &ids(&pages[3]), &["c", "a", "b"].map(String::from).into())?;
+    let line = ["line-early", "line-late", "line-last"];
+    same("a line", &ids(&pages[4]), &line.map(String::from).into())?;
+    same("open children", &ids(&pages[5]), &["child-a", "child-b"].map(String::from).into())?;
+    same("due gates", &ids(&pages[6]), &["early", "late"].map(String::from).into())
 }
 
 /// Every kind of range, whole and cut.
 fn scans() -> Vec<Scan> {
     let text = |text: &str| Value::from(text);
-    let prefixed = |index, prefix: &[&str]| {
-        let prefix = prefix.iter().map(|part| text(part)).collect();
-        Range { index, prefix, until: None }
-    };
     let rank = |until| Range { until: Some(Value::Int(until)), ..ready_queue() };
     let lanes_until =
         |lane| Range { until: Some(text(lane)), ..prefixed(Index::TaskReady, &["default"]) };
@@ -142,6 +192,19 @@ fn scans() -> Vec<Scan> {
         prefixed(Index::TaskReady, &["default"]),
         prefixed(Index::TaskReady, &["default", "l"]),
         prefixed(Index::TaskReady, &["nobody"]),
+        prefixed(Index::TaskLine, &["default", "key/k"]),
+        prefixed(Index::TaskLine, &["default"]),
+        Range { until: Some(Value::Int(0)), ..prefixed(Index::TaskLine, &["default", "key/k"]) },
+        prefixed(Index::TaskOpenChild, &["default", "p"]),
+        prefixed(Index::TaskOpenChild, &["default"]),
+        prefixed(Index::MessageOfTask, &["default", "t"]),
+        prefixed(Index::MessageOfTask, &["default"]),
+        due(Index::MessageDue, Some(4)),
+        prefixed(Index::WaitpointOfTask, &["default", "t"]),
+        due(Index::KeyringDue, None),
+        due(Index::ChildrenDue, Some(4)),
+        due(Index::GateDue, Some(4)),
+        due(Index::WorkerDue, Some(4)),
         prefixed(Index::QueueByLane, &["default", "l"]),
         prefixed(Index::QueueByLane, &["acme"]),
         due(Index::TaskDue, None),

@@ -73,6 +73,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Registered { joined: true, .. } => "joined",
         Outcome::Registered { joined: false, .. } => "beaten",
         Outcome::Left => "left",
+        Outcome::ChildrenDone(counts) if counts.total() == 0 => "no_children",
+        Outcome::ChildrenDone(_) => "children_done",
         Outcome::Posted(posted) => posted_code(posted),
         Outcome::WaitpointMade(_) => "waitpoint_made",
         Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
@@ -148,6 +150,13 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
     ("Beat", "beaten invalid joined"),
     ("Leave", "invalid left"),
+    ("Create", "parent_not_found parent_ended"),
+    ("Reap", "children_open"),
+    (
+        "WaitChildren",
+        "children_done ended lease_expired no_children not_leased settled_otherwise stale \
+         task_not_found waiting_children",
+    ),
     (
         "Post",
         "conflict ended invalid posted posted_and_resumed posted_before quarantined \

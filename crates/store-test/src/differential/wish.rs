@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use windlass_core::command::{
     Beat, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
     Idempotency, Leave, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress,
-    SetLaneState, Start, Sweep, TrimLog,
+    SetLaneState, Start, Sweep, TrimLog, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, LaneName, LaneState, NodeId, Offer, Payload, Policy, Retry,
-    RetryPolicy, TagFilter, Task, Tenant,
+    Backoff, Command, FailureClass, LaneName, LaneState, Lifecycle, NodeId, Offer, Payload, Policy,
+    Retry, RetryPolicy, TagFilter, Task, Tenant,
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
@@ -40,6 +40,8 @@ const WISHES: &[(u64, Wish)] = &[
     (3, trim_log),
     (4, beat),
     (2, leave),
+    (6, create_child),
+    (6, wait_children),
     (10, mail::post),
     (5, mail::signal),
     (5, mail::create_waitpoint),
@@ -143,6 +145,31 @@ fn spoil(random: &mut Random, task: &mut NewTask) {
         4 => task.priority = 1_000_001,
         _ => task.policy.max_replays = u32::MAX,
     }
+}
+
+/// Children of a task that is there, sometimes together with a child of the first of them.
+fn create_child(random: &mut Random, live: &Live) -> Command {
+    let held = |task: &Task| matches!(task.lifecycle, Lifecycle::Active(_));
+    let parent = live.key(random, held);
+    let mut child = new_task(random, live);
+    child.parent = Some(parent.id);
+    let mut tasks = vec![child];
+    if random.percent(20) {
+        let mut grandchild = new_task(random, live);
+        grandchild.parent = Some(tasks[0].id.clone());
+        tasks.push(grandchild);
+    }
+    Create { tenant: parent.tenant, tasks }.into()
+}
+
+/// Rather by somebody who has children to wait for.
+fn wait_children(random: &mut Random, live: &Live) -> Command {
+    let parent = |task: &Task| task.has_children && matches!(task.lifecycle, Lifecycle::Active(_));
+    let fence = match live.task(random, parent).filter(|task| parent(task)) {
+        Some(task) => task.fence(),
+        None => live.fence(random),
+    };
+    WaitChildren { fence }.into()
 }
 
 fn create(random: &mut Random, live: &Live) -> Command {

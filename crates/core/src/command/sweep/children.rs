@@ -1,17 +1,52 @@
 use crate::children::Children;
 use crate::command::sweep::Due;
+use crate::primitive::are_neighbours_readable;
+use crate::primitive::cancel;
+use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
+/// How many children of one parent are cancelled at once.
+const PAGE: usize = 64;
+
+/// When to try again where none of them could be cancelled.
+const POSTPONED_MS: u64 = 1_000;
+
+const REASON: &str = "its parent was cancelled or expired";
+
 impl Due for Children {
+    /// Each of them is a page of tasks.
+    const AT_ONCE: usize = 4;
+
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }
 
-    fn prefetch(&self, _: &mut World) {}
+    fn prefetch(&self, world: &mut World) {
+        world.prefetch_scan(&Task::open_children(&self.tenant, &self.parent), PAGE);
+    }
 
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        world.put::<Self>(Self { due_at: None, ..self.clone() });
-        Ok(())
+        sweep(world, self)
     }
+}
+
+/// Cancels a page of the children of a task that was called off. Whether that was the last page
+/// is known by their number, not by the scan.
+fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
+    let page = world.scan::<Task>(&Task::open_children(&known.tenant, &known.parent), PAGE)?;
+    page.iter().for_each(|child| child.prefetch(world));
+    let mut cancelled = 0;
+    for child in &page {
+        if are_neighbours_readable(world, child)? {
+            cancel(world, child, REASON)?;
+            cancelled += 1;
+        }
+    }
+    let key = Children::key_of(&known.tenant, &known.parent);
+    let left = world.get::<Children>(&key)?.expect("a parent is kept while a child is open");
+    let again = world.now().plus_ms(if cancelled > 0 { 0 } else { POSTPONED_MS });
+    let due_at = (left.open > 0).then_some(again);
+    world.put::<Children>(Children { due_at, ..(*left).clone() });
+    Ok(())
 }

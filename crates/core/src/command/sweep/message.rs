@@ -1,7 +1,7 @@
 use crate::command::sweep::Due;
-use crate::command::sweep::task::{POSTPONED_MS, neighbours_readable};
+use crate::command::sweep::task::POSTPONED_MS;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::resume_if_met;
+use crate::primitive::{are_neighbours_readable, resume_if_met};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
@@ -23,7 +23,7 @@ impl Due for Message {
         let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
         let due_at = match &task {
             None => Some(world.now().plus_ms(POSTPONED_MS)),
-            Some(Some(task)) if waits(&&**task) && !neighbours_readable(world, task)? => {
+            Some(Some(task)) if waits(&&**task) && !are_neighbours_readable(world, task)? => {
                 Some(world.now().plus_ms(POSTPONED_MS))
             }
             Some(_) => None,

@@ -30,6 +30,9 @@ impl Default for Sweep {
 
 /// A record that comes to the engine's notice by itself.
 pub(super) trait Due: Filed {
+    /// The most that are looked at in one sweep.
+    const AT_ONCE: usize = usize::MAX;
+
     fn due_at(&self) -> Option<Timestamp>;
 
     /// Asks for what the sweep of it may need, so that a page needs one load.
@@ -71,12 +74,12 @@ impl Sweep {
     }
 }
 
-fn prefetch_page<R: Filed>(world: &mut World, page: usize) {
-    world.prefetch_scan(&due::<R>(Some(world.now())), page);
+fn prefetch_page<R: Due>(world: &mut World, page: usize) {
+    world.prefetch_scan(&due::<R>(Some(world.now())), page.min(R::AT_ONCE));
 }
 
-fn page_of<R: Filed>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
-    world.scan::<R>(&due::<R>(Some(world.now())), page)
+fn page_of<R: Due>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
+    world.scan::<R>(&due::<R>(Some(world.now())), page.min(R::AT_ONCE))
 }
 
 fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
@@ -121,6 +124,8 @@ mod tests {
             absent    | | absent          | swept 0 next none       |
             waiting   | | waiting e0 a0   | swept 0 next +3600000   |
             delayed   | | delayed e0 a0   | swept 0 next +10000     |
+            granted   | | granted e0 a0   | swept 0 next +10000     |
+            ungranted | | waiting e0 a0   | swept 1 next +3590000   | grant_expired
             claimed   | | claimed e1 a0   | swept 0 next +30000     |
             active    | | active e1 a1    | swept 0 next +30000     |
             lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_expired
@@ -128,6 +133,9 @@ mod tests {
             failed    | | failed e1 a1    | swept 0 next +3600000   |
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
             expired   | | expired e1 a1   | swept 0 next +3599000   |
+            waiting_children | | waiting_children e1 a1 | swept 0 next +3600000 |
+            gated     | | blocked e0 a0   | swept 0 next +3600000   |
+            reserved  | | reserved e0 a0  | swept 0 next +60000     |
             suspended | | suspended e1 a1 | swept 0 next +3600000 |
             resumable | | resumable e1 a1 | swept 0 next +3600000 |
             ",

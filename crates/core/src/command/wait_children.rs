@@ -1,0 +1,528 @@
+use crate::children::Children;
+use crate::command::{Outcome, Transition};
+use crate::digest::Digester;
+use crate::event::Change;
+use crate::primitive::{Late, begin, children_of, held, settle, task};
+use crate::task::{Fence, Lifecycle, Settled};
+use crate::world::World;
+
+/// Parks a held task until the last of its children has ended. Its attempt goes on with the claim
+/// after that. When no child is open the lease stays, and the answer says what became of them.
+#[derive(Clone, Debug)]
+pub struct WaitChildren {
+    pub fence: Fence,
+}
+
+impl WaitChildren {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        let key = &self.fence.task;
+        key.check()?;
+        world.prefetch(Children::key_of(&key.tenant, &key.id));
+        let digest = Digester::new("wait_children").finish();
+        let settled = task(world, key)?.last_settle.as_ref().map(|settle| settle.epoch);
+        let mut open = 0;
+        if settled != Some(self.fence.epoch) {
+            let (known, _) = held(world, &self.fence)?;
+            let counts = children_of(world, &known)?;
+            if counts.open == 0 {
+                return Ok(Outcome::ChildrenDone(counts));
+            }
+            open = counts.open;
+        }
+        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
+            let Lifecycle::Active(mut lease) = task.lifecycle.clone() else {
+                unreachable!("only who holds a task settles it")
+            };
+            // What waits has begun, or there were nothing to go on with.
+            let run = begin(task, &mut lease, now).expect("a claimed task has tries left");
+            task.lifecycle = Lifecycle::WaitingChildren { since: now, paused: run.paused(now) };
+            (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::children::ChildCounts;
+    use crate::command::{
+        Cancel, Claim, Command, Complete, Create, Decided, Fail, NewTask, Reap, Release, Replay,
+        Sweep, decide,
+    };
+    use crate::lane::Lane;
+    use crate::name::Tenant;
+    use crate::rejection::Rejection;
+    use crate::task::{FailureClass, PublicState, ResumeCause, Retry, RetryPolicy};
+    use crate::testing::{Stage, check_task, child, claim, fence, key, lane, new_task};
+    use crate::world::Hints;
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |             | absent          | ! task_not_found    |
+            waiting   |             | waiting e0 a0   | ! stale             |
+            waiting   | epoch=0     | waiting e0 a0   | ! not_leased        |
+            delayed   |             | delayed e0 a0   | ! stale             |
+            claimed   |             | claimed e1 a0   | done 0 of 0         |
+            active    |             | active e1 a1    | done 0 of 0         |
+            active    | epoch=2     | active e1 a1    | ! stale             |
+            lapsed    |             | active e1 a1    | ! lease_expired     |
+            lapsed    | policy=late | active e1 a1    | done 0 of 0         |
+            completed |             | completed e1 a1 | ! settled_otherwise |
+            failed    |             | failed e1 a1    | ! settled_otherwise |
+            cancelled |             | cancelled e1 a1 | ! ended             |
+            expired   |             | expired e1 a1   | ! ended             |
+            waiting_children |      | waiting_children e1 a1 | waitingchildren |
+            waiting_children | epoch=2 | waiting_children e1 a1 | ! stale      |
+            gated     |             | blocked e0 a0   | ! stale             |
+            reserved  |             | reserved e0 a0  | ! stale             |
+            granted   |             | granted e0 a0   | ! stale             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
+            ",
+            |args| WaitChildren { fence: args.fence() },
+        );
+    }
+
+    fn children(stage: &Stage, id: &str) -> Option<Children> {
+        stage.record(&Children::key_of(&Tenant::default(), &id.into()))
+    }
+
+    fn counts(stage: &Stage, id: &str) -> ChildCounts {
+        children(stage, id).expect("it has children").counts()
+    }
+
+    fn state(stage: &Stage, id: &str) -> PublicState {
+        stage.task(id).expect("it is there").lifecycle.public()
+    }
+
+    fn events(stage: &Stage, name: &str) -> usize {
+        stage.shelf.events_after(0).filter(|logged| logged.name == name).count()
+    }
+
+    fn bulk(tasks: Vec<NewTask>) -> Create {
+        Create { tenant: Tenant::default(), tasks }
+    }
+
+    /// Takes the next task of the lane of children.
+    fn take(stage: &mut Stage) -> Fence {
+        let taken = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
+        let Outcome::Claimed(tasks) = taken else { panic!("{taken:?}") };
+        tasks[0].fence()
+    }
+
+    fn cancel(id: &str) -> Cancel {
+        Cancel { task: key(id), reason: "stop".into() }
+    }
+
+    #[test]
+    fn a_parent_goes_on_with_its_attempt_when_the_last_child_has_ended() {
+        let mut new = new_task("t");
+        new.policy.attempt_timeout_ms = Some(20_000);
+        let mut stage = Stage::with_new_task("active", new);
+        stage.must(bulk(vec![child("c"), child("d")]));
+        stage.later(5_000);
+        stage.must(WaitChildren { fence: fence(1) });
+        stage.later(3_600_000);
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
+        let held = take(&mut stage);
+        let (class, retry) = (FailureClass::Permanent, Retry::Policy);
+        stage.must(Fail { fence: held, class, reason: "no".into(), retry });
+        let task = stage.task("t").unwrap();
+        assert_eq!(task.lifecycle.public(), PublicState::Resumable);
+        assert_eq!(task.resumption.unwrap().cause, ResumeCause::Children);
+        let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
+        let Lifecycle::Active(lease) = &tasks[0].lifecycle else { panic!() };
+        let run = lease.run.as_ref().unwrap();
+        assert_eq!((run.attempt, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        let done = ChildCounts { completed: 1, failed: 1, ..ChildCounts::default() };
+        let answer = stage.must(WaitChildren { fence: fence(2) });
+        assert_eq!(answer, Outcome::ChildrenDone(done));
+        assert_eq!(events(&stage, "resumed"), 1);
+        stage.must(Complete { fence: fence(2), result: None });
+        assert!(children(&stage, "t").unwrap().closed);
+    }
+
+    #[test]
+    fn waiting_begins_the_attempt() {
+        let mut stage = Stage::with_task("claimed");
+        stage.must(Create::one(child("c")));
+        stage.must(WaitChildren { fence: fence(1) });
+        assert_eq!(stage.task("t").unwrap().attempts, 1);
+        stage.must(cancel("c"));
+        stage.must(claim());
+        assert_eq!(stage.task("t").unwrap().attempts, 1);
+    }
+
+    #[test]
+    fn a_failed_attempt_after_the_wait_is_retried_as_a_fresh_one() {
+        let mut new = new_task("t");
+        new.policy.retry = Some(RetryPolicy::fixed(2, 0));
+        let mut stage = Stage::with_new_task("active", new);
+        stage.must(Create::one(child("c")));
+        stage.must(WaitChildren { fence: fence(1) });
+        stage.must(cancel("c"));
+        stage.must(claim());
+        let (class, retry) = (FailureClass::Transient, Retry::Policy);
+        stage.must(Fail { fence: fence(2), class, reason: "no".into(), retry });
+        let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
+        assert_eq!((tasks[0].attempts, &tasks[0].resumption), (2, &None));
+    }
+
+    #[test]
+    fn a_parent_must_be_there_and_open() {
+        for (state, expected) in [
+            ("absent", Some("parent_not_found")),
+            ("waiting", None),
+            ("delayed", None),
+            ("claimed", None),
+            ("active", None),
+            ("lapsed", None),
+            ("waiting_children", None),
+            ("completed", Some("parent_ended")),
+            ("failed", Some("parent_ended")),
+            ("cancelled", Some("parent_ended")),
+            ("expired", Some("parent_ended")),
+        ] {
+            let mut stage = Stage::with_task(state);
+            let before = stage.shelf.clone();
+            let answer = stage.run(bulk(vec![new_task("before"), child("x")]));
+            assert_eq!(answer.as_ref().err().map(Rejection::code), expected, "{state}");
+            if expected.is_some() {
+                assert_eq!(stage.shelf, before, "all or none: {state}");
+            } else {
+                let open = if state == "waiting_children" { 2 } else { 1 };
+                assert_eq!(counts(&stage, "t").open, open, "{state}");
+                assert!(stage.task("t").unwrap().has_children, "{state}");
+            }
+        }
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        stage.must(Complete { fence: fence(1), result: None });
+        let answer = stage.run(Create::one(child("d")));
+        assert_eq!(answer, Err(Rejection::ParentEnded), "its children are closed");
+        let again = stage.must(Create::one(child("c")));
+        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate));
+        let orphan = NewTask { parent: None, ..child("c") };
+        assert_eq!(stage.run(Create::one(orphan)), Err(Rejection::Conflict), "another request");
+        let nameless = NewTask { parent: Some("".into()), ..child("e") };
+        assert_eq!(stage.run(Create::one(nameless)).unwrap_err().code(), "invalid");
+    }
+
+    #[test]
+    fn a_family_is_of_one_tenant() {
+        let mut stage = Stage::with_task("active");
+        let foreign = Create { tenant: "other".into(), tasks: vec![child("c")] };
+        assert_eq!(stage.run(foreign), Err(Rejection::ParentNotFound));
+        let tasks = vec![new_task("t"), child("c")];
+        stage.must(Create { tenant: "other".into(), tasks });
+        assert_eq!(children(&stage, "t"), None, "they are those of another task of this id");
+    }
+
+    #[test]
+    fn parents_come_before_their_children_in_a_bulk() {
+        let grandchild = || NewTask { parent: Some("c".into()), ..child("g") };
+        let mut stage = Stage::new();
+        stage.must(bulk(vec![new_task("t"), child("c"), child("d"), grandchild()]));
+        assert_eq!((counts(&stage, "t").open, counts(&stage, "c").open), (2, 1));
+        let mut stage = Stage::new();
+        let wrong = bulk(vec![child("c"), new_task("t")]);
+        assert_eq!(stage.run(wrong), Err(Rejection::ParentNotFound));
+        let own = NewTask { parent: Some("x".into()), ..new_task("x") };
+        assert_eq!(stage.run(Create::one(own)), Err(Rejection::ParentNotFound));
+    }
+
+    /// Decides several commands in one batch.
+    fn batch(stage: &mut Stage, commands: &[Command]) {
+        let mut world = World::new(stage.now, Hints::default());
+        for command in commands {
+            loop {
+                match decide(&mut world, command) {
+                    Decided::Ready(answer) => break drop(answer.expect("it is accepted")),
+                    Decided::Parked => {
+                        let wanted = world.wanted().unwrap();
+                        let loaded = stage.shelf.load(&wanted);
+                        world.learn(&wanted, loaded);
+                    }
+                }
+            }
+        }
+        stage.shelf.commit(&world.finish().0).unwrap();
+    }
+
+    #[test]
+    fn two_children_that_end_in_one_batch_wake_their_parent_once() {
+        let mut stage = Stage::with_task("active");
+        stage.must(bulk(vec![child("c"), child("d")]));
+        let held = [take(&mut stage), take(&mut stage)];
+        let [one, two] = held.map(|fence| Complete { fence, result: None }.into());
+        batch(&mut stage, &[WaitChildren { fence: fence(1) }.into(), one, two]);
+        assert_eq!(state(&stage, "t"), PublicState::Resumable);
+        assert_eq!((events(&stage, "resumed"), counts(&stage, "t").completed), (1, 2));
+    }
+
+    #[test]
+    fn a_child_may_be_a_parent() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        stage.must(WaitChildren { fence: fence(1) });
+        let held = take(&mut stage);
+        stage.must(Create::one(NewTask { parent: Some("c".into()), ..child("g") }));
+        stage.must(WaitChildren { fence: held });
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        assert_eq!(state(&stage, "c"), PublicState::Resumable);
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        assert_eq!(state(&stage, "t"), PublicState::Resumable);
+    }
+
+    /// A root with 150 children, of which six have two of their own, each with one more.
+    fn tree() -> (Stage, usize) {
+        let mut stage = Stage::with_task("active");
+        let of = |parent: &str, id: &str| NewTask { parent: Some(parent.into()), ..child(id) };
+        let mut tasks: Vec<NewTask> = (0..150).map(|n| child(&format!("c{n:03}"))).collect();
+        for n in 0..6 {
+            for m in 0..2 {
+                let (above, id) = (format!("c{n:03}"), format!("c{n:03}-{m}"));
+                tasks.extend([of(&above, &id), of(&id, &format!("{id}-leaf"))]);
+            }
+        }
+        let made = tasks.len();
+        stage.must(bulk(tasks));
+        (stage, made)
+    }
+
+    #[test]
+    fn the_children_of_a_task_that_was_called_off_are_cancelled_page_by_page() {
+        let (mut stage, made) = tree();
+        stage.must(cancel("t"));
+        assert_eq!(events(&stage, "cancelled"), 1, "the rest is left to the sweep");
+        let mut sweeps = 0;
+        loop {
+            let before = events(&stage, "cancelled");
+            let Outcome::Swept { next_due, .. } = stage.must(Sweep::default()) else { panic!() };
+            let page = events(&stage, "cancelled") - before;
+            assert!(page <= 256, "{page} at once");
+            sweeps += 1;
+            if next_due > Some(stage.now) {
+                break;
+            }
+        }
+        assert!(sweeps >= 3, "150 children are more than two pages: {sweeps}");
+        assert_eq!(events(&stage, "cancelled"), made + 1);
+        assert_eq!(counts(&stage, "t"), ChildCounts { cancelled: 150, ..ChildCounts::default() });
+        assert_eq!(children(&stage, "c003").unwrap().due_at, None);
+    }
+
+    #[test]
+    fn who_ends_how_calls_its_children_off() {
+        type End = fn(&mut Stage);
+        let rows: [(&str, End, bool); 5] = [
+            ("cancelled", |stage| drop(stage.must(cancel("t"))), true),
+            (
+                "cancelled",
+                |stage| {
+                    let (fence, reason) = (fence(1), String::new());
+                    stage.must(crate::command::CancelHeld { fence, reason });
+                },
+                true,
+            ),
+            (
+                "expired",
+                |stage| {
+                    stage.later(60_000);
+                    stage.must(Sweep::default());
+                },
+                true,
+            ),
+            (
+                "completed",
+                |stage| drop(stage.must(Complete { fence: fence(1), result: None })),
+                false,
+            ),
+            (
+                "failed",
+                |stage| {
+                    let (class, retry) = (FailureClass::Permanent, Retry::GiveUp);
+                    stage.must(Fail { fence: fence(1), class, reason: "no".into(), retry });
+                },
+                false,
+            ),
+        ];
+        for (ended, end, called_off) in rows {
+            let mut new = new_task("t");
+            new.deadline_ms = Some(60_000);
+            let mut stage = Stage::with_new_task("waiting", new);
+            stage.must(Claim { lease_ms: 600_000, ..claim() });
+            stage.must(Create::one(child("c")));
+            let held = take(&mut stage);
+            end(&mut stage);
+            assert_eq!(state(&stage, "t").as_str(), ended);
+            stage.must(Sweep::default());
+            stage.must(Sweep::default());
+            let found = state(&stage, "c") == PublicState::Cancelled;
+            assert_eq!(found, called_off, "{ended}");
+            if called_off {
+                let late = stage.run(Complete { fence: held, result: None });
+                assert_eq!(late.unwrap_err().code(), "ended");
+            }
+        }
+    }
+
+    #[test]
+    fn a_parent_past_its_deadline_does_not_wait_on() {
+        let mut new = new_task("t");
+        new.deadline_ms = Some(5_000);
+        let mut stage = Stage::with_new_task("waiting_children", new);
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "t"), PublicState::Expired);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "c"), PublicState::Cancelled);
+        assert_eq!(events(&stage, "resumed"), 0);
+    }
+
+    #[test]
+    fn a_parent_is_kept_while_a_child_is_open() {
+        let mut new = new_task("t");
+        new.policy.retention_ms = 1_000;
+        let mut stage = Stage::with_new_task("active", new);
+        stage.must(Create::one(child("c")));
+        stage.must(Complete { fence: fence(1), result: None });
+        assert_eq!(stage.run(Reap { task: key("t") }), Err(Rejection::ChildrenOpen { open: 1 }));
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is looked at later");
+        stage.must(cancel("c"));
+        stage.must(Sweep::default());
+        assert_eq!((stage.task("t"), children(&stage, "t")), (None, None));
+        stage.must(Reap { task: key("c") });
+    }
+
+    #[test]
+    fn a_child_is_kept_while_its_parent_is_open() {
+        let mut stage = Stage::with_task("waiting");
+        let mut new = child("c");
+        new.policy.retention_ms = 0;
+        stage.must(Create::one(new));
+        stage.must(cancel("c"));
+        stage.must(Sweep::default());
+        assert!(stage.task("c").unwrap().due_at > Some(stage.now), "it is looked at later");
+        stage.must(cancel("t"));
+        stage.later(3_600_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.task("c"), None);
+        assert_eq!(counts(&stage, "t").cancelled, 1, "the parent still knows");
+    }
+
+    #[test]
+    fn a_replayed_child_is_open_again() {
+        let mut stage = Stage::with_task("active");
+        stage.must(bulk(vec![child("c"), child("d")]));
+        stage.must(WaitChildren { fence: fence(1) });
+        stage.must(cancel("c"));
+        stage.must(Replay { task: key("c"), generation: 0 });
+        assert_eq!(counts(&stage, "t"), ChildCounts { open: 2, ..ChildCounts::default() });
+        stage.must(cancel("d"));
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        let expected = ChildCounts { completed: 1, cancelled: 1, ..ChildCounts::default() };
+        assert_eq!(counts(&stage, "t"), expected);
+        assert_eq!(state(&stage, "t"), PublicState::Resumable);
+    }
+
+    #[test]
+    fn a_replayed_child_of_an_ended_parent_is_counted_all_the_same() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        stage.must(cancel("c"));
+        stage.must(Complete { fence: fence(1), result: None });
+        stage.must(Replay { task: key("c"), generation: 0 });
+        assert_eq!(counts(&stage, "t").open, 1);
+        assert_eq!(stage.run(Reap { task: key("t") }).unwrap_err().code(), "children_open");
+        stage.must(cancel("c"));
+        stage.must(Reap { task: key("t") });
+    }
+
+    #[test]
+    fn a_replayed_child_whose_parent_is_gone_stands_alone() {
+        for recreated in [false, true] {
+            let mut stage = Stage::with_task("active");
+            stage.must(Create::one(child("c")));
+            stage.must(cancel("c"));
+            stage.must(Complete { fence: fence(1), result: None });
+            stage.must(Reap { task: key("t") });
+            stage.later(1);
+            if recreated {
+                stage.must(bulk(vec![new_task("t"), child("d")]));
+            }
+            stage.must(Replay { task: key("c"), generation: 0 });
+            assert_eq!(stage.task("c").unwrap().parent, None);
+            stage.must(cancel("c"));
+            let open = children(&stage, "t").map(|children| children.open);
+            assert_eq!(open, recreated.then_some(1));
+        }
+    }
+
+    #[test]
+    fn a_replayed_parent_may_have_children_again_and_keeps_those_that_are_left() {
+        let mut stage = Stage::with_task("active");
+        stage.must(bulk(vec![child("c"), child("d")]));
+        stage.must(cancel("c"));
+        stage.must(cancel("t"));
+        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "d"), PublicState::Waiting, "nobody called it off any more");
+        stage.must(Create::one(child("e")));
+        assert_eq!(counts(&stage, "t").open, 2);
+    }
+
+    #[test]
+    fn a_family_that_cannot_be_read_stops_nothing_else() {
+        let mut stage = Stage::with_task("waiting_children");
+        let mut new = new_task("u");
+        new.lane = "children".into();
+        stage.must(Create::one(new));
+        let held = take(&mut stage);
+        assert_eq!(held.task.id.as_str(), "c");
+        take(&mut stage);
+        stage.garble(&Children::key_of(&Tenant::default(), &"t".into()));
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "c"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "u"), PublicState::Waiting);
+    }
+
+    #[test]
+    fn a_parent_whose_lane_cannot_be_read_stops_nothing_else() {
+        let mut stage = Stage::with_task("active");
+        let mut dying = child("c");
+        dying.deadline_ms = Some(1_000);
+        stage.must(bulk(vec![dying]));
+        stage.must(WaitChildren { fence: fence(1) });
+        stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "c"), PublicState::Waiting, "it waits for a version that can");
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
+    }
+
+    #[test]
+    fn a_held_child_that_is_given_back_is_open_still() {
+        let mut stage = Stage::with_task("waiting_children");
+        let held = take(&mut stage);
+        stage.must(Release { fence: held });
+        assert_eq!(counts(&stage, "t").open, 1);
+        let retried = take(&mut stage);
+        let (class, retry) = (FailureClass::Transient, Retry::Policy);
+        stage.must(Fail { fence: retried, class, reason: "no".into(), retry });
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is tried again");
+    }
+}

@@ -1,0 +1,12 @@
+use crate::event::{Change, Event};
+use crate::primitive::{leave, place};
+use crate::task::{Lifecycle, Task};
+use crate::world::{Halt, World};
+
+/// Ends a task that somebody else has no more use for, wherever it stands.
+pub(crate) fn cancel(world: &mut World, task: &Task, reason: &str) -> Result<(), Halt> {
+    let (now, reason) = (world.now(), reason.to_owned());
+    leave(world, task)?;
+    world.emit(Event::of_task(task, now, Change::Cancelled { reason: reason.clone() }));
+    place(world, Task { lifecycle: Lifecycle::Cancelled { at: now, reason }, ..task.clone() })
+}

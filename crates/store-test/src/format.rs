@@ -1,0 +1,49 @@
+//! Takes a database back to a format of the past.
+
+/// For each format, what made it out of the one before: tables, columns and indexes of tables that
+/// were there.
+struct Step {
+    tables: &'static [&'static str],
+    indexes: &'static [&'static str],
+    columns: &'static [(&'static str, &'static str)],
+}
+
+const STEPS: &[Step] = &[
+    Step { tables: &["node"], indexes: &[], columns: &[] },
+    Step {
+        tables: &[
+            "mailbox",
+            "message",
+            "waitpoint",
+            "keyring",
+            "children",
+            "gate",
+            "worker",
+            "bookmark",
+        ],
+        indexes: &["task_line", "task_open_parent", "task_parent"],
+        columns: &[
+            ("task", "line"),
+            ("task", "since"),
+            ("task", "parent"),
+            ("task", "open_parent"),
+        ],
+    },
+];
+
+/// The highest format that can be left.
+pub const LAST: i64 = STEPS.len() as i64 + 1;
+
+/// Statements that make a database of the last format one of `format`, in the dialect of every
+/// store. `schema` stands before each name: nothing, or a name and a dot.
+pub fn back_to(format: i64, schema: &str) -> String {
+    let kept = usize::try_from(format - 1).unwrap_or(0);
+    let mut text = String::new();
+    for step in STEPS.iter().skip(kept).rev() {
+        let tables = step.tables.iter().map(|table| format!("DROP TABLE {schema}{table};"));
+        let indexes = step.indexes.iter().map(|index| format!("DROP INDEX {schema}{index};"));
+        let column = |(table, column)| format!("ALTER TABLE {schema}{table} DROP COLUMN {column};");
+        text.extend(tables.chain(indexes).chain(step.columns.iter().copied().map(column)));
+    }
+    text + &format!("UPDATE {schema}meta SET format = {format};")
+}
