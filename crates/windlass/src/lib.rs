@@ -70,6 +70,7 @@ pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::Worker as RegisteredWorker;
+pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
     Backoff, Bookmark, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired,
     Distinct, FailureClass, Family, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName,
@@ -79,9 +80,10 @@ pub use windlass_core::{
     TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why,
     WorkerId, command, limits,
 };
+pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    Claimed, Config, Creation, Error, Events, Filter, Input, NamedSubscription, Stats,
-    Subscription, TaskFilter, TaskHandle,
+    Claimed, Config, Creation, Error, Events, Filter, Input, KeyInfo, NamedSubscription, Posting,
+    Received, Stats, Subscription, Suspended, TaskFilter, TaskHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
-pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};
+pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};

@@ -50,10 +50,13 @@ mod pulse;
 mod running;
 mod settlement;
 mod token;
+mod until;
+mod waiting;
 mod worker;
 
 pub use context::Context;
 pub use failure::Failure;
 pub use running::Running;
 pub use settlement::{Answer, Asked, Settlement};
+pub use until::Until;
 pub use worker::Worker;

@@ -7,7 +7,7 @@ use windlass_store::StoreError;
 
 use super::ground::Ground;
 use super::{
-    change, family, foreign, gates, handle, log, payload, query, scan, text, time, workers,
+    change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time, workers,
 };
 use crate::factory::Factory;
 
@@ -179,5 +179,15 @@ cases! {
         a_lease_is_revoked,
         a_subscriber_keeps_its_place,
         labels_are_in_the_log,
+    }
+    mail::{
+        a_message_lets_a_suspended_task_go_on,
+        what_is_there_already_lets_the_lease_stay,
+        each_timeout_ends_a_suspension_its_way,
+        a_timer_is_a_message_of_later,
+        a_token_opens_its_waitpoint_once,
+        a_key_ends_with_its_grace,
+        a_mailbox_goes_with_its_task,
+        no_message_falls_between_suspending_and_posting,
     }
 }

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::QuotaScope;
 use windlass_core::{
-    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate, Tenant,
-    Timestamp, Wanted,
+    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate,
+    ResumeCause, Tenant, Timestamp, Wanted,
 };
 
 use super::case::{Verdict, Wrong};
@@ -90,6 +90,13 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
             rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
         },
         Change::Granted { worker: "w\u{f6}rker".into(), until: START },
+        Change::Signaled {
+            seq: u64::MAX,
+            name: "n\u{e4}me".into(),
+            source: "'\"\\".into(),
+            waitpoint: Some("p".into()),
+        },
+        Change::Resumed { cause: ResumeCause::Operator, messages: vec![1], by: Some("ada".into()) },
     ];
     let task = |change| Event {
         task: Some(("t\u{e4}sk".into(), "k\u{ef}nd".into())),

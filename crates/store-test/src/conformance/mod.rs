@@ -8,6 +8,7 @@ mod gates;
 mod ground;
 mod handle;
 mod log;
+mod mail;
 mod payload;
 mod query;
 mod scan;

@@ -1,5 +1,5 @@
 use windlass_core::command::{Cancel, Create, NewTask, Reap};
-use windlass_core::{Command, Payload, Row, Tenant, Timestamp};
+use windlass_core::{Command, Outcome, Payload, Row, Tenant, Timestamp, Token};
 
 use super::live::{Live, UNREADABLE};
 use super::oracle::{Expected, Oracle};
@@ -19,6 +19,8 @@ pub(super) struct Generator {
     random: Random,
     clock: Timestamp,
     recent: Vec<Command>,
+    /// The tokens that were handed out, the latest last.
+    tokens: Vec<Token>,
     /// The last step wrote something.
     wrote: bool,
     /// Whether this seed has a task that this version cannot read.
@@ -33,6 +35,7 @@ impl Generator {
             random: Random::new(seed),
             clock: START,
             recent: Vec::new(),
+            tokens: Vec::new(),
             wrote: false,
             plants: seed.is_multiple_of(2),
             crowds: seed % 4 == 3,
@@ -41,7 +44,7 @@ impl Generator {
 
     pub(super) fn next(&mut self, oracle: &Oracle, number: usize) -> Step {
         self.move_clock();
-        let live = Live::of(&oracle.shelf, oracle.now(self.clock));
+        let live = Live::of(&oracle.shelf, oracle.now(self.clock), &self.tokens);
         let deed = match number {
             0 if self.plants => Deed::Plant(unreadable(self.clock)),
             n if self.crowds && n == STEPS - 4 => single(crowd()),
@@ -57,6 +60,17 @@ impl Generator {
 
     pub(super) fn learn(&mut self, expected: &Expected) {
         self.wrote = expected.wrote;
+        for answer in &expected.batch.answers {
+            match answer {
+                Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
+                Ok(Outcome::Suspended { waitpoints }) => {
+                    self.tokens.extend(waitpoints.iter().map(|made| made.token.clone()));
+                }
+                _ => {}
+            }
+        }
+        let old = self.tokens.len().saturating_sub(REMEMBERED);
+        self.tokens.drain(..old);
     }
 
     /// Mostly time stands or goes on a little. It goes back only after a commit, whose time every

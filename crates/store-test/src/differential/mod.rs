@@ -8,6 +8,7 @@
 mod coverage;
 mod generator;
 mod live;
+mod mail;
 mod oracle;
 mod run;
 mod step;

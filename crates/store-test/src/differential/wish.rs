@@ -13,6 +13,7 @@ use windlass_core::{
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
+use super::mail;
 use super::workers::{self, WORKERS};
 use crate::random::Random;
 
@@ -45,6 +46,13 @@ const WISHES: &[(u64, Wish)] = &[
     (5, set_quota),
     (2, release_session),
     (14, workers::wish),
+    (10, mail::post),
+    (5, mail::signal),
+    (5, mail::create_waitpoint),
+    (10, mail::suspend),
+    (3, mail::resume),
+    (4, mail::take_messages),
+    (3, mail::rotate_key),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
@@ -75,7 +83,7 @@ pub(super) fn reason(random: &mut Random) -> String {
     if random.percent(BAD) { "a\0b".to_owned() } else { text(random, REASONS) }
 }
 
-fn payload(random: &mut Random) -> Option<Payload> {
+pub(super) fn payload(random: &mut Random) -> Option<Payload> {
     match random.below(6) {
         0 | 1 => Some(Payload::json(format!("[{}]", random.below(3)))),
         2 => Some(Payload::new("application/octet-stream", vec![0, 255, 10, 39])),
