@@ -189,11 +189,25 @@ const GUARDS: &[Guard] = &[
         "",
     ),
     guard(
+        "however long it takes",
+        "sessions::a_command_that_takes_very_long_stands_alone",
+        BATCHER,
+        "turn.one_by_one |= begun_at.elapsed() >= LONG;",
+        "if turn.begun_at.elapsed() >= LONGEST { return Verdict::Answer(jobs, error.into()) }",
+    ),
+    guard(
+        "who needs nothing that somebody holds is found in time",
+        "nodes::many_rows_that_somebody_holds_stop_nobody_else",
+        BATCHER,
+        "(HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT)",
+        "(HURRY / jobs).max(LONGEST_WAIT)",
+    ),
+    guard(
         "what needs a record that somebody holds is put aside",
         "nodes::a_row_that_somebody_holds_stops_nobody_else",
         BATCHER,
-        "if long && (jobs.len() == 1",
-        "if false && (jobs.len() == 1",
+        "if long && (jobs.len() <= 1",
+        "if false && (jobs.len() <= 1",
     ),
     guard(
         "what breaks a rule of the database is refused",

@@ -136,3 +136,29 @@ async fn who_needs_rows_that_somebody_holds_is_told() {
         settled.expect("it is given up").unwrap().expect_err("the row was held all the time");
     }
 }
+
+/// Also where most of what comes needs such rows: who needs none of them is found among those who
+/// do.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_that_somebody_holds_stop_nobody_else() {
+    const TASKS: usize = 240;
+    let server = Server::start();
+    let engine = engine(&server).await;
+    for n in 0..TASKS {
+        engine.submit(create(&format!("{} {n}", ["held", "free"][n % 2]))).await.unwrap();
+    }
+    let claim = Claim { limit: 500, ..Claim::new("w") };
+    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+    assert_eq!(claimed.len(), TASKS);
+    let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    let hold = "BEGIN; SELECT 1 FROM windlass.task WHERE id LIKE 'held%' FOR UPDATE";
+    operator.batch_execute(hold).await.unwrap();
+    let settling = claimed.iter().map(|claimed| {
+        let (engine, fence) = (engine.clone(), claimed.task.fence());
+        tokio::spawn(async move { engine.submit(Complete { fence, result: None }).await })
+    });
+    for (claimed, settling) in claimed.iter().zip(settling.collect::<Vec<_>>()) {
+        let (settled, id) = (settling.await.unwrap(), claimed.task.id.as_str());
+        assert_eq!(settled.is_ok(), id.starts_with("free"), "{id}: {settled:?}");
+    }
+}
