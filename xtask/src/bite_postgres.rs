@@ -200,7 +200,14 @@ const GUARDS: &[Guard] = &[
         "nodes::many_rows_that_somebody_holds_stop_nobody_else",
         BATCHER,
         "(HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT)",
-        "(HURRY / jobs).max(LONGEST_WAIT)",
+        "(HURRY / jobs).max(LONGEST_WAIT / 5)",
+    ),
+    guard(
+        "what was put aside is not kept out",
+        "nodes::what_was_put_aside_is_not_kept_out_by_others_who_commit",
+        BATCHER,
+        "hand.aside.then_some(LONGEST_WAIT)",
+        "hand.aside.then_some(SHORTEST_WAIT)",
     ),
     guard(
         "what needs a record that somebody holds is put aside",

@@ -27,11 +27,12 @@ const MOST_CONFLICTS: u32 = 200;
 /// taken apart, and nobody is waited for as long again: what conflicts in that way is put aside, so that
 /// others have their turn.
 const LONG: Duration = Duration::from_millis(900);
-/// How long all jobs of a batch may wait together once it is in a hurry, and one of them. Where it
-/// is one alone, those who hold something for a moment after each other do not keep it out.
+/// How long the parts of such a batch may wait together, and one of them. Few wait for longer, and so
+/// does what was put aside before it is taken apart: those who hold something for a moment, one
+/// after the other, do not keep it out.
 const HURRY: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 const APART: Duration = Duration::from_secs(4);
 /// Whoever needs what somebody holds is told at last.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -71,24 +72,32 @@ enum Verdict {
 struct Turn {
     /// Nothing of it was tried yet, and more may be added.
     may_grow: bool,
-    /// Somebody holds what some of it needs: it is taken apart, and each part waits for at most
-    /// this.
+    /// Somebody holds what some of it needs: nobody is waited for for longer than this.
     hurry: Option<Duration>,
+    /// It is known by how many parts that time is shared.
+    is_shared: bool,
     /// Some of it takes too long: halving it would take as long each time.
     one_by_one: bool,
     begun_at: Instant,
 }
 
 impl Turn {
-    fn new(hand: Hand, jobs: usize) -> Self {
-        let hurry = hand.aside.then(|| hurry(jobs));
-        Self { may_grow: !hand.aside, hurry, one_by_one: false, begun_at: Instant::now() }
+    fn new(hand: Hand) -> Self {
+        Self {
+            may_grow: !hand.aside,
+            hurry: hand.aside.then_some(LONGEST_WAIT),
+            is_shared: false,
+            one_by_one: false,
+            begun_at: Instant::now(),
+        }
     }
-}
 
-fn hurry(jobs: usize) -> Duration {
-    let jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
-    (HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+    fn share(&mut self, jobs: usize) {
+        if !std::mem::replace(&mut self.is_shared, true) {
+            let jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
+            self.hurry = Some((HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT));
+        }
+    }
 }
 
 impl Batcher {
@@ -139,7 +148,7 @@ impl Batcher {
 
     /// Brings every job to an answer, or puts it aside.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
-        let mut turn = Turn::new(hand, jobs.len());
+        let mut turn = Turn::new(hand);
         let mut open = vec![jobs];
         while let Some(jobs) = open.pop() {
             if turn.one_by_one && turn.begun_at.elapsed() >= LONGEST_TURN {
@@ -238,7 +247,7 @@ impl Batcher {
                     conflicts += 1;
                     let long = begun_at.elapsed() >= turn.hurry.unwrap_or(LONG);
                     if long {
-                        turn.hurry.get_or_insert_with(|| hurry(jobs.len()));
+                        turn.share(jobs.len());
                     }
                     if long && (jobs.len() <= 1 || turn.begun_at.elapsed() >= APART) {
                         return Verdict::Aside(jobs);
