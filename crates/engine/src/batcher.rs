@@ -24,11 +24,11 @@ const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
 /// A conflict may take long, where somebody holds a record and does not let go. Then the batch is
-/// taken apart, and nobody is waited for as long again: what conflicts in that way is put aside, so that
-/// others have their turn.
+/// taken apart, and nobody is waited for as long again: what conflicts in that way is put aside, so
+/// that others have their turn.
 const LONG: Duration = Duration::from_millis(900);
-/// How long the parts of such a batch may wait together, and one of them. Few wait for longer, and so
-/// does what was put aside before it is taken apart: those who hold something for a moment, one
+/// How long the parts of such a batch may wait together, and one of them. Few wait for longer, and
+/// so does what was put aside before it is taken apart: those who hold something for a moment, one
 /// after the other, do not keep it out.
 const HURRY: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
@@ -92,8 +92,8 @@ impl Turn {
         }
     }
 
-    fn share(&mut self, jobs: usize) {
-        if !std::mem::replace(&mut self.is_shared, true) {
+    fn share(&mut self, jobs: usize, long: bool) {
+        if long && !std::mem::replace(&mut self.is_shared, true) {
             let jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
             self.hurry = Some((HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT));
         }
@@ -205,8 +205,7 @@ impl Batcher {
         foreign: &[Wake],
         turn: &mut Turn,
     ) -> Verdict {
-        let (mut conflicts, mut ahead) = (0, BTreeSet::new());
-        let begun_at = Instant::now();
+        let (mut conflicts, mut ahead, begun_at) = (0, BTreeSet::new(), Instant::now());
         loop {
             let clock_at = self.timer.clock();
             let begun = self.begin(turn.hurry).await;
@@ -246,9 +245,7 @@ impl Batcher {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
                     let long = begun_at.elapsed() >= turn.hurry.unwrap_or(LONG);
-                    if long {
-                        turn.share(jobs.len());
-                    }
+                    turn.share(jobs.len(), long);
                     if long && (jobs.len() <= 1 || turn.begun_at.elapsed() >= APART) {
                         return Verdict::Aside(jobs);
                     }

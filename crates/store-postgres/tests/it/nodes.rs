@@ -142,7 +142,7 @@ async fn who_needs_rows_that_somebody_holds_is_told() {
 /// do.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_rows_that_somebody_holds_stop_nobody_else() {
-    const TASKS: usize = 240;
+    const TASKS: usize = 120;
     let server = Server::start();
     let engine = engine(&server).await;
     for n in 0..TASKS {
