@@ -24,13 +24,20 @@ const CONFLICTS_BEFORE_SPLIT: u32 = 8;
 /// A single job that loses so often is told so.
 const MOST_CONFLICTS: u32 = 200;
 /// A conflict may take long, where somebody holds a record and does not let go. Then the batch is
-/// taken apart, and nobody is waited for any more: what conflicts in that way is put aside, so that
-/// others have their turn.
+/// taken apart, and nobody is waited for as long again: what conflicts in that way is put aside, so
+/// that others have their turn.
 const LONG: Duration = Duration::from_millis(900);
-const LONG_IN_A_HURRY: Duration = Duration::from_millis(40);
+/// How long the parts of such a batch may wait together, and one of them. Few wait for longer, and
+/// so does what was put aside before it is taken apart: those who hold something for a moment, one
+/// after the other, do not keep it out.
+const HURRY: Duration = Duration::from_secs(1);
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 const APART: Duration = Duration::from_secs(4);
 /// Whoever needs what somebody holds is told at last.
 const LONGEST: Duration = Duration::from_secs(10);
+/// A batch of which much takes long by itself keeps nobody waiting for longer than this.
+const LONGEST_TURN: Duration = Duration::from_secs(20);
 /// A transaction whose connection broke may be under way for some seconds.
 const MOST_LOOKUPS: u32 = 8;
 
@@ -53,7 +60,7 @@ pub(crate) struct Batcher {
 /// What is left to do about a batch that could not be committed as it was.
 enum Verdict {
     Done,
-    /// Try its halves apart.
+    /// Try its parts for themselves.
     Split(Vec<Job>),
     /// Somebody holds what it needs: try it again when others have had their turn.
     Aside(Vec<Job>),
@@ -65,9 +72,32 @@ enum Verdict {
 struct Turn {
     /// Nothing of it was tried yet, and more may be added.
     may_grow: bool,
-    /// Somebody holds what some of it needs: it is taken apart, and waits for nobody.
-    hurry: bool,
+    /// Somebody holds what some of it needs: nobody is waited for for longer than this.
+    hurry: Option<Duration>,
+    /// It is known by how many parts that time is shared.
+    is_shared: bool,
+    /// Some of it takes too long: halving it would take as long each time.
+    one_by_one: bool,
     begun_at: Instant,
+}
+
+impl Turn {
+    fn new(hand: Hand) -> Self {
+        Self {
+            may_grow: !hand.aside,
+            hurry: hand.aside.then_some(LONGEST_WAIT),
+            is_shared: false,
+            one_by_one: false,
+            begun_at: Instant::now(),
+        }
+    }
+
+    fn share(&mut self, jobs: usize, long: bool) {
+        if long && !std::mem::replace(&mut self.is_shared, true) {
+            let jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
+            self.hurry = Some((HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT));
+        }
+    }
 }
 
 impl Batcher {
@@ -81,6 +111,7 @@ impl Batcher {
                 if !survives(self.settle(jobs, &foreign, hand)).await {
                     // Its jobs are gone, and their callers know by that. Everybody else goes on.
                     tracing::error!("a batch panicked: what became of its commands is not known");
+                    self.put_concerned_aside(&foreign);
                 }
                 // Those who were just answered may have something to add to the next batch.
                 tokio::task::yield_now().await;
@@ -117,36 +148,54 @@ impl Batcher {
 
     /// Brings every job to an answer, or puts it aside.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
+        let mut turn = Turn::new(hand);
         let mut open = vec![jobs];
-        let (may_grow, hurry) = (!hand.aside, hand.aside);
-        let mut turn = Turn { may_grow, hurry, begun_at: Instant::now() };
         while let Some(jobs) = open.pop() {
+            if turn.one_by_one && turn.begun_at.elapsed() >= LONGEST_TURN {
+                self.put_aside(jobs, turn.begun_at);
+                continue;
+            }
             match self.try_batch(jobs, foreign, &mut turn).await {
                 Verdict::Done => {}
-                Verdict::Answer(mut jobs, error) => {
-                    // Nobody will tell of what others did a second time.
-                    jobs.extend(self.waiters.take_concerned(foreign));
+                Verdict::Answer(jobs, error) => {
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
+                    self.put_concerned_aside(foreign);
                 }
-                Verdict::Aside(jobs) => self.put_aside(jobs, turn.begun_at),
+                Verdict::Aside(jobs) => {
+                    self.put_aside(jobs, turn.begun_at);
+                    self.put_concerned_aside(foreign);
+                }
                 Verdict::Split(mut jobs) => {
                     add(&self.counters.splits, 1);
-                    let second = jobs.split_off(jobs.len() / 2);
-                    open.push(second);
-                    open.push(jobs);
+                    let part = if turn.one_by_one { 1 } else { jobs.len().div_ceil(2) };
+                    while !jobs.is_empty() {
+                        open.push(jobs.split_off((jobs.len() - 1) / part * part));
+                    }
                 }
             }
         }
     }
 
-    fn put_aside(&self, jobs: Vec<Job>, begun_at: Instant) {
-        for mut job in jobs {
-            let give_up_at = *job.give_up_at.get_or_insert(begun_at + LONGEST);
-            if Instant::now() < give_up_at {
-                self.inbox.put_aside(job);
-            } else {
-                self.answerer.fail(job, &StoreError::Conflict.into());
-            }
+    /// Claims that wait for what others did, and that were not called, are tried for themselves:
+    /// nobody will tell of it a second time.
+    fn put_concerned_aside(&mut self, foreign: &[Wake]) {
+        for job in self.waiters.take_concerned(foreign) {
+            self.put_aside(vec![job], Instant::now());
+        }
+    }
+
+    fn put_aside(&self, mut jobs: Vec<Job>, begun_at: Instant) {
+        for job in &mut jobs {
+            job.give_up_at.get_or_insert(begun_at + LONGEST);
+        }
+        let now = Instant::now();
+        let (mut jobs, told): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| job.give_up_at.is_some_and(|at| now < at));
+        told.into_iter().for_each(|job| self.answerer.fail(job, &StoreError::Conflict.into()));
+        match jobs.len() {
+            0 => {}
+            1 => jobs.drain(..).for_each(|job| self.inbox.put_aside(job)),
+            _ => self.inbox.put_aside_first(jobs),
         }
     }
 
@@ -156,8 +205,7 @@ impl Batcher {
         foreign: &[Wake],
         turn: &mut Turn,
     ) -> Verdict {
-        let (mut conflicts, mut ahead) = (0, BTreeSet::new());
-        let begun_at = Instant::now();
+        let (mut conflicts, mut ahead, begun_at) = (0, BTreeSet::new(), Instant::now());
         loop {
             let clock_at = self.timer.clock();
             let begun = self.begin(turn.hurry).await;
@@ -196,13 +244,12 @@ impl Batcher {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
-                    let long =
-                        begun_at.elapsed() >= if turn.hurry { LONG_IN_A_HURRY } else { LONG };
-                    if long && (jobs.len() == 1 || turn.begun_at.elapsed() >= APART) {
+                    let long = begun_at.elapsed() >= turn.hurry.unwrap_or(LONG);
+                    turn.share(jobs.len(), long);
+                    if long && (jobs.len() <= 1 || turn.begun_at.elapsed() >= APART) {
                         return Verdict::Aside(jobs);
                     }
                     if jobs.len() > 1 && (long || conflicts >= CONFLICTS_BEFORE_SPLIT) {
-                        turn.hurry |= long;
                         return Verdict::Split(jobs);
                     }
                     if conflicts >= MOST_CONFLICTS {
@@ -210,7 +257,8 @@ impl Batcher {
                     }
                     tokio::task::yield_now().await;
                 }
-                StoreError::Refused(_) if jobs.len() > 1 && turn.begun_at.elapsed() < LONGEST => {
+                StoreError::Refused(_) if jobs.len() > 1 => {
+                    turn.one_by_one |= begun_at.elapsed() >= LONG;
                     return Verdict::Split(jobs);
                 }
                 other => {
@@ -221,10 +269,10 @@ impl Batcher {
         }
     }
 
-    async fn begin(&self, hurry: bool) -> Result<Box<dyn Tx>, StoreError> {
+    async fn begin(&self, hurry: Option<Duration>) -> Result<Box<dyn Tx>, StoreError> {
         let mut tx = self.store.begin().await?;
-        if hurry {
-            tx.hurry().await?;
+        if let Some(patience) = hurry {
+            tx.hurry(patience).await?;
         }
         Ok(tx)
     }
@@ -260,7 +308,7 @@ impl Batcher {
         let mut answered = Vec::with_capacity(jobs.len());
         for (job, answers) in jobs.into_iter().zip(answers) {
             if job.waits() && answers.iter().all(found_nothing) {
-                self.waiters.add(job);
+                self.waiters.add(Job { give_up_at: None, ..job });
             } else {
                 answered.push((job.reply, answers));
             }

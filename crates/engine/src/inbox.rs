@@ -72,6 +72,8 @@ struct Queues {
     aside: VecDeque<Job>,
     /// What some batcher has of these two.
     hand: Hand,
+    /// What the engine asks of itself when nothing else is left of that.
+    last: Option<Job>,
     /// For each batcher, what others did.
     notices: Vec<Vec<Notice>>,
     /// How many batchers are at work.
@@ -123,14 +125,19 @@ impl Load {
 }
 
 impl Queues {
-    fn add_own(&mut self, job: Job) {
-        self.load = self.load.plus(Load::of(&job));
-        self.own.push_back(job);
+    /// The last one does not overtake what was put aside.
+    fn next_own(&mut self) -> Option<Job> {
+        if let Some(job) = self.own.pop_front() {
+            self.load = self.load.minus(Load::of(&job));
+            return Some(job);
+        }
+        self.last.take_if(|_| self.aside.is_empty() && !self.hand.aside)
     }
 
     fn next_of_callers(&mut self) -> Option<Job> {
+        // Every second turn may be that of what was put aside: this is another one.
         let (first, second) = match self.batches % 4 {
-            0 => (&mut self.normal, &mut self.urgent),
+            1 => (&mut self.normal, &mut self.urgent),
             _ => (&mut self.urgent, &mut self.normal),
         };
         first.pop_front().or_else(|| second.pop_front())
@@ -189,7 +196,8 @@ impl Inbox {
         if queues.closed {
             return Err(Error::ShuttingDown);
         }
-        queues.add_own(job);
+        queues.load = queues.load.plus(Load::of(&job));
+        queues.own.push_back(job);
         drop(queues);
         self.arrived.notify_one();
         Ok(())
@@ -206,9 +214,23 @@ impl Inbox {
         }
     }
 
-    /// Queues what could not be decided, since somebody holds what it needs.
+    /// Queues a job that could not be decided, since somebody holds what it needs.
     pub(crate) fn put_aside(&self, job: Job) {
-        self.lock().aside.push_back(job);
+        let mut queues = self.lock();
+        queues.load = queues.load.plus(Load::of(&job));
+        queues.aside.push_back(job);
+        drop(queues);
+        self.arrived.notify_one();
+    }
+
+    /// Queues jobs some of which need what somebody holds. They are tried before those that do.
+    pub(crate) fn put_aside_first(&self, jobs: Vec<Job>) {
+        let mut queues = self.lock();
+        for job in jobs.into_iter().rev() {
+            queues.load = queues.load.plus(Load::of(&job));
+            queues.aside.push_front(job);
+        }
+        drop(queues);
         self.arrived.notify_one();
     }
 
@@ -217,7 +239,7 @@ impl Inbox {
         let mut queues = self.lock();
         queues.hand.own &= !hand.own;
         queues.hand.aside &= !hand.aside;
-        let more = !queues.own.is_empty() || !queues.aside.is_empty();
+        let more = !queues.own.is_empty() || !queues.aside.is_empty() || queues.last.is_some();
         drop(queues);
         if more {
             self.arrived.notify_one();
@@ -247,8 +269,8 @@ impl Inbox {
     /// everything else that the engine has asked of itself.
     pub(crate) fn close(&self, last: Option<Job>) {
         let mut queues = self.lock();
-        if let Some(last) = last.filter(|_| !queues.closed) {
-            queues.add_own(last);
+        if !queues.closed {
+            queues.last = last;
         }
         queues.closed = true;
         drop(queues);
@@ -274,8 +296,10 @@ impl Inbox {
             {
                 let mut queues = self.lock();
                 queues.batches += 1;
-                let notices = std::mem::take(&mut queues.notices[batcher]);
-                let (jobs, hand) = self.take_turn(&mut queues);
+                let (jobs, hand) = self.take_turn(&mut queues, batcher);
+                // What was put aside is tried for itself.
+                let noticed = if hand.aside { None } else { queues.notices.get_mut(batcher) };
+                let notices = noticed.map(std::mem::take).unwrap_or_default();
                 if !jobs.is_empty() || !notices.is_empty() {
                     return Some(Intake { jobs, notices, hand });
                 }
@@ -292,44 +316,92 @@ impl Inbox {
         }
     }
 
-    fn take_turn(&self, queues: &mut Queues) -> (Vec<Job>, Hand) {
-        let mut hand = Hand::default();
-        let waiting = queues.own.len() + queues.urgent.len() + queues.normal.len();
+    fn take_turn(&self, queues: &mut Queues, batcher: usize) -> (Vec<Job>, Hand) {
+        let of_callers = queues.urgent.len() + queues.normal.len();
+        let waiting = of_callers + queues.own.len() + queues.notices[batcher].len();
         let turn = waiting == 0 || queues.batches.is_multiple_of(2);
         if turn && !queues.aside.is_empty() && !queues.hand.aside {
-            hand.aside = true;
             queues.hand.aside = true;
-            let most = queues.aside.len().min(self.batch_commands);
-            return (queues.aside.drain(..most).collect(), hand);
+            let jobs = self.take(queues, Vec::new(), |queues| queues.aside.pop_front());
+            return (jobs, Hand { aside: true, own: false });
         }
-        let own = if queues.hand.own { None } else { queues.own.pop_front() };
-        if let Some(own) = &own {
-            hand.own = true;
-            queues.hand.own = true;
-            queues.load = queues.load.minus(Load::of(own));
-        }
-        (self.take(queues, own.into_iter().collect()), hand)
+        let own = if queues.hand.own { None } else { queues.next_own() };
+        let hand = Hand { own: own.is_some(), aside: false };
+        queues.hand.own |= hand.own;
+        (self.take(queues, own.into_iter().collect(), Queues::next_of_callers), hand)
     }
 
     /// Fills a batch up with what has arrived in the meantime.
     pub(crate) fn fill_up(&self, jobs: &mut Vec<Job>) {
-        *jobs = self.take(&mut self.lock(), std::mem::take(jobs));
+        *jobs = self.take(&mut self.lock(), std::mem::take(jobs), Queues::next_of_callers);
     }
 
     fn has_room(&self, taken: Load) -> bool {
         taken.commands < self.batch_commands && taken.bytes <= self.batch_bytes
     }
 
-    /// Adds to a batch what callers have queued.
-    fn take(&self, queues: &mut Queues, mut jobs: Vec<Job>) -> Vec<Job> {
+    /// Adds to a batch what is queued.
+    fn take(
+        &self,
+        queues: &mut Queues,
+        mut jobs: Vec<Job>,
+        next: impl Fn(&mut Queues) -> Option<Job>,
+    ) -> Vec<Job> {
         let mut taken = jobs.iter().map(Load::of).fold(Load::default(), Load::plus);
         while self.has_room(taken) {
-            let Some(job) = queues.next_of_callers() else { break };
+            let Some(job) = next(queues) else { break };
             let load = Load::of(&job);
             taken = taken.plus(load);
             queues.load = queues.load.minus(load);
             jobs.push(job);
         }
         jobs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::command::{Create, NewTask, Release};
+    use windlass_core::{Fence, TaskKey, Tenant};
+
+    use super::*;
+
+    fn normal() -> Job {
+        Job::new(vec![Create::one(NewTask::new("t", "k")).into()], Reply::Nobody)
+    }
+
+    fn urgent() -> Job {
+        let task = TaskKey { tenant: Tenant::default(), id: "t".into() };
+        Job::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Nobody)
+    }
+
+    fn inbox(queue_commands: usize, batch_commands: usize) -> Inbox {
+        Inbox::new(&Config { queue_commands, batch_commands, ..Config::default() }, 1)
+    }
+
+    #[test]
+    fn what_was_put_aside_is_not_without_bounds() {
+        let inbox = inbox(3, 2);
+        (0..3).for_each(|_| inbox.put_aside(normal()));
+        assert!(matches!(inbox.push(normal()), Err(Error::Overloaded)));
+        let (jobs, hand) = inbox.take_turn(&mut inbox.lock(), 0);
+        assert!((hand.aside, jobs.len()) == (true, 2), "no more than a batch holds");
+        inbox.push(normal()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_ever() {
+        let inbox = inbox(100, 1);
+        inbox.push(normal()).unwrap();
+        let mut turns = [0; 3];
+        while turns[2] == 0 {
+            inbox.push_release(urgent());
+            inbox.put_aside(normal());
+            let Intake { jobs, hand, .. } = inbox.next(0).await.unwrap();
+            let of_caller = !jobs[0].commands[0].is_urgent();
+            turns[if hand.aside { 0 } else { 1 + usize::from(of_caller) }] += 1;
+            inbox.put_down(hand);
+            assert!(turns.iter().sum::<i32>() < 20, "{turns:?}");
+        }
     }
 }

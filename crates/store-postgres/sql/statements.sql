@@ -17,6 +17,10 @@ SELECT set_config('statement_timeout', $1, true),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
            WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)
 
+-- @hurry
+-- Who waits for a lock loses patience after $1 milliseconds.
+SELECT set_config('lock_timeout', $1, true)
+
 -- @start
 -- The name of the transaction, the time, the last commit and the last deletion; and the life of
 -- the server: what it counts begins again when it comes back from a crash, or another takes its

@@ -7,7 +7,7 @@ use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
 use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
 
 use crate::error::{Oddity, is_answer, translate, unavailable};
-use crate::flight::{Request, Session};
+use crate::flight::{Param, Request, Session};
 use crate::listen::LONGEST_WORD;
 use crate::load::load;
 use crate::save::{self, Seal};
@@ -87,8 +87,9 @@ impl Tx for PostgresTx {
         self.now
     }
 
-    async fn hurry(&mut self) -> Result<(), StoreError> {
-        let soon = [Request::plain("SET LOCAL lock_timeout = '50ms'")];
+    async fn hurry(&mut self, patience: std::time::Duration) -> Result<(), StoreError> {
+        let ms = patience.as_millis().max(1).to_string();
+        let soon = [Request::new(self.shared.sql().written("hurry"), vec![Param::Text(&ms)])];
         self.shared.options.in_time(self.session()?.all(&soon)).await?.map(drop).map_err(translate)
     }
 

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
@@ -47,9 +48,10 @@ pub trait Tx: Send {
     /// The time of this batch: later than that of every batch committed before it began.
     fn now(&self) -> Timestamp;
 
-    /// A hint: rather conflict than wait for somebody who holds a record. Where nobody is waited
-    /// for there is nothing to do.
-    async fn hurry(&mut self) -> Result<(), StoreError> {
+    /// A hint: rather conflict than wait for longer than this for somebody who holds a record.
+    /// Where nobody is waited for there is nothing to do.
+    async fn hurry(&mut self, patience: Duration) -> Result<(), StoreError> {
+        let _ = patience;
         Ok(())
     }
 

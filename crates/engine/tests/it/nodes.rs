@@ -219,6 +219,28 @@ async fn a_node_that_has_left_is_not_listed_by_its_last_beat() {
     assert_eq!(names(&other).await, "other");
 }
 
+/// Not by one that was put aside, either.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_left_is_not_listed_by_a_beat_that_was_put_aside() {
+    let ground = Ground::new();
+    let other = ground.node("other").await;
+    let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
+    let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
+    let engine = Engine::start(store.clone(), config).await.unwrap();
+    pass(1_000).await;
+    let (mut held, mut again) = (store.pause_commit(1), store.pause_commit(2));
+    store.conflict(1);
+    held.reached().await;
+    pass(1_000).await;
+    held.release();
+    again.reached().await;
+    let leaving = tokio::spawn(async move { engine.shutdown().await });
+    pass(1_000).await;
+    again.release();
+    leaving.await.unwrap().unwrap();
+    assert_eq!(names(&other).await, "other");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_fails_at_the_start_is_tried_again() {
     let ground = Ground::new();

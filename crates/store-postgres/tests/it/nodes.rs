@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_core::command::{Claim, Complete};
 use windlass_core::{Outcome, PublicState, Tenant};
-use windlass_engine::{Engine, Error, TaskFilter};
+use windlass_engine::{Config, Engine, Error, TaskFilter};
 use windlass_store::Store;
 use windlass_store_postgres::PostgresStore;
 use windlass_store_test::postgres::Server;
 
-use crate::stage::{create, engine, open_impatient, prepare};
+use crate::stage::{create, engine, open, open_impatient, prepare};
 
 #[tokio::test]
 async fn ten_nodes_start_at_once() {
@@ -86,16 +86,17 @@ async fn two_engines_share_the_work() {
     assert!(completed.iter().all(|task| task.claims == 1));
 }
 
-/// Makes tasks, leases them for a second, locks their rows as an operator would, and settles them.
+/// Makes tasks, leases them, locks their rows as an operator would, and settles them.
 async fn settle_held(
     server: &Server,
     engine: &Engine,
     tasks: u32,
+    lease_ms: u64,
 ) -> (tokio_postgres::Client, Vec<JoinHandle<Result<Outcome, Error>>>) {
     for n in 0..tasks {
         engine.submit(create(&format!("held {n}"))).await.unwrap();
     }
-    let claim = Claim { lease_ms: 1_000, limit: tasks, ..Claim::new("w") };
+    let claim = Claim { lease_ms, limit: tasks, ..Claim::new("w") };
     let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
     assert_eq!(claimed.len(), tasks as usize);
     let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
@@ -114,7 +115,7 @@ async fn settle_held(
 async fn a_row_that_somebody_holds_stops_nobody_else() {
     let server = Server::start();
     let engine = engine(&server).await;
-    let (_operator, settling) = settle_held(&server, &engine, 5).await;
+    let (_operator, settling) = settle_held(&server, &engine, 5, 1_000).await;
     let mut made = 0;
     while settling.iter().any(|settled| !settled.is_finished()) {
         let create = engine.submit(create(&format!("other {made}")));
@@ -130,9 +131,70 @@ async fn a_row_that_somebody_holds_stops_nobody_else() {
 async fn who_needs_rows_that_somebody_holds_is_told() {
     let server = Server::start();
     let engine = engine(&server).await;
-    let (_operator, settling) = settle_held(&server, &engine, 5).await;
+    let (_operator, settling) = settle_held(&server, &engine, 5, 1_000).await;
     for settled in settling {
         let settled = tokio::time::timeout(Duration::from_secs(60), settled).await;
         settled.expect("it is given up").unwrap().expect_err("the row was held all the time");
     }
+}
+
+/// Also where most of what comes needs such rows: who needs none of them is found among those who
+/// do.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_that_somebody_holds_stop_nobody_else() {
+    const TASKS: usize = 120;
+    let server = Server::start();
+    let engine = engine(&server).await;
+    for n in 0..TASKS {
+        engine.submit(create(&format!("{} {n}", ["held", "free"][n % 2]))).await.unwrap();
+    }
+    let claim = Claim { limit: 500, ..Claim::new("w") };
+    let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
+    assert_eq!(claimed.len(), TASKS);
+    let (operator, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();
+    let hold = "BEGIN; SELECT 1 FROM windlass.task WHERE id LIKE 'held%' FOR UPDATE";
+    operator.batch_execute(hold).await.unwrap();
+    let settling = claimed.iter().map(|claimed| {
+        let (engine, fence) = (engine.clone(), claimed.task.fence());
+        tokio::spawn(async move { engine.submit(Complete { fence, result: None }).await })
+    });
+    for (claimed, settling) in claimed.iter().zip(settling.collect::<Vec<_>>()) {
+        let (settled, id) = (settling.await.unwrap(), claimed.task.id.as_str());
+        assert_eq!(settled.is_ok(), id.starts_with("free"), "{id}: {settled:?}");
+    }
+}
+
+/// What was put aside comes to its turn where everybody else writes the log all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_aside_is_not_kept_out_by_others_who_commit() {
+    let server = Server::start();
+    let engine = engine(&server).await;
+    let (operator, settling) = settle_held(&server, &engine, 1, 60_000).await;
+    server.sql(
+        "CREATE FUNCTION windlass.nap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         PERFORM pg_sleep(0.02); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON windlass.task DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION windlass.nap()",
+    );
+    let mut others = Vec::new();
+    for node in 0..4 {
+        let other = Engine::start(open(&server).await, Config::default()).await.unwrap();
+        for caller in 0..2 {
+            let other = other.clone();
+            others.push(tokio::spawn(async move {
+                for n in 0.. {
+                    other.submit(create(&format!("{node} {caller} {n}"))).await.unwrap();
+                }
+            }));
+        }
+    }
+    // After its first conflict it is put aside; the second one is met in a hurry.
+    while engine.stats().conflicts < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    operator.batch_execute("ROLLBACK").await.unwrap();
+    for settled in settling {
+        settled.await.unwrap().unwrap();
+    }
+    others.iter().for_each(JoinHandle::abort);
 }

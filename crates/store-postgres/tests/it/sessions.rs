@@ -92,8 +92,18 @@ async fn a_list_does_not_wait_for_ever() {
 /// A command that takes too long is not the answer of those who share a batch with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_takes_too_long_stands_alone() {
+    one_slow_command(Duration::from_millis(500)).await;
+}
+
+/// However long that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_takes_very_long_stands_alone() {
+    one_slow_command(Duration::from_secs(5)).await;
+}
+
+async fn one_slow_command(patience: Duration) {
     let server = Server::start();
-    let store = open_impatient(&server, Duration::from_millis(500)).await;
+    let store = open_impatient(&server, patience).await;
     server.sql(
         "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          IF NEW.id = 'slow' THEN PERFORM pg_sleep(20); END IF; RETURN NEW; END $$; \

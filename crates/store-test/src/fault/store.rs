@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
@@ -211,6 +212,10 @@ struct FaultTx {
 impl Tx for FaultTx {
     fn now(&self) -> Timestamp {
         self.inner.now()
+    }
+
+    async fn hurry(&mut self, patience: Duration) -> Result<(), StoreError> {
+        self.inner.hurry(patience).await
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
