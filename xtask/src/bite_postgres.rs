@@ -118,6 +118,20 @@ const GUARDS: &[Guard] = &[
         "{how:.0}\"#",
     ),
     guard(
+        "who ends the last child has checked that its parent does not wait",
+        "family::the_last_two_children_wake_their_parent_once",
+        SAVE,
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "",
+    ),
+    guard(
+        "the last child wakes its parent",
+        "family::the_last_two_children_wake_their_parent_once",
+        "crates/core/src/primitive/family.rs",
+        "let was_last = children.open == 0;",
+        "let was_last = false;",
+    ),
+    guard(
         "the log is written by one at a time",
         "log::late_commits_wait_for_their_numbers",
         STATEMENTS,
