@@ -119,7 +119,14 @@ const GUARDS: &[Guard] = &[
     ),
     guard(
         "who ends the last child has checked that its parent does not wait",
-        "family::the_last_two_children_wake_their_parent_once",
+        "family::a_parent_that_begins_to_wait_meanwhile_is_not_overlooked",
+        SAVE,
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "",
+    ),
+    guard(
+        "who ends the last child and who waits for it see each other",
+        "family::the_last_two_children_wake_their_parent_once_without_locks",
         SAVE,
         "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
         "",
