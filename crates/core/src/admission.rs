@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::name::{TaskId, Tenant};
+use crate::name::Tenant;
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
@@ -13,7 +13,8 @@ pub struct Admission {
     pub scope: String,
     pub key: String,
     pub fingerprint: Digest,
-    pub task: TaskId,
+    /// What the first request under this key made: the id of a task, the number of a message.
+    pub first: String,
     pub expires_at: Timestamp,
 }
 

@@ -1,8 +1,12 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::command::QuotaScope;
+use crate::gate::Rate;
 use crate::lane::{Lane, LaneState};
-use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
-use crate::task::{FailureClass, ResumeCause, Task};
+use crate::name::{Kind, LaneName, TaskId, Tenant, WaitpointId, WorkerId};
+use crate::task::{FailureClass, ResumeCause, SuspendReason, Task};
 use crate::time::Timestamp;
 
 /// An entry of the log, written in the transaction of the change that it tells of.
@@ -13,6 +17,8 @@ pub struct Event {
     pub lane: LaneName,
     /// The task it tells of; none for what happens to a lane.
     pub task: Option<(TaskId, Kind)>,
+    /// The labels of the task, so that a subscriber can choose by them when it is gone.
+    pub labels: BTreeMap<String, String>,
     pub change: Change,
 }
 
@@ -81,7 +87,22 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
-    /// It goes on with its attempt.
+    /// A message has come, perhaps through a waitpoint.
+    Signaled {
+        seq: u64,
+        name: String,
+        source: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waitpoint: Option<WaitpointId>,
+    },
+    WaitpointMade {
+        id: WaitpointId,
+    },
+    Suspended {
+        epoch: u64,
+        reason: SuspendReason,
+    },
+    /// What it waited for was there: at last, or already when it was about to wait.
     Resumed {
         cause: ResumeCause,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,6 +115,37 @@ pub enum Change {
         epoch: u64,
         open: u32,
     },
+    /// Its gate let it into the queue of its lane.
+    Admitted,
+    /// Its gate was narrowed: it stands behind it again.
+    Recalled,
+    /// It is kept for the owner of its session.
+    Kept {
+        worker: WorkerId,
+    },
+    /// It is kept for that worker no more.
+    Freed {
+        worker: WorkerId,
+    },
+    QuotaSet {
+        scope: QuotaScope,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+    },
+    Granted {
+        worker: WorkerId,
+        until: Timestamp,
+    },
+    GrantExpired {
+        worker: WorkerId,
+    },
+    Revoked {
+        epoch: u64,
+        worker: WorkerId,
+        reason: String,
+    },
+    /// Nobody answered in time: an operator is asked for.
+    Escalated,
 }
 
 /// What a subscriber can choose from.
@@ -141,8 +193,20 @@ impl Change {
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
-            Change::Resumed { .. } => "resumed",
             Change::WaitingChildren { .. } => "waiting_children",
+            Change::Admitted => "admitted",
+            Change::Recalled => "recalled",
+            Change::Kept { .. } => "kept",
+            Change::Freed { .. } => "freed",
+            Change::QuotaSet { .. } => "quota_set",
+            Change::Granted { .. } => "granted",
+            Change::GrantExpired { .. } => "grant_expired",
+            Change::Revoked { .. } => "revoked",
+            Change::Signaled { .. } => "signaled",
+            Change::WaitpointMade { .. } => "waitpoint_made",
+            Change::Suspended { .. } => "suspended",
+            Change::Resumed { .. } => "resumed",
+            Change::Escalated => "escalated",
         }
     }
 
@@ -165,21 +229,39 @@ impl Change {
             | Change::Begun { .. }
             | Change::Renewed { .. }
             | Change::Released { .. }
-            | Change::LeaseExpired { .. } => Family::Lease,
+            | Change::LeaseExpired { .. }
+            | Change::Granted { .. }
+            | Change::GrantExpired { .. }
+            | Change::Revoked { .. } => Family::Lease,
             Change::Completed { .. }
             | Change::RetryScheduled { .. }
             | Change::Failed { .. }
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
-            Change::Resumed { .. } => Family::Signal,
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                Family::Task
+            }
+            Change::QuotaSet { .. } => Family::Lane,
+            Change::Signaled { .. }
+            | Change::WaitpointMade { .. }
+            | Change::Suspended { .. }
+            | Change::Resumed { .. }
+            | Change::Escalated => Family::Signal,
         }
     }
 }
 
 impl Event {
     pub(crate) fn of_lane(lane: &Lane, at: Timestamp, change: Change) -> Self {
-        Self { at, tenant: lane.tenant.clone(), lane: lane.name.clone(), task: None, change }
+        Self {
+            at,
+            tenant: lane.tenant.clone(),
+            lane: lane.name.clone(),
+            task: None,
+            labels: BTreeMap::new(),
+            change,
+        }
     }
 
     pub(crate) fn of_task(task: &Task, at: Timestamp, change: Change) -> Self {
@@ -188,9 +270,26 @@ impl Event {
             tenant: task.tenant.clone(),
             lane: task.lane.clone(),
             task: Some((task.id.clone(), task.kind.clone())),
+            labels: task.labels.clone(),
             change,
         }
     }
+
+    /// The change as JSON, with the labels of the task if it has any.
+    pub fn body(&self) -> String {
+        if self.labels.is_empty() {
+            return self.change.body();
+        }
+        let labelled = Labelled { change: &self.change, labels: &self.labels };
+        serde_json::to_string(&labelled).expect("core's own types are written without fail")
+    }
+}
+
+#[derive(Serialize)]
+struct Labelled<'a> {
+    #[serde(flatten)]
+    change: &'a Change,
+    labels: &'a BTreeMap<String, String>,
 }
 
 /// An entry as it is read back. What a newer version wrote is passed on as it stands.
@@ -221,12 +320,22 @@ impl Logged {
             kind: event.task.as_ref().map(|(_, kind)| kind.clone()),
             family: event.change.family().as_str().to_owned(),
             name: event.change.name().to_owned(),
-            body: event.change.body(),
+            body: event.body(),
         }
     }
 
     /// What happened, if this version knows of such a thing.
     pub fn change(&self) -> Option<Change> {
         serde_json::from_str(&self.body).ok()
+    }
+
+    /// The labels that its task had at the time.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        #[derive(Default, Deserialize)]
+        struct Labels {
+            #[serde(default)]
+            labels: BTreeMap<String, String>,
+        }
+        serde_json::from_str::<Labels>(&self.body).unwrap_or_default().labels
     }
 }

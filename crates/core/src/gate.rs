@@ -2,8 +2,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::record::{Filed, Record};
+use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
@@ -54,7 +56,7 @@ pub struct Gate {
     pub admitted: u32,
     #[serde(default)]
     pub running: u32,
-    /// When those that count against the rate were started.
+    /// When those that count against the rate were started, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<Starts>,
     /// Whose session it is.
@@ -89,6 +91,8 @@ pub struct Owner {
     pub worker: WorkerId,
     /// Unless something of the session runs, it is free again then.
     pub until: Timestamp,
+    /// For how long it stays with the worker after something of it has run.
+    pub idle_ms: u64,
 }
 
 impl GateKey {
@@ -109,6 +113,22 @@ impl GateKey {
     pub(crate) fn line(&self) -> String {
         format!("{}/{}", self.kind().as_str(), self.name())
     }
+
+    /// The name of the line of those that it has let through and nobody has claimed.
+    pub(crate) fn line_inside(&self) -> String {
+        format!("in/{}", self.line())
+    }
+
+    pub(crate) fn row_key(&self, tenant: &Tenant) -> RowKey {
+        Gate::key_of(tenant, self.kind(), self.name())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        match self {
+            GateKey::Key(name) => limits::KEY.check(name),
+            GateKey::Session(name) => limits::SESSION.check(name),
+        }
+    }
 }
 
 impl GateKind {
@@ -120,11 +140,170 @@ impl GateKind {
             GateKind::Tenant => "tenant",
         }
     }
+
+    const fn default_limit(self) -> Option<u32> {
+        match self {
+            GateKind::Key | GateKind::Session => Some(1),
+            GateKind::Lane | GateKind::Tenant => None,
+        }
+    }
+}
+
+/// A window is counted in so many slices: it is as exact as one of them is short.
+const SLICES: u64 = 32;
+
+/// How many of a session may be let through and not claimed: they are moved together when it
+/// changes hands.
+const SESSION_ADMITTED: u32 = 1_000;
+
+impl Rate {
+    /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
+    fn counts_until(self, at: Timestamp) -> Timestamp {
+        let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
+        let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
+        Timestamp::from_micros(end).plus_ms(self.window_ms)
+    }
 }
 
 impl Gate {
+    /// A gate that nobody has set: one at a time for a key or a session, and no limit for others.
+    pub(crate) fn new(tenant: &Tenant, kind: GateKind, name: &str) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            kind,
+            name: name.to_owned(),
+            limit: kind.default_limit(),
+            rate: None,
+            configured: false,
+            waiting: 0,
+            admitted: 0,
+            running: 0,
+            starts: Vec::new(),
+            owner: None,
+            refused: BTreeSet::new(),
+            due_at: None,
+        }
+    }
+
     pub fn key_of(tenant: &Tenant, kind: GateKind, name: &str) -> RowKey {
         Self::row_key(vec![tenant.into(), kind.as_str().into(), name.into()])
+    }
+
+    /// What tasks call it, if it is one that they name.
+    pub fn gate_key(&self) -> Option<GateKey> {
+        match self.kind {
+            GateKind::Key => Some(GateKey::Key(self.name.clone())),
+            GateKind::Session => Some(GateKey::Session(self.name.clone())),
+            GateKind::Lane | GateKind::Tenant => None,
+        }
+    }
+
+    /// How many starts count against the rate.
+    pub fn started(&self, now: Timestamp) -> u32 {
+        let counted = self.starts.iter().filter(|starts| now < starts.until);
+        counted.fold(0, |sum, starts| sum.saturating_add(starts.count))
+    }
+
+    /// How many more may be let through, or claimed where nothing is let through ahead.
+    pub(crate) fn room(&self, now: Timestamp) -> u32 {
+        self.places().min(self.starts_left(now))
+    }
+
+    fn places(&self) -> u32 {
+        let taken = self.running.saturating_add(self.admitted);
+        let places = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
+        match self.kind {
+            GateKind::Session => places.min(SESSION_ADMITTED.saturating_sub(self.admitted)),
+            GateKind::Key | GateKind::Lane | GateKind::Tenant => places,
+        }
+    }
+
+    fn starts_left(&self, now: Timestamp) -> u32 {
+        let Some(rate) = self.rate else { return u32::MAX };
+        rate.starts.saturating_sub(self.started(now).saturating_add(self.admitted))
+    }
+
+    /// Whether so many of those that were let through may start. They may, unless the limits were
+    /// narrowed since.
+    pub(crate) fn may_start(&self, count: u32, now: Timestamp) -> bool {
+        let running = self.running.saturating_add(count);
+        let started = self.started(now).saturating_add(count);
+        self.limit.is_none_or(|limit| running <= limit)
+            && self.rate.is_none_or(|rate| started <= rate.starts)
+    }
+
+    /// Whether more were let through than may run.
+    pub(crate) fn is_overfull(&self, now: Timestamp) -> bool {
+        let taken = self.running.saturating_add(self.admitted);
+        let started = self.started(now).saturating_add(self.admitted);
+        self.admitted > 0
+            && (self.limit.is_some_and(|limit| taken > limit)
+                || self.rate.is_some_and(|rate| started > rate.starts))
+    }
+
+    /// Counts starts against the rate.
+    pub(crate) fn charge(&mut self, count: u32, now: Timestamp) {
+        self.starts.retain(|starts| now < starts.until);
+        let Some(rate) = self.rate.filter(|_| count > 0) else { return };
+        let until = rate.counts_until(now);
+        match self.starts.last_mut() {
+            Some(last) if last.until >= until => last.count = last.count.saturating_add(count),
+            _ => self.starts.push(Starts { until, count }),
+        }
+    }
+
+    /// Sets its limits, or takes them away. What was started stays counted, for as long as it
+    /// would have been under the rate to come.
+    pub(crate) fn set(&mut self, limit: Option<u32>, rate: Option<Rate>) {
+        self.configured = limit.is_some() || rate.is_some();
+        self.limit = if self.configured { limit } else { self.kind.default_limit() };
+        match (self.rate, rate) {
+            (Some(was), Some(is)) => {
+                for starts in &mut self.starts {
+                    starts.until = starts.until.minus_ms(was.window_ms).plus_ms(is.window_ms);
+                }
+            }
+            _ => self.starts.clear(),
+        }
+        self.rate = rate;
+    }
+
+    /// Whose session it is. A worker that has run nothing of it for too long has lost it.
+    pub(crate) fn owner(&self, now: Timestamp) -> Option<&Owner> {
+        self.owner.as_ref().filter(|owner| self.running > 0 || now < owner.until)
+    }
+
+    /// When the rate lets the next one through, if that is what it waits for.
+    pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let rate = self.rate.filter(|_| self.places() > 0 && self.starts_left(now) == 0)?;
+        let mut started = self.started(now).saturating_add(self.admitted);
+        let ends = self.starts.iter().filter(|starts| now < starts.until).find(|starts| {
+            started = started.saturating_sub(starts.count);
+            started < rate.starts
+        });
+        ends.map(|starts| starts.until)
+    }
+
+    /// The earliest moment at which it needs the engine.
+    pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let line = match self.kind {
+            GateKind::Key | GateKind::Session => self.waiting > 0,
+            GateKind::Lane | GateKind::Tenant => !self.refused.is_empty(),
+        };
+        let opens_at = match line {
+            true if self.room(now) > 0 => Some(now),
+            true => self.opens_at(now),
+            false => None,
+        };
+        let narrowed = self.is_overfull(now).then_some(now);
+        let idle = self.owner.as_ref().filter(|_| self.running == 0).map(|owner| owner.until);
+        opens_at.into_iter().chain(narrowed).chain(idle).min()
+    }
+
+    /// Nobody has set it, and nobody stands at it.
+    pub(crate) fn is_unused(&self) -> bool {
+        let nobody = self.waiting == 0 && self.admitted == 0 && self.running == 0;
+        nobody && !self.configured && self.owner.is_none()
     }
 }
 

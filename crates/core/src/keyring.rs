@@ -2,10 +2,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{Digest, Digester};
+use crate::limits;
 use crate::name::Tenant;
 use crate::record::{Filed, Record};
+use crate::rejection::{Problem, Rejection};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
+use crate::token;
 
 /// The keys that sign a tenant's tokens, the newest last. The newest signs; those before it still
 /// prove what they signed until their grace is over.
@@ -35,8 +39,16 @@ impl Secret {
         Self(hex.into())
     }
 
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
+    /// Whether it is one: pairs of hexadecimal digits, and not too few.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        let Some(bytes) = token::bytes(&self.0) else {
+            return Err(Rejection::Invalid { field: "secret", problem: Problem::NotHex });
+        };
+        limits::SECRET_BYTES.check(bytes.len())
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        token::bytes(&self.0).unwrap_or_default()
     }
 }
 
@@ -46,9 +58,30 @@ impl fmt::Debug for Secret {
     }
 }
 
+impl SigningKey {
+    pub(crate) fn proves(&self, now: Timestamp) -> bool {
+        self.ends_at.is_none_or(|ends_at| now < ends_at)
+    }
+
+    /// Tells its secret from others, and nothing of what it is.
+    pub fn fingerprint(&self) -> Digest {
+        Digester::new("key").part(&self.secret.bytes()).finish()
+    }
+}
+
 impl Keyring {
     pub fn key_of(tenant: &Tenant) -> RowKey {
         Self::row_key(vec![tenant.into()])
+    }
+
+    /// The key that signs.
+    pub(crate) fn signer(&self) -> Option<&SigningKey> {
+        self.keys.last()
+    }
+
+    /// The key of this id, while it proves what it signed.
+    pub(crate) fn proving(&self, id: &str, now: Timestamp) -> Option<&SigningKey> {
+        self.keys.iter().find(|key| key.id == id && key.proves(now))
     }
 
     /// When the next key is to be forgotten.

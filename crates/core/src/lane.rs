@@ -15,6 +15,9 @@ pub struct Lane {
     /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
     #[serde(default)]
     pub queues: u32,
+    /// A quota counts what is claimed from it: a claim asks for that too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub metered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,6 +76,7 @@ impl Lane {
             state: LaneState::Active,
             gate: None,
             queues: 0,
+            metered: false,
         }
     }
 
@@ -90,6 +94,8 @@ impl Lane {
 }
 
 impl Record for Lane {
+    const SCHEMA: u16 = 2;
+
     const SPEC: TableSpec = TableSpec {
         name: "lane",
         key: &["tenant", "name"],

@@ -41,6 +41,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 mod time;
+mod token;
 mod waitpoint;
 mod why;
 mod worker;
@@ -68,11 +69,12 @@ pub use shelf::{Clash, Shelf};
 pub use task::{
     Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
     OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, Settle, Settled, SuspendReason, Suspension, TagFilter, Task, TaskKey, Timeout,
-    Turn,
+    Route, Run, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, Suspension, TagFilter,
+    Task, TaskKey, Timeout, Turn,
 };
 pub use time::Timestamp;
+pub use token::Token;
 pub use waitpoint::{Waitpoint, WaitpointState};
-pub use why::{Why, why};
+pub use why::{Around, Why, why};
 pub use worker::Worker;
 pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};

@@ -49,6 +49,16 @@ pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PARENT: TextLimit = text("parent", 255);
+pub const KEY: TextLimit = text("key", 255);
+pub const SESSION: TextLimit = text("session", 255);
+pub const BOOKMARK: TextLimit = text("name", 255);
+pub const INCARNATION: TextLimit = text("incarnation", 255);
+
+pub const MESSAGE_NAME: TextLimit = text("name", 255);
+pub const MESSAGE_SOURCE: TextLimit = text("source", 255);
+pub const WAITPOINT_ID: TextLimit = text("waitpoint", 128);
+pub const KEY_ID: TextLimit = text("key id", 64);
+pub const OPERATOR: TextLimit = text("by", 255);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -75,14 +85,38 @@ pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
+pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
+pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
+pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
+pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 100, DAY_MS);
+pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
+pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
+pub const POSTS: RangeLimit = range("messages", 1, 1_000);
+pub const MESSAGE_BYTES: RangeLimit = range("payload in bytes", 0, 256 * 1_024);
+pub const TAKEN: RangeLimit = range("messages", 1, 1_000);
+pub const WAITPOINT_MS: RangeLimit = range("expires_ms", SECOND_MS, YEAR_MS);
+pub const SUSPEND_MS: RangeLimit = range("timeout_ms", 1, 10 * YEAR_MS);
+pub const SUSPEND_WAITPOINTS: RangeLimit = range("waitpoints", 0, 64);
+pub const CONDITION_DEPTH: RangeLimit = range("depth of the condition", 1, 8);
+pub const CONDITION_PARTS: RangeLimit = range("parts of the condition", 1, 64);
+pub const CONDITION_COUNT: RangeLimit = range("n", 1, 1_000);
+pub const SECRET_BYTES: RangeLimit = range("secret in bytes", 32, 128);
+pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.
 pub const ROUTES_PER_LANE: u32 = 256;
+
+/// How much a mailbox holds: the condition of its task is decided over all of it.
+pub const MAILBOX_MESSAGES: u32 = 1_000;
+pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
+pub const WAITPOINTS_PER_TASK: u32 = 1_000;
+pub const KEYS_PER_TENANT: u32 = 16;
 
 pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
 pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;
+pub const DEFAULT_SESSION_IDLE_MS: u64 = 60_000;
 
 impl TextLimit {
     pub fn check(&self, text: &str) -> Result<(), Rejection> {

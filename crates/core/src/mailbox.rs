@@ -18,6 +18,17 @@ pub struct Mailbox {
     pub held: u32,
     /// How many bytes they carry.
     pub bytes: u64,
+    /// How many waitpoints its task has.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waitpoints: u32,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes what it asks about by reference"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A message to a task.
@@ -47,6 +58,26 @@ pub struct Message {
 }
 
 impl Mailbox {
+    /// The number of the first message.
+    pub(crate) const FIRST: u64 = 1;
+
+    pub(crate) fn empty(tenant: &Tenant, task: &TaskId) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            task: task.clone(),
+            next_seq: Self::FIRST,
+            held: 0,
+            bytes: 0,
+            waitpoints: 0,
+        }
+    }
+
+    /// Counts a message no more.
+    pub(crate) fn forget(&mut self, message: &Message) {
+        self.held = self.held.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(message.bytes.unwrap_or(0));
+    }
+
     pub fn key_of(tenant: &Tenant, task: &TaskId) -> RowKey {
         Self::row_key(vec![tenant.into(), task.into()])
     }

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::name::LaneName;
+use crate::name::{LaneName, WaitpointId, WorkerId};
 use crate::task::PublicState;
 
 /// A refusal: an answer, not a fault. It leaves the world as it was.
@@ -38,6 +38,18 @@ pub enum Rejection {
     LaneClosed { lane: LaneName },
     #[error("lane {lane} has as many distinct routes waiting as a lane may have")]
     TooManyRoutes { lane: LaneName },
+    #[error("the task is {state}; only one that waits in its lane can be kept for a worker")]
+    NotWaiting { state: PublicState },
+    #[error("the task is kept for worker {worker}")]
+    Kept { worker: WorkerId },
+    #[error("the task is not kept for this worker")]
+    NotGranted,
+    #[error("lane {lane} hands no tasks out: it is paused or disabled")]
+    LaneHandsOutNone { lane: LaneName },
+    #[error("lane {lane} has handed out the {limit} tasks that it may at once")]
+    LaneFull { lane: LaneName, limit: u32 },
+    #[error("a quota of lane {lane} or of its tenant is spent")]
+    QuotaSpent { lane: LaneName },
     #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
     Quarantined { table: &'static str },
     #[error("no such parent task")]
@@ -46,6 +58,26 @@ pub enum Rejection {
     ParentEnded,
     #[error("{open} children of the task have not ended; it is kept as long as they are open")]
     ChildrenOpen { open: u32 },
+    #[error("this token opens nothing here")]
+    TokenInvalid,
+    #[error("this token has expired")]
+    TokenExpired,
+    #[error("this waitpoint has had its message")]
+    WaitpointUsed,
+    #[error("the task has no waitpoint {id}")]
+    WaitpointNotFound { id: WaitpointId },
+    #[error("the task has as many waitpoints as it may have: {max}")]
+    TooManyWaitpoints { max: u32 },
+    #[error("the mailbox is full: it holds {messages} messages with {bytes} bytes")]
+    MailboxFull { messages: u32, bytes: u64 },
+    #[error("the task is not suspended; it is {state}")]
+    NotSuspended { state: PublicState },
+    #[error("the attempt has not begun, so it cannot be suspended")]
+    NotBegun,
+    #[error("this tenant has no key to sign tokens with")]
+    NoSigningKey,
+    #[error("this tenant has as many keys as it may have: {max}")]
+    TooManyKeys { max: u32 },
 }
 
 /// What is wrong with a field.
@@ -64,6 +96,12 @@ pub enum Problem {
     OutOfRange { min: i64, max: i64 },
     #[error("is named twice")]
     Repeated,
+    #[error("has a character other than letters, digits and _ : -")]
+    NotATokenPart,
+    #[error("is not in pairs of hexadecimal digits")]
+    NotHex,
+    #[error("needs a time")]
+    NoTime,
 }
 
 impl Rejection {
@@ -85,10 +123,26 @@ impl Rejection {
             Rejection::ReplaysExhausted { .. } => "replays_exhausted",
             Rejection::LaneClosed { .. } => "lane_closed",
             Rejection::TooManyRoutes { .. } => "too_many_routes",
+            Rejection::NotWaiting { .. } => "not_waiting",
+            Rejection::Kept { .. } => "kept",
+            Rejection::NotGranted => "not_granted",
+            Rejection::LaneHandsOutNone { .. } => "lane_hands_out_none",
+            Rejection::LaneFull { .. } => "lane_full",
+            Rejection::QuotaSpent { .. } => "quota_spent",
             Rejection::Quarantined { .. } => "quarantined",
             Rejection::ParentNotFound => "parent_not_found",
             Rejection::ParentEnded => "parent_ended",
             Rejection::ChildrenOpen { .. } => "children_open",
+            Rejection::TokenInvalid => "token_invalid",
+            Rejection::TokenExpired => "token_expired",
+            Rejection::WaitpointUsed => "waitpoint_used",
+            Rejection::WaitpointNotFound { .. } => "waitpoint_not_found",
+            Rejection::TooManyWaitpoints { .. } => "too_many_waitpoints",
+            Rejection::MailboxFull { .. } => "mailbox_full",
+            Rejection::NotSuspended { .. } => "not_suspended",
+            Rejection::NotBegun => "not_begun",
+            Rejection::NoSigningKey => "no_signing_key",
+            Rejection::TooManyKeys { .. } => "too_many_keys",
         }
     }
 }

@@ -3,24 +3,33 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Leave, LimitLane, NewTask, Outcome,
-    SetLaneState, Start, Sweep, WaitChildren,
+    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewMessage,
+    NewTask, Outcome, Post, QuotaScope, RegisterWorker, RetireWorker, RotateKey, SetLaneState,
+    SetQuota, Start, Suspend, Sweep, WaitChildren,
 };
+use crate::gate::{Gate, GateKey, Rate};
+use crate::keyring::Secret;
 use crate::lane::LaneState;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::{LaneName, Tenant};
 use crate::node::Node;
 use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
 use crate::shelf::Shelf;
-use crate::task::{FailureClass, Fence, Lifecycle, Retry, RetryPolicy, Settled, Task, TaskKey};
+use crate::task::{
+    Condition, FailureClass, Fence, Lifecycle, Offer, Retry, RetryPolicy, SESSIONS, Settled, Task,
+    TaskKey,
+};
 use crate::time::Timestamp;
+use crate::worker::Worker;
 
 /// The states that every table about tasks must have a row for.
 pub(crate) const TASK_STATES: &[&str] = &[
     "absent",
     "waiting",
     "delayed",
+    "granted",
     "claimed",
     "active",
     "lapsed",
@@ -29,6 +38,10 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "cancelled",
     "expired",
     "waiting_children",
+    "gated",
+    "reserved",
+    "suspended",
+    "resumable",
 ];
 
 /// The states that every table about lanes must have a row for.
@@ -37,6 +50,12 @@ pub(crate) const LANE_STATES: &[&str] =
 
 /// The states that every table about nodes must have a row for.
 pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone", "left", "lost"];
+
+/// The states that every table about workers must have a row for.
+pub(crate) const WORKER_STATES: &[&str] =
+    &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
+/// The states that every table about gates must have a row for.
+pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -80,6 +99,29 @@ pub(crate) fn claim() -> Claim {
     Claim { lanes: vec![lane()], ..Claim::new("w") }
 }
 
+/// A claim of a worker that owns sessions.
+pub(crate) fn session_claim(worker: &str) -> Claim {
+    let mut claim = Claim { worker: worker.into(), ..claim() };
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
+}
+
+/// A message to `t`.
+pub(crate) fn message(name: &str) -> NewMessage {
+    NewMessage::new("t", name, "ops")
+}
+
+/// A key whose secret is this pair of digits, again and again.
+pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
+    RotateKey {
+        tenant: Tenant::default(),
+        id: id.into(),
+        secret: Secret::new(secret.repeat(32)),
+        grace_ms: 60_000,
+        seed: false,
+    }
+}
+
 /// The beat of the tables: every five seconds, two seconds after its start.
 pub(crate) fn beat() -> Beat {
     Beat {
@@ -91,6 +133,22 @@ pub(crate) fn beat() -> Beat {
         up_ms: 2_000,
         every_ms: 5_000,
     }
+}
+
+/// The registration of the tables: every five seconds.
+pub(crate) fn register() -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: "w".into(),
+        lanes: [lane()].into(),
+        offer: Offer::default(),
+        every_ms: 5_000,
+    }
+}
+
+/// The grant of the tables: for ten seconds.
+pub(crate) fn grant(id: &str) -> Grant {
+    Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 }
 }
 
 /// A waiting task that was just created.
@@ -131,6 +189,12 @@ impl Stage {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
     }
 
+    pub(crate) fn gates(&self) -> Vec<Gate> {
+        let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
+        let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
+        rows.map(|row| (*read(row)).clone()).collect()
+    }
+
     /// Makes a record one that this version cannot read.
     pub(crate) fn garble(&mut self, key: &RowKey) {
         let row = self.shelf.row(key).expect("there is such a record").clone();
@@ -148,11 +212,18 @@ impl Stage {
             "absent" => return stage,
             "delayed" => new.start = Start::After { ms: 10_000 },
             "expired" => new.deadline_ms = Some(1_000),
+            "gated" => stage.saturate(&mut new),
+            "reserved" => stage.own(&mut new),
             _ => {}
         }
         stage.must(Create::one(new));
         match state {
-            "waiting" | "delayed" => {}
+            "waiting" | "delayed" | "gated" | "reserved" => {}
+            "granted" => drop(stage.must(grant("t"))),
+            "ungranted" => {
+                stage.must(grant("t"));
+                stage.later(10_000);
+            }
             "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
             "active" => drop(stage.must(claim())),
             "lapsed" => {
@@ -186,9 +257,49 @@ impl Stage {
                 stage.must(Create::one(child("c")));
                 stage.must(WaitChildren { fence: fence(1) });
             }
+            "suspended" => stage.suspend(),
+            "resumable" => {
+                stage.suspend();
+                stage.must(Post::one(message("go")));
+            }
             other => panic!("no such state: {other}"),
         }
         stage
+    }
+
+    /// Gives a task a key of which another one, of another lane, was let through.
+    fn saturate(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Key("k".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+    }
+
+    /// Gives a task a session that worker `w` owns, with nothing of it left.
+    fn own(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Session("s".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+        self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
+        self.must(Complete { fence: fence_of("first", 1), result: None });
+    }
+
+    /// Claims `t` and suspends it until it is told to go.
+    fn suspend(&mut self) {
+        self.must(claim());
+        self.must(Suspend::new(fence(1), Condition::signal("go")));
+    }
+
+    /// Gives the tenant its first key.
+    pub(crate) fn seed(&mut self) {
+        self.must(rotation("k1", "07"));
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<Mailbox> {
+        self.record(&Mailbox::key_of(&Tenant::default(), &"t".into()))
+    }
+
+    pub(crate) fn message(&self, seq: u64) -> Option<Message> {
+        self.record(&Message::key_of(&Tenant::default(), &"t".into(), seq))
     }
 
     pub(crate) fn with_lane(state: &str) -> Self {
@@ -236,13 +347,92 @@ impl Stage {
         stage
     }
 
-    fn task_after(&self) -> String {
+    /// A stage on which worker `w` is in the named state.
+    pub(crate) fn with_worker(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(register());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "silent" => stage.later(17_500),
+            "dying" => {
+                for n in 0..33 {
+                    stage.must(Create::one(new_task(&n.to_string())));
+                }
+                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
+                stage.must(claim);
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            "retired" => {
+                let tenant = Tenant::default();
+                stage.must(RetireWorker { tenant, id: "w".into() });
+            }
+            "dead" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    fn worker_after(&self) -> String {
+        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
+            None => "absent".into(),
+            Some(worker) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
+                format!("seen +{seen} since +{since}{dead}")
+            }
+        }
+    }
+
+    /// A stage on which one task of key `k` runs and three are behind it: no limit was set, or they
+    /// may be three at once, or one may start in ten seconds.
+    pub(crate) fn with_gate(state: &str) -> Self {
+        let mut stage = Self::new();
+        let gate = Some(GateKey::Key("k".into()));
+        let rate = Rate { starts: 1, window_ms: 10_000 };
+        let (limit, rate) = match state {
+            "absent" => return stage,
+            "full" => (None, None),
+            "wide" => (Some(3), None),
+            "rated" => (None, Some(rate)),
+            other => panic!("no such state: {other}"),
+        };
+        let scope = QuotaScope::Key("k".into());
+        stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
+        for id in ["t", "u", "v", "w"] {
+            stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+        }
+        stage.must(claim());
+        stage
+    }
+
+    /// Running, let through, the most of them, the most starts per time, and those behind.
+    fn gate_after(&self) -> String {
+        let gates = self.gates();
+        let Some(gate) = gates.first() else { return "absent".into() };
+        let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
+        let rate = gate.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
+        format!("{}+{}/{limit}{rate} behind {}", gate.running, gate.admitted, gate.waiting)
+    }
+
+    pub(crate) fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
             Some(task) => {
                 let mut state = task.lifecycle.public().as_str();
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
+                }
+                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
+                    state = if until.is_some() { "granted" } else { "reserved" };
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
             }
@@ -307,6 +497,33 @@ impl Stage {
             Ok(Outcome::ChildrenDone(counts)) => {
                 format!("done {} of {}", counts.completed, counts.total())
             }
+            Ok(Outcome::QuotaSet) => "set".into(),
+            Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
+            Ok(Outcome::WorkerRegistered { joined: true }) => "joined".into(),
+            Ok(Outcome::WorkerRegistered { joined: false }) => "registered".into(),
+            Ok(Outcome::WorkerRetired) => "retired".into(),
+            Ok(Outcome::Granted { until }) => format!("until {}", plus(*until)),
+            Ok(Outcome::Revoked) => "revoked".into(),
+            Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
+            Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
+            Ok(Outcome::Posted(posted)) => {
+                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
+                    (true, _) => format!("duplicate {}", p.seq),
+                    (false, true) => format!("resumed {}", p.seq),
+                    (false, false) => format!("posted {}", p.seq),
+                });
+                posted.collect::<Vec<_>>().join(" ")
+            }
+            Ok(Outcome::WaitpointMade(made)) => {
+                format!("{} until {}", made.id, plus(made.expires_at))
+            }
+            Ok(Outcome::Suspended { waitpoints }) => format!("suspended {}", waitpoints.len()),
+            Ok(Outcome::AlreadySatisfied(resumption)) => {
+                format!("satisfied {:?}", resumption.messages)
+            }
+            Ok(Outcome::Resumed) => "resumed".into(),
+            Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
     }
 }
@@ -375,8 +592,20 @@ pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
 }
 
+/// Rows of `gate state | arguments | state after | answer | events`.
 #[track_caller]
-fn check<C: Into<Command>>(
+pub(crate) fn check_gate<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, GATE_STATES, |state, _| Stage::with_gate(state), command, Stage::gate_after);
+}
+
+/// Rows of `worker state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);
+}
+
+#[track_caller]
+pub(crate) fn check<C: Into<Command>>(
     table: &str,
     states: &[&str],
     stage: impl Fn(&str, &Args) -> Stage,

@@ -1,8 +1,10 @@
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{Digest, Digester};
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::task::TaskKey;
 use crate::time::Timestamp;
 
 /// A signed right to post one message to a task from outside. The token itself is not kept.
@@ -16,6 +18,8 @@ pub struct Waitpoint {
     pub expires_at: Timestamp,
     /// The key that its token was signed with.
     pub key_id: String,
+    /// Tells its token from others, and nothing of what it says.
+    pub fingerprint: Digest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +27,7 @@ pub struct Waitpoint {
 pub enum WaitpointState {
     /// Nobody waits for it yet; what comes is kept.
     Pending,
-    /// Its task is suspended for it.
+    /// Its task was suspended until something comes through it.
     Active,
     /// The message has come.
     Used { seq: u64 },
@@ -37,6 +41,15 @@ impl Waitpoint {
     pub(crate) fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
         Range { index: Index::WaitpointOfTask, prefix, until: None }
+    }
+}
+
+impl WaitpointId {
+    /// The id of a waitpoint that a task calls by a name of its own: the same each time it asks,
+    /// and no other task's.
+    pub fn of_task(task: &TaskKey, name: &str) -> Self {
+        let parts = Digester::new("waitpoint").part(task.id.as_str().as_bytes());
+        format!("{name}-{}", parts.part(name.as_bytes()).finish()).into()
     }
 }
 

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use crate::children::ChildCounts;
-use crate::gate::GateKey;
+use crate::gate::{Gate, GateKey, GateKind, Rate};
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
@@ -41,9 +41,26 @@ pub enum Why {
         until: Timestamp,
         after: Option<FailureClass>,
     },
-    /// It stands behind its gate.
+    /// It stands behind its gate, which has let as many through as may run, or as many as may
+    /// start before it opens.
     Gated {
         gate: Option<GateKey>,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+        /// Those that run, and those that were let through to run next.
+        running: u32,
+        waiting: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opens_at: Option<Timestamp>,
+    },
+    /// A quota of its lane or its tenant is used up.
+    QuotaSpent {
+        kind: GateKind,
+        limit: Option<u32>,
+        rate: Option<Rate>,
+        running: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opens_at: Option<Timestamp>,
     },
     /// Only this worker may take it.
     KeptFor {
@@ -67,12 +84,22 @@ pub enum Why {
     },
 }
 
-/// Explains a task from its record, its lane, and the offers of the workers that ask that lane for
-/// tasks, where these are known.
-pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
+/// What is known of the surroundings of a task at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Around<'a> {
+    pub lane: Option<&'a Lane>,
+    /// The gate of the task, and the quotas of its lane and its tenant, in any order.
+    pub gates: &'a [Gate],
+    /// The offers of the workers that ask the lane for tasks.
+    pub offers: Option<&'a [Offer]>,
+    pub now: Timestamp,
+}
+
+/// Explains a task from its record and its surroundings, as far as these are known.
+pub fn why(task: &Task, around: &Around<'_>) -> Why {
     match &task.lifecycle {
-        Lifecycle::Waiting(_) => why_waiting(task, lane, offers),
-        Lifecycle::Gated(_) => Why::Gated { gate: task.gate.clone() },
+        Lifecycle::Waiting(_) => why_waiting(task, around),
+        Lifecycle::Gated(_) => why_gated(task, around),
         Lifecycle::Reserved { worker, until, .. } => {
             Why::KeptFor { worker: worker.clone(), until: *until }
         }
@@ -93,8 +120,33 @@ pub fn why(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
     }
 }
 
-fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Why {
-    if let Some(lane) = lane {
+fn why_gated(task: &Task, around: &Around<'_>) -> Why {
+    let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
+    Why::Gated {
+        gate: task.gate.clone(),
+        limit: own.and_then(|gate| gate.limit),
+        rate: own.and_then(|gate| gate.rate),
+        running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
+        waiting: own.map_or(0, |gate| gate.waiting),
+        opens_at: own.and_then(|gate| gate.opens_at(around.now)),
+    }
+}
+
+/// The quota that keeps a task from being claimed, if one does.
+fn spent<'a>(task: &Task, around: &Around<'a>) -> Option<&'a Gate> {
+    around.gates.iter().find(|gate| {
+        let counts = match gate.kind {
+            GateKind::Lane => gate.name == task.lane.as_str(),
+            GateKind::Tenant => true,
+            GateKind::Key | GateKind::Session => false,
+        };
+        counts && gate.configured && gate.room(around.now) == 0
+    })
+}
+
+fn why_waiting(task: &Task, around: &Around<'_>) -> Why {
+    let offers = around.offers;
+    if let Some(lane) = around.lane {
         let name = lane.name.clone();
         if !lane.state.hands_out() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
@@ -104,6 +156,16 @@ fn why_waiting(task: &Task, lane: Option<&Lane>, offers: Option<&[Offer]>) -> Wh
         {
             return Why::LaneFull { lane: name, limit, running };
         }
+    }
+    if let Some(quota) = spent(task, around) {
+        let Gate { kind, limit, rate, running, .. } = *quota;
+        return Why::QuotaSpent {
+            kind,
+            limit,
+            rate,
+            running,
+            opens_at: quota.opens_at(around.now),
+        };
     }
     let tag = task.route.tag().map(String::from);
     let Some(offers) = offers else {
@@ -129,11 +191,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::command::{Create, NewTask};
+    use crate::command::{Claim, Create, NewTask, QuotaScope, SetQuota};
+    use crate::name::Tenant;
     use crate::testing::{Stage, claim, lane, new_task};
 
     fn offer(capability: &str) -> Offer {
         Offer { capabilities: BTreeSet::from([capability.to_owned()]), ..Offer::default() }
+    }
+
+    fn why_of(stage: &Stage, id: &str, offers: Option<&[Offer]>) -> Why {
+        let (lane, gates) = (stage.lane(), stage.gates());
+        let around = Around { lane: lane.as_ref(), gates: &gates, offers, now: stage.now };
+        why(&stage.task(id).unwrap(), &around)
     }
 
     #[test]
@@ -152,7 +221,7 @@ mod tests {
             ("limited", plain, Why::InLine),
         ] {
             let stage = Stage::with_lane(state);
-            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), offers);
+            let found = why_of(&stage, "t", offers);
             assert_eq!(found, expected, "{state}");
         }
     }
@@ -162,8 +231,7 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(Create::one(new_task("u")));
-        let found =
-            why(&stage.task("u").unwrap(), stage.lane().as_ref(), Some(&[Offer::default()]));
+        let found = why_of(&stage, "u", Some(&[Offer::default()]));
         assert_eq!(found, Why::LaneFull { lane: lane(), limit: 1, running: 1 });
     }
 
@@ -172,18 +240,19 @@ mod tests {
         let mut stage = Stage::new();
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
-        let task = stage.task("t").unwrap();
-        let found = why(&task, stage.lane().as_ref(), Some(&[Offer::default(), offer("cuda")]));
+        let found = why_of(&stage, "t", Some(&[Offer::default(), offer("cuda")]));
         let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
         assert_eq!(found, expected);
         let capabilities = vec!["cuda".to_owned(), "gpu".to_owned()];
-        let unknown = why(&task, stage.lane().as_ref(), None);
+        let unknown = why_of(&stage, "t", None);
         assert_eq!(unknown, Why::Ready { capabilities, tag: None });
     }
 
     #[test]
     fn states() {
         for (state, expected) in [
+            ("gated", "gated"),
+            ("reserved", "kept_for"),
             ("delayed", "delayed_until"),
             ("claimed", "held_by"),
             ("active", "held_by"),
@@ -194,9 +263,41 @@ mod tests {
             ("waiting_children", "waits_for_children"),
         ] {
             let stage = Stage::with_task(state);
-            let found = why(&stage.task("t").unwrap(), stage.lane().as_ref(), None);
+            let found = why_of(&stage, "t", None);
             let json = serde_json::to_value(&found).unwrap();
             assert_eq!(json["why"], expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_gated_task_names_its_gate_and_when_it_opens() {
+        let mut stage = Stage::with_task("gated");
+        let gate = Some(GateKey::Key("k".into()));
+        let (limit, rate, waiting) = (Some(1), None, 1);
+        let (running, opens_at) = (1, None);
+        let full = Why::Gated { gate: gate.clone(), limit, rate, running, waiting, opens_at };
+        assert_eq!(why_of(&stage, "t", None), full);
+        let (limit, rate) = (None, Some(Rate { starts: 1, window_ms: 10_000 }));
+        let (tenant, scope) = (Tenant::default(), QuotaScope::Key("k".into()));
+        stage.must(SetQuota { tenant, scope, limit, rate });
+        stage.must(Claim { lanes: vec!["other".into()], ..claim() });
+        let opens_at = stage.gates()[0].due_at;
+        assert!(opens_at > Some(stage.now.plus_ms(10_000)), "a slice counts as one");
+        let shut = Why::Gated { gate, limit, rate, running, waiting, opens_at };
+        assert_eq!(why_of(&stage, "t", None), shut);
+    }
+
+    #[test]
+    fn a_spent_quota() {
+        for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
+            let mut stage = Stage::with_task("waiting");
+            let (kind, limit, rate) = (scope.kind(), Some(1), None);
+            stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
+            assert_eq!(why_of(&stage, "t", Some(&[Offer::default()])), Why::InLine);
+            stage.must(claim());
+            stage.must(Create::one(new_task("u")));
+            let spent = Why::QuotaSpent { kind, limit, rate, running: 1, opens_at: None };
+            assert_eq!(why_of(&stage, "u", Some(&[Offer::default()])), spent);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
+    Around, ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
     PublicState, Rejection, RowKey, Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row,
     why,
 };
@@ -127,8 +127,15 @@ impl Engine {
     pub async fn why(&self, key: &TaskKey) -> Result<Option<Why>, Error> {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
-        let offers = self.offers().of(&task.tenant, &task.lane);
-        let mut why = why(&task, lane.as_deref(), offers.as_deref());
+        let offers = self.offers_for(&task).await?;
+        let gates = self.gates_of(&task).await?;
+        let around = Around {
+            lane: lane.as_deref(),
+            gates: &gates,
+            offers: offers.as_deref(),
+            now: self.clock().now(),
+        };
+        let mut why = why(&task, &around);
         if let Why::WaitsForChildren { children, .. } = &mut why {
             *children = Some(self.child_counts(key).await?);
         }
@@ -139,7 +146,7 @@ impl Engine {
         Ok(self.store().describe().await?)
     }
 
-    async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
+    pub(crate) async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
         let rows = self.store().query(&Query::one(key)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let quarantined = Rejection::Quarantined { table: R::TABLE.spec().name };
@@ -162,7 +169,7 @@ impl Engine {
         Ok(named.collect())
     }
 
-    async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+    pub(crate) async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
         query.limit = query.limit.min(MOST_ROWS);
         let limit = query.limit;
         loop {

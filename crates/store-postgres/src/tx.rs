@@ -104,7 +104,7 @@ impl Tx for PostgresTx {
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
-        let bodies: Vec<String> = changes.events.iter().map(|event| event.change.body()).collect();
+        let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));

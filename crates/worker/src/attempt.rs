@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use windlass_core::{Outcome, Payload, PayloadKey};
 use windlass_engine::{Claimed, Engine, Input};
 
-use crate::context::Context;
+use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Ending, Lease};
@@ -30,13 +30,15 @@ pub(crate) struct Attempt {
     claimed: Claimed,
     lease: Lease,
     token: Token,
+    waits: Arc<Waits>,
 }
 
 impl Attempt {
     pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant) -> Self {
         let (engine, fence) = (worker.engine.clone(), claimed.task.fence());
         let lease = Lease::new(engine, fence, asked, worker.lease_length());
-        Self { worker, claimed, lease, token: Token::default() }
+        let waits = Arc::new(Waits::of(&claimed.task));
+        Self { worker, claimed, lease, token: Token::default(), waits }
     }
 
     /// Makes the attempt and tells what came of it.
@@ -92,10 +94,12 @@ impl Attempt {
                     self.stop(&mut handler).await;
                     (None, Answer::LeaseOver)
                 }
-                Ending::Lost(rejection) => {
-                    self.stop(&mut handler).await;
-                    (None, Answer::Lost(rejection))
-                }
+                Ending::Lost(rejection) => match self.stop(&mut handler).await {
+                    Some(Ok(Err(failure))) if failure.is_suspended() => {
+                        (Some(Asked::Suspend), Answer::Settled)
+                    }
+                    _ => (None, Answer::Lost(rejection)),
+                },
             },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
         };
@@ -105,7 +109,7 @@ impl Attempt {
     fn handle(&self) -> impl Future<Output = Handled> + Send + 'static {
         let (worker, claimed) = (self.worker.clone(), self.claimed.clone());
         let (token, deadline) = (self.token.clone(), self.lease.watch());
-        let until = self.lease.deadline();
+        let (until, waits) = (self.lease.deadline(), self.waits.clone());
         async move {
             // A handler may block its thread. What that thread was about to run next goes first:
             // where the engine has no threads of its own, that may be a heartbeat.
@@ -118,7 +122,8 @@ impl Attempt {
                 Input::Elsewhere(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
             let engine = worker.engine.clone();
-            handler.call(Context::new(engine, task, payload, token, deadline)).await
+            let context = Context::new(engine, task, payload, token, deadline, waits);
+            handler.call(context).await
         }
     }
 
@@ -132,7 +137,10 @@ impl Attempt {
             },
         };
         let asked = Asked::by(handled);
-        match self.lease.settle(asked.command(self.lease.fence())).await {
+        let Some(command) = asked.command(self.lease.fence()) else {
+            return Some((Some(asked), Answer::Settled));
+        };
+        match self.lease.settle(command).await {
             Ok(Outcome::ChildrenDone(_)) => None,
             Ok(_) => Some((Some(asked), Answer::Settled)),
             Err(answer) => Some((Some(asked), answer)),
@@ -140,8 +148,11 @@ impl Attempt {
     }
 
     async fn settle(&self, asked: Asked) -> Came {
-        let settled = self.lease.settle(asked.command(self.lease.fence())).await;
-        (Some(asked), settled.err().unwrap_or(Answer::Settled))
+        let settled = match asked.command(self.lease.fence()) {
+            Some(command) => self.lease.settle(command).await.err(),
+            None => None,
+        };
+        (Some(asked), settled.unwrap_or(Answer::Settled))
     }
 
     /// Leaves a task to a worker that knows its kind.
@@ -156,6 +167,9 @@ impl Attempt {
     async fn give_back(&self, handler: &mut JoinSet<Handled>) -> Came {
         match timeout_at(self.lease.deadline(), self.stop(handler)).await {
             Ok(Some(Ok(Ok(result)))) => self.settle(Asked::Complete(result)).await,
+            Ok(Some(Ok(Err(failure)))) if failure.is_suspended() => {
+                self.settle(Asked::Suspend).await
+            }
             Ok(_) => self.settle(Asked::Release).await,
             // A handler that blocks its thread may still act: only its lease's end is safe.
             Err(_) => {

@@ -1,12 +1,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_core::command::ReportProgress;
-use windlass_core::{ChildCounts, Fence, Kind, LaneName, Payload, Task, TaskId, TaskKey};
+use windlass_core::{
+    ChildCounts, Fence, Kind, LaneName, Payload, Resumption, Task, TaskId, TaskKey,
+};
 use windlass_engine::{Creation, Engine, Error, TaskHandle};
 
 use crate::failure::Failure;
@@ -23,6 +26,23 @@ struct Inner {
     payload: Option<Payload>,
     token: Token,
     deadline: watch::Receiver<Instant>,
+    waits: Arc<Waits>,
+}
+
+/// What is known of the waits of an attempt under one lease, however often its handler is run.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    /// How often it was asked to suspend the task.
+    requests: AtomicU32,
+    /// What last let the attempt go on.
+    resumption: Mutex<Option<Resumption>>,
+}
+
+impl Waits {
+    pub(crate) fn of(task: &Task) -> Self {
+        let resumption = Mutex::new(task.resumption.clone());
+        Self { requests: AtomicU32::new(0), resumption }
+    }
 }
 
 impl Context {
@@ -32,8 +52,23 @@ impl Context {
         payload: Option<Payload>,
         token: Token,
         deadline: watch::Receiver<Instant>,
+        waits: Arc<Waits>,
     ) -> Self {
-        Self(Arc::new(Inner { engine, task, payload, token, deadline }))
+        Self(Arc::new(Inner { engine, task, payload, token, deadline, waits }))
+    }
+
+    /// Numbers a request to be suspended.
+    pub(crate) fn next_request(&self) -> u32 {
+        self.0.waits.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn resumed(&self) -> Option<Resumption> {
+        self.0.waits.resumption.lock().expect("nothing panics while it holds it").clone()
+    }
+
+    pub(crate) fn go_on(&self, resumption: Resumption) {
+        let mut last = self.0.waits.resumption.lock().expect("nothing panics while it holds it");
+        *last = Some(resumption);
     }
 
     pub fn id(&self) -> &TaskId {

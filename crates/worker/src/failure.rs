@@ -35,6 +35,8 @@ pub struct Failure {
     pause: Option<Duration>,
     /// Whether the task waits for its children instead.
     waits: bool,
+    /// It is no failure: the task is suspended, and this run of its handler is over.
+    suspended: bool,
 }
 
 impl Failure {
@@ -78,6 +80,16 @@ impl Failure {
         self.waits
     }
 
+    /// What ends the run of a handler whose task is suspended.
+    pub(crate) fn suspended() -> Self {
+        Self { suspended: true, ..Self::transient("the task is suspended") }
+    }
+
+    /// Whether it is none: the task is suspended, and its handler is called again.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
     pub fn class(&self) -> FailureClass {
         self.class
     }
@@ -100,7 +112,8 @@ impl Failure {
     }
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
-        Self { class, reason: fitting(reason.to_string()), retry, pause: None, waits: false }
+        let reason = fitting(reason.to_string());
+        Self { class, reason, retry, pause: None, waits: false, suspended: false }
     }
 }
 

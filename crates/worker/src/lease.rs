@@ -131,6 +131,6 @@ fn ends_lease(rejection: &Rejection) -> bool {
     )
 }
 
-fn may_pass(error: &Error) -> bool {
+pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Overloaded | Error::OutcomeUnknown | Error::Store(_))
 }

@@ -46,13 +46,17 @@ mod failure;
 mod handler;
 mod lease;
 mod pause;
+mod pulse;
 mod running;
 mod settlement;
 mod token;
+mod until;
+mod waiting;
 mod worker;
 
 pub use context::Context;
 pub use failure::Failure;
 pub use running::Running;
 pub use settlement::{Answer, Asked, Settlement};
+pub use until::Until;
 pub use worker::Worker;

@@ -40,6 +40,8 @@ pub enum Asked {
     },
     /// Wait for the children of the task; the same attempt goes on after that.
     WaitChildren,
+    /// The handler has suspended the task: the lease ended with that.
+    Suspend,
 }
 
 /// What came of what was asked.
@@ -87,6 +89,7 @@ impl Asked {
         match handled {
             Ok(result) => Asked::Complete(result),
             Err(failure) if failure.waits_for_children() => Asked::WaitChildren,
+            Err(failure) if failure.is_suspended() => Asked::Suspend,
             Err(failure) => match failure.pause() {
                 Some(pause) => Asked::Delay { pause, reason: failure.reason().to_owned() },
                 None => Asked::Fail(failure),
@@ -94,8 +97,9 @@ impl Asked {
         }
     }
 
-    pub(crate) fn command(&self, fence: Fence) -> Command {
-        match self {
+    /// The command that settles the attempt; none if it is settled.
+    pub(crate) fn command(&self, fence: Fence) -> Option<Command> {
+        Some(match self {
             Asked::Complete(result) => Complete { fence, result: result.clone() }.into(),
             Asked::Fail(failure) => failure.clone().into_command(fence).into(),
             Asked::Release => Release { fence }.into(),
@@ -104,7 +108,8 @@ impl Asked {
                 Delay { fence, delay_ms }.into()
             }
             Asked::WaitChildren => WaitChildren { fence }.into(),
-        }
+            Asked::Suspend => return None,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use windlass_core::command::Claim;
 use windlass_core::{
-    Kind, LaneName, Payload, Problem, Rejection, TagFilter, Tenant, WorkerId, limits,
+    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, Tenant, WorkerId, limits,
 };
 use windlass_engine::{Engine, Error};
 
@@ -15,6 +15,9 @@ use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
+
+/// How often a worker says that it is there, unless told otherwise.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// A worker to be: what it takes, how much at once, and the code for each kind of task.
 ///
@@ -25,6 +28,7 @@ pub struct Worker {
     pub(crate) engine: Engine,
     pub(crate) claim: Claim,
     pub(crate) concurrency: usize,
+    pub(crate) beat_every: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
     pub(crate) end: End,
     pub(crate) listener: Listener,
@@ -41,11 +45,12 @@ pub(crate) struct End {
 
 impl Worker {
     pub fn new(engine: Engine, name: impl Into<WorkerId>) -> Self {
-        let claim = Claim::new(name);
+        let claim = Claim { registered: true, ..Claim::new(name) };
         Self {
             engine,
             claim,
             concurrency: 1,
+            beat_every: BEAT_EVERY,
             handlers: BTreeMap::new(),
             end: End::default(),
             listener: Listener::default(),
@@ -70,7 +75,26 @@ impl Worker {
     where
         C: Into<String>,
     {
+        let sessions = self.claim.offer.takes_sessions();
         self.claim.offer.capabilities = capabilities.into_iter().map(Into::into).collect();
+        if sessions { self.sessions() } else { self }
+    }
+
+    /// Takes tasks of sessions as well. Whoever takes the first task of a session owns it: the
+    /// others run at the same worker, until it has run nothing of the session for a minute.
+    #[must_use]
+    pub fn sessions(mut self) -> Self {
+        self.claim.offer.capabilities.insert(SESSIONS.to_owned());
+        self
+    }
+
+    /// For how long a session stays with this worker after something of it has run; kept within
+    /// [`limits::SESSION_IDLE_MS`].
+    #[must_use]
+    pub fn session_idle(mut self, idle: Duration) -> Self {
+        let ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+        let ms = ms.clamp(limits::SESSION_IDLE_MS.min, limits::SESSION_IDLE_MS.max);
+        self.claim.session_idle_ms = ms.unsigned_abs();
         self
     }
 
@@ -94,6 +118,16 @@ impl Worker {
         let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let ms = ms.clamp(limits::LEASE_MS.min, limits::LEASE_MS.max);
         self.claim.lease_ms = ms.unsigned_abs();
+        self
+    }
+
+    /// How often it says that it is there; kept within [`limits::BEAT_MS`]. After three beats that
+    /// did not come it is taken for dead, and what it holds is free before its leases run out.
+    #[must_use]
+    pub fn beat_every(mut self, every: Duration) -> Self {
+        let ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        let ms = ms.clamp(limits::BEAT_MS.min, limits::BEAT_MS.max);
+        self.beat_every = Duration::from_millis(ms.unsigned_abs());
         self
     }
 

@@ -40,6 +40,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found |
             waiting   |         | waiting e0 a0   | ! stale          |
             delayed   |         | delayed e0 a0   | ! stale          |
+            granted   |         | granted e0 a0   | ! stale          |
             claimed   |         | active e1 a1    | attempt 1        | begun
             claimed   | epoch=2 | claimed e1 a0   | ! stale          |
             active    |         | active e1 a1    | attempt 1        |
@@ -49,6 +50,10 @@ mod tests {
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| Begin { fence: args.fence() },
         );

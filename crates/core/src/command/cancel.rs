@@ -43,6 +43,7 @@ mod tests {
             waiting   |      | cancelled e0 a0 | cancelled        | cancelled
             waiting   | long | waiting e0 a0   | ! invalid        |
             delayed   |      | cancelled e0 a0 | cancelled        | cancelled
+            granted   |      | cancelled e0 a0 | cancelled        | cancelled
             claimed   |      | cancelled e1 a0 | cancelled        | cancelled
             active    |      | cancelled e1 a1 | cancelled        | cancelled
             lapsed    |      | cancelled e1 a1 | cancelled        | cancelled
@@ -51,6 +52,10 @@ mod tests {
             cancelled |      | cancelled e1 a1 | cancelled        |
             expired   |      | expired e1 a1   | ! ended          |
             waiting_children | | cancelled e1 a1 | cancelled | cancelled
+            gated     |      | cancelled e0 a0 | cancelled        | cancelled
+            reserved  |      | cancelled e0 a0 | cancelled        | cancelled
+            suspended | | cancelled e1 a1 | cancelled | cancelled
+            resumable | | cancelled e1 a1 | cancelled | cancelled
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

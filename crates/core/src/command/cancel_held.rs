@@ -37,6 +37,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found    |
             waiting   |         | waiting e0 a0   | ! stale             |
             delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
             claimed   |         | cancelled e1 a0 | cancelled           | cancelled
             active    |         | cancelled e1 a1 | cancelled           | cancelled
             active    | epoch=2 | active e1 a1    | ! stale             |
@@ -47,6 +48,10 @@ mod tests {
             cancelled |         | cancelled e1 a1 | ! ended             |
             expired   |         | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| {
                 let reason = if args.has("long") { "x".repeat(5_000) } else { "stop".into() };

@@ -45,6 +45,7 @@ mod tests {
             waiting   | to=0       | waiting e0 a0   | changed          |
             waiting   | to=2000000 | waiting e0 a0   | ! invalid        |
             delayed   |            | delayed e0 a0   | changed          | priority_changed
+            granted   |            | granted e0 a0   | changed          | priority_changed
             claimed   |            | claimed e1 a0   | changed          | priority_changed
             active    |            | active e1 a1    | changed          | priority_changed
             lapsed    |            | active e1 a1    | changed          | priority_changed
@@ -53,6 +54,10 @@ mod tests {
             cancelled |            | cancelled e1 a1 | ! ended          |
             expired   |            | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | changed | priority_changed
+            gated     |            | blocked e0 a0   | changed          | priority_changed
+            reserved  |            | reserved e0 a0  | changed          | priority_changed
+            suspended | | suspended e1 a1 | changed | priority_changed
+            resumable | | resumable e1 a1 | changed | priority_changed
             ",
             |args| ChangePriority { task: key("t"), priority: args.number("to", 5) },
         );

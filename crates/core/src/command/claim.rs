@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::begin;
+use crate::primitive::{Meters, begin, meters, start, startable, tenant_key};
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::row::Range;
@@ -36,6 +36,11 @@ pub struct Claim {
     /// Begin the attempt in the same commit, as ordinary workers do.
     pub begin: bool,
     pub turn: u32,
+    /// How long a session stays with this worker after something of it has run. Sessions are for
+    /// those who offer to take them.
+    pub session_idle_ms: u64,
+    /// The worker is registered: its leases end when it is taken for dead.
+    pub registered: bool,
 }
 
 impl Claim {
@@ -50,6 +55,8 @@ impl Claim {
             limit: 1,
             begin: true,
             turn: 0,
+            registered: false,
+            session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
         }
     }
 
@@ -93,12 +100,14 @@ impl Claim {
         limits::WORKER.check(self.worker.as_str())?;
         limits::LEASE_MS.check(self.lease_ms)?;
         limits::CLAIM.check(self.limit)?;
+        limits::SESSION_IDLE_MS.check(self.session_idle_ms)?;
         self.offer.check()
     }
 
     /// Asks for everything that the lane probably needs, so that one load is enough.
     fn prefetch(&self, world: &mut World, lane: &LaneName, wanted: usize) {
         world.prefetch(Lane::key_of(&self.tenant, lane));
+        world.prefetch(tenant_key(&self.tenant));
         let directory = Queue::of_lane(&self.tenant, lane);
         world.prefetch_directory(&directory);
         for route in world.guess_routes(&self.tenant, lane) {
@@ -106,6 +115,15 @@ impl Claim {
                 world.prefetch_scan(&Task::ready_in(&self.tenant, lane, &route), wanted);
             }
         }
+        if let Some(kept) = self.kept(lane) {
+            world.prefetch_scan(&kept, wanted);
+        }
+    }
+
+    /// The queue of what is kept for this worker.
+    fn kept(&self, lane: &LaneName) -> Option<Range> {
+        let route = self.offer.takes_sessions().then(|| Route::kept_for(&self.worker))?;
+        Some(Task::ready_in(&self.tenant, lane, &route))
     }
 
     fn claim_from(
@@ -115,17 +133,29 @@ impl Claim {
         claimed: &mut Vec<Arc<Task>>,
     ) -> Result<(), Halt> {
         let wanted = self.limit as usize - claimed.len();
-        let Some((lane, heads)) = self.heads_of(world, name, wanted)? else { return Ok(()) };
-        for task in &heads {
+        let Some(Heads { lane, meters, tasks }) = self.heads_of(world, name, wanted)? else {
+            return Ok(());
+        };
+        if meters.allowance(1, world.now()) == 0 {
+            return meters.refuse(world, name);
+        }
+        for task in &tasks {
             world.pick(task.task_key().row_key());
         }
-        self.count(world, &lane, heads.len());
+        self.count(world, &lane, tasks.len());
+        let metered = meters.charge(world, tasks.len())?;
         let gated = lane.gate.is_some();
-        claimed.extend(heads.into_iter().map(|task| self.lease(world, (*task).clone(), gated)));
+        let leased = tasks.iter().map(|task| self.lease(world, (**task).clone(), gated, metered));
+        let leased: Vec<Arc<Task>> = leased.collect();
+        for task in &leased {
+            start(world, task, self.session_idle_ms)?;
+        }
+        claimed.extend(leased);
         Ok(())
     }
 
-    /// A lane that has something to hand out, and the next tasks of it; none when it has nothing.
+    /// A lane that hands something out, and the next tasks of it that its quotas allow; none when
+    /// it has nothing.
     fn heads_of(
         &self,
         world: &mut World,
@@ -138,11 +168,42 @@ impl Claim {
         if wanted == 0 {
             return Ok(None);
         }
+        let Some(meters) = meters(world, &lane)? else { return Ok(None) };
+        let wanted = meters.allowance(wanted, world.now());
+        if wanted == 0 {
+            return Ok(Some(Heads { lane, meters, tasks: Vec::new() }));
+        }
         let routes = self.routes(world, name)?;
-        let ranges: Vec<Range> =
-            routes.iter().map(|route| Task::ready_in(&self.tenant, name, route)).collect();
-        let heads = claimable(world, &ranges, wanted)?;
-        Ok((!heads.is_empty()).then_some((lane, heads)))
+        let ranges = routes.iter().map(|route| Task::ready_in(&self.tenant, name, route));
+        let ranges: Vec<Range> = ranges.chain(self.kept(name)).collect();
+        let tasks = self.claimable(world, &ranges, wanted)?;
+        Ok((!tasks.is_empty()).then_some(Heads { lane, meters, tasks }))
+    }
+
+    /// The first tasks that may be claimed. A few that may not are passed over; a crowd of them is
+    /// left to the sweep, which wakes those who wait for what stands behind it.
+    fn claimable(
+        &self,
+        world: &mut World,
+        ranges: &[Range],
+        wanted: usize,
+    ) -> Result<Vec<Arc<Task>>, Halt> {
+        let heads = merged(world, ranges, wanted)?;
+        let may = self.may_claim(world, &heads)?;
+        if may.iter().all(|may| *may) {
+            return Ok(heads);
+        }
+        let heads = merged(world, ranges, wanted + PASSED_OVER)?;
+        let may = self.may_claim(world, &heads)?;
+        let heads = heads.into_iter().zip(may).filter(|(_, may)| *may);
+        Ok(heads.map(|(task, _)| task).take(wanted).collect())
+    }
+
+    fn may_claim(&self, world: &mut World, tasks: &[Arc<Task>]) -> Result<Vec<bool>, Halt> {
+        let now = world.now();
+        let fits = |task: &Task| task.is_claimable(now) && self.offer.meets(&task.route);
+        let startable = startable(world, tasks, &self.worker)?;
+        Ok(tasks.iter().zip(startable).map(|(task, may)| may && fits(task)).collect())
     }
 
     /// The routes listed for a lane that this worker can serve.
@@ -164,7 +225,32 @@ impl Claim {
         }
     }
 
-    fn lease(&self, world: &mut World, mut task: Task, gated: bool) -> Arc<Task> {
+    /// Leases one task that is kept for this worker, if its lane hands out another one.
+    pub(super) fn lease_kept(&self, world: &mut World, task: &Task) -> Result<Arc<Task>, Halt> {
+        let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+        let lane = known.ok_or(Rejection::LaneNotFound)?;
+        if !lane.state.hands_out() {
+            return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
+        }
+        if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
+            && lane.allowance(1) == 0
+        {
+            return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
+        }
+        let Some(meters) = meters(world, &lane)? else {
+            return Err(Rejection::Quarantined { table: "gate" }.into());
+        };
+        if meters.allowance(1, world.now()) == 0 {
+            return Err(Rejection::QuotaSpent { lane: lane.name.clone() }.into());
+        }
+        self.count(world, &lane, 1);
+        let metered = meters.charge(world, 1)?;
+        let leased = self.lease(world, task.clone(), lane.gate.is_some(), metered);
+        start(world, &leased, self.session_idle_ms)?;
+        Ok(leased)
+    }
+
+    fn lease(&self, world: &mut World, mut task: Task, gated: bool, metered: Metered) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
         task.claims = task.claims.saturating_add(1);
@@ -174,9 +260,10 @@ impl Claim {
             worker: self.worker.clone(),
             expires_at,
             run: paused.map(|paused| paused.run(now)),
+            resumed: paused.is_some(),
             gated,
-            metered: Metered::default(),
-            registered: false,
+            metered,
+            registered: self.registered,
         };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
@@ -192,20 +279,11 @@ impl Claim {
     }
 }
 
-/// The next tasks of a lane.
-type Heads = (Arc<Lane>, Vec<Arc<Task>>);
-
-/// The first tasks that may be claimed. A few that may not are passed over; a crowd of them is left
-/// to the sweep, which wakes those who wait for what stands behind it.
-fn claimable(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<Task>>, Halt> {
-    let now = world.now();
-    let mut heads = merged(world, ranges, wanted)?;
-    if !heads.iter().all(|task| task.is_claimable(now)) {
-        heads = merged(world, ranges, wanted + PASSED_OVER)?;
-        heads.retain(|task| task.is_claimable(now));
-        heads.truncate(wanted);
-    }
-    Ok(heads)
+/// The next tasks of a lane, and what counts them.
+struct Heads {
+    lane: Arc<Lane>,
+    meters: Meters,
+    tasks: Vec<Arc<Task>>,
 }
 
 /// The first tasks of several routes together, in order. A route is looked at as far as its tasks
@@ -250,7 +328,9 @@ mod tests {
     use super::*;
     use crate::command::{Complete, Create, LimitLane, NewTask, Start, Sweep};
     use crate::task::TagFilter;
-    use crate::testing::{Stage, check_lane, check_task, claim, fence, fence_of, lane, new_task};
+    use crate::testing::{
+        Stage, check_lane, check_task, claim, fence, fence_of, lane, new_task, session_claim,
+    };
 
     #[test]
     fn table() {
@@ -260,6 +340,7 @@ mod tests {
             waiting   |         | active e1 a1    | claimed 1 | claimed
             waiting   | nobegin | claimed e1 a0   | claimed 1 | claimed
             delayed   |         | delayed e0 a0   | claimed 0 |
+            granted   |         | granted e0 a0   | claimed 0 |
             claimed   |         | claimed e1 a0   | claimed 0 |
             active    |         | active e1 a1    | claimed 0 |
             lapsed    |         | active e1 a1    | claimed 0 |
@@ -268,8 +349,19 @@ mod tests {
             cancelled |         | cancelled e1 a1 | claimed 0 |
             expired   |         | expired e1 a1   | claimed 0 |
             waiting_children | | waiting_children e1 a1 | claimed 0 |
+            gated     |         | blocked e0 a0   | claimed 0 |
+            reserved  |         | reserved e0 a0  | claimed 0 |
+            reserved  | sessions=w | active e1 a1 | claimed 1 | claimed
+            reserved  | sessions=v | reserved e0 a0 | claimed 0 |
+            suspended |         | suspended e1 a1 | claimed 0 |
+            resumable |         | active e2 a1    | claimed 1 | claimed
+            resumable | nobegin | active e2 a1    | claimed 1 | claimed
             ",
-            |args| Claim { begin: !args.has("nobegin"), ..claim() },
+            |args| {
+                let worker = args.text("sessions", "");
+                let base = if worker.is_empty() { claim() } else { session_claim(&worker) };
+                Claim { begin: !args.has("nobegin"), ..base }
+            },
         );
     }
 
@@ -429,6 +521,7 @@ mod tests {
             ("lease_ms", Claim { lease_ms: u64::MAX, ..claim() }),
             ("limit", Claim { limit: 0, ..claim() }),
             ("limit", Claim { limit: 1_001, ..claim() }),
+            ("session_idle_ms", Claim { session_idle_ms: 0, ..claim() }),
             (
                 "capabilities",
                 Claim { offer: Offer { capabilities: many, ..Offer::default() }, ..claim() },

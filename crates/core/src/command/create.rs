@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::command::{Created, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
+use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant};
@@ -13,7 +14,7 @@ use crate::payload::{Payload, Slot};
 use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
-use crate::task::{Lifecycle, Policy, Route, Task, TaskKey};
+use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -45,6 +46,8 @@ pub struct NewTask {
     pub idempotency: Option<Idempotency>,
     /// The task that it is made for: there already, and not ended, or before it in the same bulk.
     pub parent: Option<TaskId>,
+    /// The gate that it must pass before it may run.
+    pub gate: Option<GateKey>,
 }
 
 /// When a task may first run.
@@ -112,6 +115,9 @@ impl Create {
         if let Some(parent) = &new.parent {
             prefetch_family(world, &self.tenant, parent);
         }
+        if let Some(gate) = &new.gate {
+            world.prefetch(gate.row_key(&self.tenant));
+        }
     }
 
     fn create(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<Created, Halt> {
@@ -124,10 +130,10 @@ impl Create {
                 key: &idempotency.key,
                 fingerprint,
                 window_ms: idempotency.window_ms,
-                task: &new.id,
+                first: new.id.as_str(),
             };
-            if let Reserved::Before(id) = reserve(world, &wish)? {
-                return Ok(Created { id, duplicate: true });
+            if let Reserved::Before(first) = reserve(world, &wish)? {
+                return Ok(Created { id: first.into(), duplicate: true });
             }
         }
         if let Some(known) = known {
@@ -169,6 +175,13 @@ impl Create {
     }
 }
 
+impl Idempotency {
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::IDEMPOTENCY_KEY.check(&self.key)?;
+        limits::WINDOW_MS.check(self.window_ms)
+    }
+}
+
 impl NewTask {
     pub fn new(id: impl Into<TaskId>, kind: impl Into<Kind>) -> Self {
         Self {
@@ -184,11 +197,17 @@ impl NewTask {
             tag: None,
             policy: Policy::default(),
             idempotency: None,
+            gate: None,
             parent: None,
         }
     }
 
     pub fn route(&self) -> Route {
+        if let Some(GateKey::Session(_)) = &self.gate {
+            let mut capabilities = self.capabilities.clone();
+            capabilities.insert(SESSIONS.to_owned());
+            return Route::new(&capabilities, self.tag.as_deref());
+        }
         Route::new(&self.capabilities, self.tag.as_deref())
     }
 
@@ -213,11 +232,13 @@ impl NewTask {
             payload.check()?;
         }
         if let Some(idempotency) = &self.idempotency {
-            limits::IDEMPOTENCY_KEY.check(&idempotency.key)?;
-            limits::WINDOW_MS.check(idempotency.window_ms)?;
+            idempotency.check()?;
         }
         if let Some(parent) = &self.parent {
             limits::PARENT.check(parent.as_str())?;
+        }
+        if let Some(gate) = &self.gate {
+            gate.check()?;
         }
         Ok(())
     }
@@ -232,6 +253,10 @@ impl NewTask {
             .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
         let digester = match &self.parent {
             Some(parent) => digester.part(b"parent").part(parent.as_str().as_bytes()),
+            None => digester,
+        };
+        let digester = match &self.gate {
+            Some(gate) => digester.part(b"gate").json(gate),
             None => digester,
         };
         Payload::digest(self.payload.as_ref(), digester).finish()
@@ -267,7 +292,7 @@ impl NewTask {
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
             parent: self.parent.clone(),
-            gate: None,
+            gate: self.gate.clone(),
             resumption: None,
             has_mail: false,
             has_children: false,
@@ -295,6 +320,7 @@ mod tests {
             waiting   | priority=1  | waiting e0 a0   | ! conflict |
             delayed   | after=10000 | delayed e0 a0   | duplicate  |
             delayed   |             | delayed e0 a0   | ! conflict |
+            granted   |             | granted e0 a0   | duplicate  |
             claimed   |             | claimed e1 a0   | duplicate  |
             active    |             | active e1 a1    | duplicate  |
             lapsed    |             | active e1 a1    | duplicate  |
@@ -304,6 +330,15 @@ mod tests {
             expired   | deadline=1000 | expired e1 a1 | duplicate  |
             expired   |             | expired e1 a1   | ! conflict |
             waiting_children | | waiting_children e1 a1 | duplicate |
+            gated     |             | blocked e0 a0   | ! conflict |
+            gated     | key=k       | blocked e0 a0   | duplicate  |
+            gated     | key=other   | blocked e0 a0   | ! conflict |
+            reserved  |             | reserved e0 a0  | ! conflict |
+            reserved  | session=s   | reserved e0 a0  | duplicate  |
+            absent    | key=k       | waiting e0 a0   | created    | created
+            absent    | session=s   | waiting e0 a0   | created    | created
+            suspended | | suspended e1 a1 | duplicate |
+            resumable | | resumable e1 a1 | duplicate |
             ",
             |args| {
                 let mut new = new_task("t");
@@ -313,6 +348,12 @@ mod tests {
                 }
                 if args.has("at") {
                     new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
+                }
+                if args.has("key") {
+                    new.gate = Some(GateKey::Key(args.text("key", "")));
+                }
+                if args.has("session") {
+                    new.gate = Some(GateKey::Session(args.text("session", "")));
                 }
                 if args.has("deadline") {
                     new.deadline_ms = Some(args.number("deadline", 0));
@@ -453,6 +494,8 @@ mod tests {
             ),
             ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
             ("idempotency_key", NewTask { ..keyed("t", "") }),
+            ("key", NewTask { gate: Some(GateKey::Key(String::new())), ..base() }),
+            ("session", NewTask { gate: Some(GateKey::Session("a\0".into())), ..base() }),
             ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
             (
                 "backoff_ms",

@@ -38,6 +38,7 @@ mod tests {
             absent    |           | absent          | ! task_not_found    |
             waiting   |           | waiting e0 a0   | ! stale             |
             delayed   |           | delayed e0 a0   | ! stale             |
+            granted   |           | granted e0 a0   | ! stale             |
             claimed   |           | delayed e1 a0   | delayed +5000       | delayed
             active    |           | delayed e1 a0   | delayed +5000       | delayed
             active    | ms=0      | waiting e1 a0   | delayed +0          | delayed
@@ -49,6 +50,10 @@ mod tests {
             cancelled |           | cancelled e1 a1 | ! ended             |
             expired   |           | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| Delay { fence: args.fence(), delay_ms: args.number("ms", 5_000) },
         );

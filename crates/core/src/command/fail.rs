@@ -57,6 +57,7 @@ mod tests {
             absent    |                     | absent          | ! task_not_found    |
             waiting   |                     | waiting e0 a0   | ! stale             |
             delayed   |                     | delayed e0 a0   | ! stale             |
+            granted   |                     | granted e0 a0   | ! stale             |
             claimed   |                     | delayed e1 a1   | retry +60000        | retry_scheduled
             active    |                     | delayed e1 a1   | retry +60000        | retry_scheduled
             active    | retry=5000          | delayed e1 a1   | retry +5000         | retry_scheduled
@@ -74,6 +75,10 @@ mod tests {
             cancelled |                     | cancelled e1 a1 | ! ended             |
             expired   |                     | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             command,
         );

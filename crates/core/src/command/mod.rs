@@ -7,19 +7,35 @@ mod cancel_held;
 mod change_priority;
 mod claim;
 mod complete;
+mod consume;
 mod create;
+mod create_waitpoint;
 mod delay;
+mod drop_bookmark;
 mod fail;
+mod grant;
 mod leave;
 mod limit_lane;
+mod move_bookmark;
 mod outcome;
+mod post;
 mod reap;
+mod register_worker;
 mod release;
+mod release_session;
 mod renew;
 mod replay;
 mod report_progress;
+mod resume;
+mod retire_worker;
+mod revoke;
+mod rotate_key;
 mod set_lane_state;
+mod set_quota;
+mod signal;
+mod suspend;
 mod sweep;
+mod take_messages;
 mod trim_log;
 mod wait_children;
 
@@ -30,19 +46,35 @@ pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use complete::Complete;
+pub use consume::Consume;
 pub use create::{Create, Idempotency, NewTask, Start};
+pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
 pub use delay::Delay;
+pub use drop_bookmark::DropBookmark;
 pub use fail::Fail;
+pub use grant::Grant;
 pub use leave::Leave;
 pub use limit_lane::LimitLane;
-pub use outcome::{Created, Outcome};
+pub use move_bookmark::MoveBookmark;
+pub use outcome::{Created, MadeWaitpoint, Outcome, Posted};
+pub use post::{NewMessage, Post};
 pub use reap::Reap;
+pub use register_worker::RegisterWorker;
 pub use release::Release;
+pub use release_session::ReleaseSession;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
+pub use resume::Resume;
+pub use retire_worker::RetireWorker;
+pub use revoke::Revoke;
+pub use rotate_key::RotateKey;
 pub use set_lane_state::SetLaneState;
+pub use set_quota::{QuotaScope, SetQuota};
+pub use signal::Signal;
+pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
+pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
 
@@ -106,7 +138,23 @@ commands!(
     TrimLog,
     Beat,
     Leave,
-    WaitChildren
+    WaitChildren,
+    SetQuota,
+    ReleaseSession,
+    RegisterWorker,
+    RetireWorker,
+    Grant,
+    Consume,
+    Revoke,
+    MoveBookmark,
+    DropBookmark,
+    Post,
+    Signal,
+    CreateWaitpoint,
+    Suspend,
+    Resume,
+    TakeMessages,
+    RotateKey
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -137,7 +185,7 @@ pub fn probe(world: &mut World, command: &Command) {
 }
 
 impl Command {
-    /// Commands that end or keep a lease go before those that start something.
+    /// Commands that end or keep a lease, or all leases of a worker, go before those that start something.
     pub const fn is_urgent(&self) -> bool {
         match self {
             Command::Renew(_)
@@ -147,7 +195,9 @@ impl Command {
             | Command::Delay(_)
             | Command::Release(_)
             | Command::CancelHeld(_)
-            | Command::WaitChildren(_) => true,
+            | Command::WaitChildren(_)
+            | Command::RegisterWorker(_)
+            | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)
@@ -160,7 +210,21 @@ impl Command {
             | Command::Sweep(_)
             | Command::TrimLog(_)
             | Command::Beat(_)
-            | Command::Leave(_) => false,
+            | Command::Leave(_)
+            | Command::SetQuota(_)
+            | Command::ReleaseSession(_)
+            | Command::RetireWorker(_)
+            | Command::Grant(_)
+            | Command::Consume(_)
+            | Command::Revoke(_)
+            | Command::MoveBookmark(_)
+            | Command::DropBookmark(_)
+            | Command::Post(_)
+            | Command::Signal(_)
+            | Command::CreateWaitpoint(_)
+            | Command::Resume(_)
+            | Command::TakeMessages(_)
+            | Command::RotateKey(_) => false,
         }
     }
 
@@ -170,6 +234,8 @@ impl Command {
             Command::Create(create) => create.tasks.len(),
             Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
+            Command::Post(post) => 2 * post.messages.len(),
+            Command::TakeMessages(take) => take.seqs.len(),
             _ => 1,
         }
     }
@@ -183,6 +249,13 @@ impl Command {
             }
             Command::Complete(complete) => {
                 complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
+            }
+            Command::Post(post) => {
+                let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
+                payloads.map(|payload| payload.bytes.len()).sum()
+            }
+            Command::Signal(signal) => {
+                signal.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
             _ => 0,
         }

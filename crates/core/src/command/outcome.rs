@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
 use crate::children::ChildCounts;
-use crate::name::TaskId;
-use crate::task::{Run, Settled, Task};
+use crate::log::Cursor;
+use crate::name::{TaskId, WaitpointId};
+use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
+use crate::token::Token;
 
 /// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,64 @@ pub enum Outcome {
     Left,
     /// No child is open: the lease stays.
     ChildrenDone(ChildCounts),
+    QuotaSet,
+    /// `running` of it still run where they are.
+    SessionReleased {
+        running: u32,
+    },
+    /// `joined` when the worker was not registered before.
+    WorkerRegistered {
+        joined: bool,
+    },
+    WorkerRetired,
+    /// Kept for its worker until then.
+    Granted {
+        until: Timestamp,
+    },
+    Revoked,
+    /// Where the bookmark stands.
+    BookmarkAt(Cursor),
+    /// `known` when there was one.
+    BookmarkDropped {
+        known: bool,
+    },
+    Posted(Vec<Posted>),
+    WaitpointMade(MadeWaitpoint),
+    /// The lease has ended; the waitpoints are those that were made with the suspension.
+    Suspended {
+        waitpoints: Vec<MadeWaitpoint>,
+    },
+    /// What was to be waited for is there: the lease goes on.
+    AlreadySatisfied(Resumption),
+    Resumed,
+    /// How many messages were still there to be taken.
+    Taken {
+        taken: usize,
+    },
+    /// `known` when nothing had to be done for it.
+    KeyRotated {
+        known: bool,
+    },
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub task: TaskId,
+    /// Its place in the mailbox.
+    pub seq: u64,
+    /// It had been posted before; `seq` is that of the first.
+    pub duplicate: bool,
+    /// The task waited for it and goes on.
+    pub resumed: bool,
+}
+
+/// A waitpoint with its token, which can be had only here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeWaitpoint {
+    pub id: WaitpointId,
+    pub token: Token,
+    pub expires_at: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::{forget_children, task};
+use crate::limits;
+use crate::primitive::{forget_children, purge, task};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
@@ -18,12 +19,19 @@ impl Reap {
         if known.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotEnded.into());
         }
-        reap(world, &known)?;
+        // As much as a mailbox holds: what an operator asks for is done at once.
+        let all = limits::MAILBOX_MESSAGES.max(limits::WAITPOINTS_PER_TASK) as usize + 2;
+        reap(world, &known, all)?;
         Ok(Outcome::Reaped)
     }
 }
 
-pub(super) fn reap(world: &mut World, task: &Task) -> Result<(), Halt> {
+/// Forgets a task, once what was sent to it is cleared away. Until then it stays, and is due.
+pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Halt> {
+    if !purge(world, task, page)? {
+        world.put::<Task>(Task { due_at: Some(world.now()), ..task.clone() });
+        return Ok(());
+    }
     forget_children(world, task)?;
     world.emit(Event::of_task(task, world.now(), Change::Reaped));
     world.outlive(task.epoch);
@@ -35,9 +43,14 @@ pub(super) fn reap(world: &mut World, task: &Task) -> Result<(), Halt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, Complete, Create, Decided, NewTask, decide};
+    use crate::command::{
+        Command, Complete, Create, CreateWaitpoint, Decided, NewMessage, NewTask, NewWaitpoint,
+        Post, Sweep, decide,
+    };
+    use crate::name::Tenant;
     use crate::payload::Payload;
-    use crate::testing::{Stage, check_task, claim, fence, key, new_task};
+    use crate::record::Table;
+    use crate::testing::{Stage, check_task, claim, fence, key, message, new_task};
     use crate::world::Hints;
 
     #[test]
@@ -47,6 +60,7 @@ mod tests {
             absent    | | absent        | ! task_not_found |
             waiting   | | waiting e0 a0 | ! not_ended      |
             delayed   | | delayed e0 a0 | ! not_ended      |
+            granted   | | granted e0 a0 | ! not_ended      |
             claimed   | | claimed e1 a0 | ! not_ended      |
             active    | | active e1 a1  | ! not_ended      |
             lapsed    | | active e1 a1  | ! not_ended      |
@@ -55,6 +69,10 @@ mod tests {
             cancelled | | absent        | reaped           | reaped
             expired   | | absent        | reaped           | reaped
             waiting_children | | waiting_children e1 a1 | ! not_ended |
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
+            suspended | | suspended e1 a1 | ! not_ended |
+            resumable | | resumable e1 a1 | ! not_ended |
             ",
             |_| Reap { task: key("t") },
         );
@@ -98,5 +116,65 @@ mod tests {
         assert_eq!(stage.shelf.payloads().count(), 2);
         stage.must(Reap { task: key("t") });
         assert_eq!(stage.shelf.payloads().count(), 0);
+    }
+
+    /// An ended task with so many messages and waitpoints, and no retention.
+    fn crowded(messages: usize, waitpoints: usize) -> Stage {
+        let mut new = new_task("t");
+        new.policy.retention_ms = 0;
+        let mut stage = Stage::with_new_task("active", new);
+        stage.seed();
+        let (tenant, payload) = (Tenant::default(), Some(Payload::json("1")));
+        let message = NewMessage { payload, after_ms: 60_000, ..message("a") };
+        for chunk in vec![message; messages].chunks(500) {
+            stage.must(Post { tenant: tenant.clone(), messages: chunk.to_vec() });
+        }
+        for n in 0..waitpoints {
+            let waitpoint = NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 };
+            stage.must(CreateWaitpoint { task: key("t"), epoch: None, waitpoint });
+        }
+        stage.must(Complete { fence: fence(1), result: None });
+        stage
+    }
+
+    fn left(stage: &Stage, table: Table) -> usize {
+        stage.shelf.rows().filter(|row| row.key.table == table).count()
+    }
+
+    #[test]
+    fn the_sweep_clears_a_mailbox_away_page_by_page() {
+        for (messages, waitpoints, sweeps) in
+            [(0, 1, 1), (255, 0, 1), (256, 0, 2), (600, 300, 3), (1_000, 1_000, 4)]
+        {
+            let mut stage = crowded(messages, waitpoints);
+            for sweep in 1..=sweeps {
+                assert!(stage.task("t").is_some(), "{messages}/{waitpoints}: gone too early");
+                let Outcome::Swept { next_due, .. } = stage.must(Sweep::default()) else {
+                    panic!()
+                };
+                let more = next_due == Some(stage.now);
+                assert_eq!(more, sweep < sweeps, "{messages}/{waitpoints} after {sweep} sweeps");
+                assert_eq!(left(&stage, Table::Message), messages.saturating_sub(sweep * 256));
+                assert_eq!(left(&stage, Table::Waitpoint), waitpoints.saturating_sub(sweep * 256));
+            }
+            assert_eq!((stage.task("t"), stage.mailbox()), (None, None));
+            assert_eq!(stage.shelf.payloads().count(), 0);
+        }
+    }
+
+    #[test]
+    fn an_operator_clears_it_away_at_once() {
+        let mut stage = crowded(1_000, 1_000);
+        stage.must(Reap { task: key("t") });
+        assert_eq!((left(&stage, Table::Message), left(&stage, Table::Waitpoint)), (0, 0));
+        assert_eq!((stage.task("t"), stage.mailbox()), (None, None));
+    }
+
+    #[test]
+    fn a_replay_keeps_the_mailbox() {
+        let mut stage = crowded(3, 2);
+        stage.must(crate::command::Replay { task: key("t"), generation: 0 });
+        let mailbox = stage.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.waitpoints, left(&stage, Table::Message)), (3, 2, 3));
     }
 }

@@ -5,7 +5,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Gives a held task back without spending the attempt.
+/// Gives a held task back without spending the attempt. One that was resumed goes on as it was.
 #[derive(Clone, Debug)]
 pub struct Release {
     pub fence: Fence,
@@ -15,8 +15,14 @@ impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
-            task.give_back_attempt();
-            task.lifecycle = Lifecycle::waiting(now);
+            let paused = task.resumed_run().map(|run| run.paused(now));
+            task.lifecycle = match paused {
+                Some(paused) => Lifecycle::resumed(paused, now),
+                None => {
+                    task.give_back_attempt();
+                    Lifecycle::waiting(now)
+                }
+            };
             (Settled::Released, Change::Released { epoch: task.epoch })
         })
     }
@@ -34,6 +40,7 @@ mod tests {
             absent    |         | absent          | ! task_not_found    |
             waiting   |         | waiting e0 a0   | ! stale             |
             delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
             claimed   |         | waiting e1 a0   | released            | released
             active    |         | waiting e1 a0   | released            | released
             active    | epoch=2 | active e1 a1    | ! stale             |
@@ -43,6 +50,10 @@ mod tests {
             cancelled |         | cancelled e1 a1 | ! ended             |
             expired   |         | expired e1 a1   | ! ended             |
             waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| Release { fence: args.fence() },
         );

@@ -41,6 +41,8 @@ mod tests {
             waiting   |             | waiting e0 a0   | ! stale          |
             waiting   | epoch=0     | waiting e0 a0   | ! not_leased     |
             delayed   |             | delayed e0 a0   | ! stale          |
+            granted   |             | granted e0 a0   | ! stale          |
+            granted   | epoch=0     | granted e0 a0   | ! not_leased     |
             claimed   |             | claimed e1 a0   | until +60000     | renewed
             active    |             | active e1 a1    | until +60000     | renewed
             active    | lease=1000  | active e1 a1    | until +30000     | renewed
@@ -55,6 +57,10 @@ mod tests {
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| Renew { fence: args.fence(), lease_ms: args.number("lease", 60_000) },
         );

@@ -62,6 +62,7 @@ mod tests {
             absent    |      | absent          | ! task_not_found   |
             waiting   |      | waiting e0 a0   | ! not_ended        |
             delayed   |      | delayed e0 a0   | ! not_ended        |
+            granted   |      | granted e0 a0   | ! not_ended        |
             claimed   |      | claimed e1 a0   | ! not_ended        |
             active    |      | active e1 a1    | ! not_ended        |
             lapsed    |      | active e1 a1    | ! not_ended        |
@@ -71,6 +72,10 @@ mod tests {
             cancelled |      | waiting e1 a0   | generation 1       | replayed
             expired   |      | waiting e1 a0   | generation 1       | replayed
             waiting_children | | waiting_children e1 a1 | ! not_ended |
+            gated     | | blocked e0 a0 | ! not_ended |
+            reserved  | | reserved e0 a0 | ! not_ended |
+            suspended | | suspended e1 a1 | ! not_ended |
+            resumable | | resumable e1 a1 | ! not_ended |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );

@@ -43,6 +43,7 @@ mod tests {
             waiting   |             | waiting e0 a0   | ! stale          |
             waiting   | epoch=0     | waiting e0 a0   | ! not_leased     |
             delayed   |             | delayed e0 a0   | ! stale          |
+            granted   |             | granted e0 a0   | ! stale          |
             claimed   |             | claimed e1 a0   | progressed       | progressed
             active    |             | active e1 a1    | progressed       | progressed
             active    | percent=100 | active e1 a1    | progressed       | progressed
@@ -57,6 +58,10 @@ mod tests {
             cancelled |             | cancelled e1 a1 | ! ended          |
             expired   |             | expired e1 a1   | ! ended          |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
             ",
             |args| {
                 let message = "x".repeat(if args.has("long") { 1_025 } else { 1_024 });

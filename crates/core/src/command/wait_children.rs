@@ -75,6 +75,11 @@ mod tests {
             expired   |             | expired e1 a1   | ! ended             |
             waiting_children |      | waiting_children e1 a1 | waitingchildren |
             waiting_children | epoch=2 | waiting_children e1 a1 | ! stale      |
+            gated     |             | blocked e0 a0   | ! stale             |
+            reserved  |             | reserved e0 a0  | ! stale             |
+            granted   |             | granted e0 a0   | ! stale             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
             |args| WaitChildren { fence: args.fence() },
         );

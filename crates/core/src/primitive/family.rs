@@ -95,7 +95,7 @@ fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
     world.emit(Event::of_task(task, now, change));
     let task = Task {
         lifecycle: Lifecycle::resumed(paused, now),
-        resumption: Some(Resumption { at: now, cause, messages: Vec::new() }),
+        resumption: Some(Resumption { at: now, cause, messages: Vec::new(), request: None }),
         ..task.clone()
     };
     place(world, task)

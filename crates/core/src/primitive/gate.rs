@@ -1,9 +1,604 @@
-use crate::task::Task;
-use crate::world::{Halt, World};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Moves a task with a gate from where it stood to where it is to stand: a task that could run is
-/// let through, kept for the owner of its session, or put behind the gate; one that leaves room
-/// lets the next one through.
-pub(super) fn pass(_: &mut World, _: Option<&Task>, _: &mut Task) -> Result<(), Halt> {
+use crate::event::{Change, Event};
+use crate::gate::{Gate, GateKey, GateKind, Owner};
+use crate::lane::Lane;
+use crate::name::{Tenant, WorkerId};
+use crate::primitive::place::{enter, is_listable};
+use crate::queue::Queue;
+use crate::row::Range;
+use crate::task::{Lease, Lifecycle, Task, Turn};
+use crate::time::Timestamp;
+use crate::world::{Halt, Wake, World, unless_quarantined};
+
+/// How many a gate moves at once. What is left over is due at once, and comes with the next sweep.
+const PAGE: u32 = 1_000;
+
+/// How many that cannot be let through a gate looks past.
+const PASSED_OVER: u32 = 32;
+
+/// When to look again at a gate that could not move what stands at it: something there is written
+/// by a version that this one cannot read.
+const POSTPONED_MS: u64 = 60_000;
+
+/// How a gate counts a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Admitted,
+    Running,
+}
+
+fn stage(task: &Task) -> Option<Stage> {
+    match &task.lifecycle {
+        Lifecycle::Gated(_) => Some(Stage::Waiting),
+        Lifecycle::Waiting(_) | Lifecycle::Reserved { .. } => Some(Stage::Admitted),
+        Lifecycle::Active(_) => Some(Stage::Running),
+        _ => None,
+    }
+}
+
+impl Gate {
+    fn count(&mut self, stage: Option<Stage>) {
+        match stage {
+            Some(Stage::Waiting) => self.waiting += 1,
+            Some(Stage::Admitted) => self.admitted += 1,
+            Some(Stage::Running) => self.running += 1,
+            None => {}
+        }
+    }
+
+    fn uncount(&mut self, stage: Option<Stage>) {
+        match stage {
+            Some(Stage::Waiting) => self.waiting = self.waiting.saturating_sub(1),
+            Some(Stage::Admitted) => self.admitted = self.admitted.saturating_sub(1),
+            Some(Stage::Running) => self.running = self.running.saturating_sub(1),
+            None => {}
+        }
+    }
+
+    /// Where a task stands that it has let through: in its lane's queue, or kept for the owner.
+    fn inside(&self, turn: Turn, now: Timestamp) -> Lifecycle {
+        match self.owner(now) {
+            Some(owner) => Lifecycle::Reserved { turn, worker: owner.worker.clone(), until: None },
+            None => Lifecycle::Waiting(turn),
+        }
+    }
+
+    /// Notes that a lease has ended. A holder that was not heard of keeps nothing.
+    fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
+        if let Some(owner) = self.owner.as_mut().filter(|owner| owner.worker == lease.worker) {
+            owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };
+        }
+    }
+}
+
+fn of_task(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<Gate, Halt> {
+    let known = world.get::<Gate>(&key.row_key(tenant))?;
+    let fresh = || Gate::new(tenant, key.kind(), key.name());
+    Ok(known.map_or_else(fresh, |known| (*known).clone()))
+}
+
+/// Puts a gate back, or takes it away when nobody needs it. One that could not be made whole is
+/// looked at again later, not at once.
+pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(), Halt> {
+    let now = world.now();
+    let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
+    let known = world.get::<Gate>(&key)?;
+    gate.due_at = gate.next_due(now);
+    if !whole {
+        gate.due_at = gate.due_at.map(|due_at| due_at.max(now.plus_ms(POSTPONED_MS)));
+    }
+    if gate.is_unused() {
+        if known.is_some() {
+            world.remove(&key);
+        }
+    } else if known.is_none_or(|known| *known != gate) {
+        world.put::<Gate>(gate);
+    }
     Ok(())
+}
+
+/// Moves a task with a gate from where it stood to where it is to stand: one that could run is let
+/// through, kept for the owner of its session, or put behind the gate. [`open`] follows, once the
+/// task stands there.
+pub(super) fn pass(
+    world: &mut World,
+    before: Option<&Task>,
+    task: &mut Task,
+) -> Result<bool, Halt> {
+    let Some(key) = task.gate.clone() else { return Ok(false) };
+    let (now, was, is) = (world.now(), before.and_then(stage), stage(task));
+    if was.is_none() && is.is_none() {
+        return Ok(false);
+    }
+    world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+    let mut gate = of_task(world, &task.tenant, &key)?;
+    gate.uncount(was);
+    if let Some(before) = before
+        && let Lifecycle::Active(lease) = &before.lifecycle
+        && is != Some(Stage::Running)
+    {
+        gate.ended(lease, is_lost(before, task), now);
+    }
+    if let Lifecycle::Waiting(turn) = &task.lifecycle {
+        let admitted = was == Some(Stage::Admitted) || gate.waiting == 0 && gate.room(now) > 0;
+        let turn = turn.clone();
+        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Gated(turn) };
+        if let Lifecycle::Reserved { worker, .. } = &task.lifecycle {
+            let kept = Change::Kept { worker: worker.clone() };
+            world.emit(Event::of_task(task, now, kept));
+        }
+    }
+    gate.count(stage(task));
+    save(world, gate, true)?;
+    Ok(true)
+}
+
+/// Whether the lease that a task had was taken from a holder that was not heard of.
+fn is_lost(before: &Task, task: &Task) -> bool {
+    let settled = task.last_settle.as_ref().is_some_and(|last| last.epoch == before.epoch);
+    !settled && task.reclaims > before.reclaims
+}
+
+/// Sees to it that those stand inside a gate that may run, in the order of its line: lets go of a
+/// session whose owner is idle, takes back what is too much, and lets the next ones through.
+pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<(), Halt> {
+    let Some(known) = world.get::<Gate>(&key.row_key(tenant))? else { return Ok(()) };
+    let (mut gate, now, mut whole) = ((*known).clone(), world.now(), true);
+    if gate.owner.is_some() && gate.owner(now).is_none() {
+        gate.owner = None;
+        align(world, &gate, key)?;
+    }
+    if gate.is_overfull(now) {
+        whole &= recall(world, &mut gate, key)?;
+    }
+    whole &= admit(world, &mut gate, key)?;
+    save(world, gate, whole)
+}
+
+/// Lets the next ones through; says whether as many could be moved as there is room for.
+fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
+    let now = world.now();
+    let waiting = u32::try_from(gate.waiting).unwrap_or(u32::MAX);
+    let wanted = gate.room(now).min(waiting).min(PAGE);
+    if wanted == 0 {
+        return Ok(true);
+    }
+    let heads = heads(world, &gate.tenant, key, wanted)?;
+    for head in &heads {
+        let Lifecycle::Gated(turn) = &head.lifecycle else { continue };
+        let lifecycle = gate.inside(turn.clone(), now);
+        let change = match &lifecycle {
+            Lifecycle::Reserved { worker, .. } => Change::Kept { worker: worker.clone() },
+            _ => Change::Admitted,
+        };
+        gate.uncount(Some(Stage::Waiting));
+        gate.count(Some(Stage::Admitted));
+        world.emit(Event::of_task(head, now, change));
+        enter(world, Task { lifecycle, ..(**head).clone() })?;
+    }
+    Ok(heads.len() == wanted as usize)
+}
+
+/// The first of the line that can be let through. A few that cannot are passed over.
+fn heads(
+    world: &mut World,
+    tenant: &Tenant,
+    key: &GateKey,
+    wanted: u32,
+) -> Result<Vec<Arc<Task>>, Halt> {
+    let line = Task::behind(tenant, key);
+    let mut found = Vec::new();
+    for most in [wanted, wanted + PASSED_OVER] {
+        found = listable(world, &line, most)?;
+        if found.len() >= wanted as usize {
+            break;
+        }
+    }
+    found.truncate(wanted as usize);
+    Ok(found)
+}
+
+fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
+    let mut found = world.scan::<Task>(line, most as usize)?;
+    for task in &found {
+        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+        world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+    }
+    let can = found.iter().map(|task| is_listable(world, task)).collect::<Vec<_>>();
+    let mut can = can.into_iter().collect::<Result<Vec<bool>, Halt>>()?.into_iter();
+    found.retain(|_| can.next() == Some(true));
+    Ok(found)
+}
+
+/// Takes back the last of those that were let through, as many as are too many; says whether that
+/// could be done.
+fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
+    let now = world.now();
+    let kept = Gate { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
+    let wanted = (gate.admitted - kept).min(PAGE);
+    // Those that stay are looked past, unless they are a crowd.
+    let past = if kept > PAGE { 0 } else { kept };
+    let inside =
+        world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
+    let mut recalled = 0;
+    for task in inside.iter().skip(past as usize) {
+        let (Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, until: None, .. }) =
+            &task.lifecycle
+        else {
+            continue;
+        };
+        let lifecycle = Lifecycle::Gated(turn.clone());
+        gate.uncount(Some(Stage::Admitted));
+        gate.count(Some(Stage::Waiting));
+        recalled += 1;
+        world.emit(Event::of_task(task, now, Change::Recalled));
+        // A claim may have passed over it and over what stands behind it.
+        let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
+        world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
+        enter(world, Task { lifecycle, ..(**task).clone() })?;
+    }
+    Ok(recalled == wanted)
+}
+
+/// Keeps those that were let through for the owner of the session, or for nobody when it has none.
+fn align(world: &mut World, gate: &Gate, key: &GateKey) -> Result<(), Halt> {
+    if gate.admitted == 0 {
+        return Ok(());
+    }
+    let now = world.now();
+    let inside = Task::let_through(&gate.tenant, key);
+    for task in listable(world, &inside, gate.admitted)? {
+        let (change, turn) = match &task.lifecycle {
+            Lifecycle::Reserved { turn, worker, until: None } => {
+                (Change::Freed { worker: worker.clone() }, turn)
+            }
+            Lifecycle::Waiting(turn) => (Change::Admitted, turn),
+            _ => continue,
+        };
+        let lifecycle = gate.inside(turn.clone(), now);
+        let change = match &lifecycle {
+            same if *same == task.lifecycle => continue,
+            Lifecycle::Reserved { worker, .. } => Change::Kept { worker: worker.clone() },
+            _ => change,
+        };
+        world.emit(Event::of_task(&task, now, change));
+        enter(world, Task { lifecycle, ..(*task).clone() })?;
+    }
+    Ok(())
+}
+
+/// Whether the gates of these tasks let a worker start them, asked in this order.
+pub(crate) fn startable(
+    world: &mut World,
+    tasks: &[Arc<Task>],
+    worker: &WorkerId,
+) -> Result<Vec<bool>, Halt> {
+    let now = world.now();
+    for task in tasks {
+        if let Some(key) = &task.gate {
+            world.prefetch(key.row_key(&task.tenant));
+        }
+    }
+    let mut counts: BTreeMap<&GateKey, u32> = BTreeMap::new();
+    let mut may = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let Some(key) = &task.gate else {
+            may.push(true);
+            continue;
+        };
+        let Some(gate) = unless_quarantined(world.get::<Gate>(&key.row_key(&task.tenant)))? else {
+            may.push(false);
+            continue;
+        };
+        let count = counts.entry(key).or_default();
+        let starts = gate.is_none_or(|gate| {
+            gate.may_start(*count + 1, now)
+                && gate.owner(now).is_none_or(|owner| owner.worker == *worker)
+        });
+        *count += u32::from(starts);
+        may.push(starts);
+    }
+    Ok(may)
+}
+
+/// Counts a task that was just leased as started. Whoever takes the first task of a session owns
+/// it.
+pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
+    let (Some(key), Lifecycle::Active(lease)) = (&task.gate, &task.lifecycle) else {
+        return Ok(());
+    };
+    let now = world.now();
+    let mut gate = of_task(world, &task.tenant, key)?;
+    gate.uncount(Some(Stage::Admitted));
+    gate.charge(1, now);
+    if gate.kind == GateKind::Session {
+        let worker = lease.worker.clone();
+        let changed = gate.owner(now).is_none();
+        gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms });
+        if changed {
+            align(world, &gate, key)?;
+        }
+    }
+    gate.count(Some(Stage::Running));
+    save(world, gate, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Cancel, ChangePriority, Claim, Complete, Create, Delay, Fail, NewTask, Outcome, QuotaScope,
+        Release, Replay, SetQuota, Sweep,
+    };
+    use crate::gate::Rate;
+    use crate::task::{FailureClass, PublicState, Retry, Route};
+    use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
+
+    fn keyed(id: &str) -> NewTask {
+        NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) }
+    }
+
+    fn of_session(id: &str) -> NewTask {
+        NewTask { gate: Some(GateKey::Session("s".into())), ..new_task(id) }
+    }
+
+    fn with(news: impl IntoIterator<Item = NewTask>) -> Stage {
+        let mut stage = Stage::new();
+        for new in news {
+            stage.must(Create::one(new));
+        }
+        stage
+    }
+
+    fn ids(outcome: Outcome) -> Vec<String> {
+        let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
+        tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    fn complete(id: &str, nth: u64) -> Complete {
+        Complete { fence: fence_of(id, nth), result: None }
+    }
+
+    fn set(stage: &mut Stage, scope: QuotaScope, limit: Option<u32>) {
+        stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate: None });
+    }
+
+    fn state(stage: &Stage, id: &str) -> PublicState {
+        stage.task(id).unwrap().lifecycle.public()
+    }
+
+    #[test]
+    fn one_at_a_time_in_the_order_of_the_line() {
+        let low = NewTask { priority: -1, ..keyed("a") };
+        let mut stage = with([keyed("b"), low, keyed("c"), keyed("d"), new_task("free")]);
+        stage.must(ChangePriority { task: key("d"), priority: 3 });
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["b", "free"]);
+        for (done, next) in [("b", "d"), ("d", "c"), ("c", "a")] {
+            assert!(ids(stage.must(claim())).is_empty());
+            stage.must(complete(done, 1));
+            assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), [next]);
+        }
+        stage.must(complete("a", 1));
+        assert_eq!(stage.gates(), [], "nobody needs it");
+    }
+
+    /// Whatever ends a lease makes room, and whatever ends a wait does not.
+    #[test]
+    fn what_lets_the_next_one_through() {
+        type End = fn(&mut Stage);
+        let fence = || fence_of("a", 1);
+        let rows: [(&str, End); 7] = [
+            ("complete", |stage| drop(stage.must(complete("a", 1)))),
+            ("fail", |stage| {
+                let (class, retry) = (FailureClass::Transient, Retry::Policy);
+                let fence = fence_of("a", 1);
+                stage.must(Fail { fence, class, reason: String::new(), retry });
+            }),
+            ("delay", |stage| {
+                stage.must(Delay { fence: fence_of("a", 1), delay_ms: 9 });
+            }),
+            ("release", |stage| drop(stage.must(Release { fence: fence_of("a", 1) }))),
+            ("cancel", |stage| {
+                stage.must(Cancel { task: key("a"), reason: String::new() });
+            }),
+            ("expiry of the lease", |stage| {
+                stage.later(30_000);
+                stage.must(Sweep::default());
+            }),
+            ("deadline", |stage| {
+                stage.later(20_000);
+                stage.must(Sweep::default());
+            }),
+        ];
+        for (what, end) in rows {
+            let deadline_ms = (what == "deadline").then_some(20_000);
+            let mut stage = with([NewTask { deadline_ms, ..keyed("a") }, keyed("b"), keyed("c")]);
+            assert_eq!(ids(stage.must(claim())), ["a"]);
+            assert_eq!(stage.task("a").unwrap().fence(), fence());
+            stage.must(Cancel { task: key("b"), reason: String::new() });
+            assert_eq!(state(&stage, "c"), PublicState::Blocked, "{what}");
+            stage.later(1);
+            end(&mut stage);
+            assert_eq!(state(&stage, "c"), PublicState::Waiting, "{what}");
+            let gate = &stage.gates()[0];
+            let left = u64::from(what == "release" || what.starts_with("expiry"));
+            assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, left), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_was_let_through_and_ends_makes_room() {
+        let dated = NewTask { deadline_ms: Some(1_000), ..keyed("a") };
+        let mut stage = with([dated, keyed("b"), keyed("c")]);
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Expired);
+        stage.must(Cancel { task: key("b"), reason: String::new() });
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+        stage.must(Replay { task: key("a"), generation: 0 });
+        assert_eq!(state(&stage, "a"), PublicState::Blocked, "it stands behind those before it");
+    }
+
+    #[test]
+    fn a_rate_opens_by_itself() {
+        let mut stage = with([keyed("a"), keyed("b"), keyed("c")]);
+        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 2, window_ms: 10_000 });
+        let tenant = Tenant::default();
+        stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
+        stage.must(complete("a", 1));
+        assert_eq!(state(&stage, "c"), PublicState::Blocked, "the end of one is not a start less");
+        let due_at = stage.gates()[0].due_at.expect("it opens by itself");
+        stage.now = due_at;
+        let Outcome::Swept { swept: 1, .. } = stage.must(Sweep::default()) else { panic!() };
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+    }
+
+    #[test]
+    fn a_session_stays_with_its_owner() {
+        let mut stage = with(["a", "b", "c"].map(of_session));
+        assert!(ids(stage.must(claim())).is_empty(), "it does not know of sessions");
+        assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "the next one is kept for w");
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+        stage.later(20_000);
+        stage.must(complete("b", 1));
+        stage.later(59_999);
+        stage.must(Sweep::default());
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(session_claim("v"))), ["c"], "w was idle for too long");
+        stage.must(complete("c", 1));
+        stage.later(60_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.gates(), []);
+    }
+
+    #[test]
+    fn a_session_of_many_moves_with_its_owner() {
+        let mut stage = Stage::new();
+        set(&mut stage, QuotaScope::Session("s".into()), Some(3));
+        for id in ["a", "b", "c", "d"] {
+            stage.must(Create::one(of_session(id)));
+        }
+        assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
+        assert!(ids(stage.must(Claim { limit: 9, ..session_claim("v") })).is_empty());
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        let taken = ids(stage.must(Claim { limit: 9, ..session_claim("v") }));
+        assert_eq!(taken, ["c", "d", "a"], "both leases of w ran out: it was lost");
+        assert_eq!(stage.gates()[0].owner.as_ref().unwrap().worker, "v".into());
+    }
+
+    #[test]
+    fn an_owner_that_lost_one_lease_of_two_keeps_what_it_holds() {
+        let mut stage = Stage::new();
+        set(&mut stage, QuotaScope::Session("s".into()), Some(2));
+        for id in ["a", "b", "c"] {
+            stage.must(Create::one(of_session(id)));
+        }
+        stage.must(Claim { lease_ms: 1_000, ..session_claim("w") });
+        stage.must(session_claim("w"));
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "b runs at w");
+        stage.must(complete("b", 1));
+        assert_eq!(ids(stage.must(session_claim("w"))), ["c"]);
+    }
+
+    #[test]
+    fn a_late_holder_is_not_lost() {
+        let mut new = of_session("a");
+        new.policy.accept_late = true;
+        let mut stage = with([new, of_session("b")]);
+        stage.must(session_claim("w"));
+        stage.later(40_000);
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+    }
+
+    #[test]
+    fn what_is_kept_waits_for_a_lane_that_is_paused_and_for_what_it_demands() {
+        let mut demanding = of_session("b");
+        demanding.capabilities.insert("gpu".into());
+        let mut stage = with([of_session("a"), demanding]);
+        stage.must(session_claim("w"));
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("w"))).is_empty(), "w has no gpu");
+        let mut able = session_claim("w");
+        able.offer.capabilities.insert("gpu".into());
+        let set = |state| {
+            let tenant = Tenant::default();
+            crate::command::SetLaneState { tenant, lane: lane(), state }
+        };
+        stage.must(set(crate::lane::LaneState::Paused));
+        assert!(ids(stage.must(able.clone())).is_empty());
+        stage.must(set(crate::lane::LaneState::Active));
+        assert_eq!(ids(stage.must(able)), ["b"]);
+    }
+
+    #[test]
+    fn a_gate_that_cannot_be_read_stops_only_its_own() {
+        let mut stage = with([keyed("a"), keyed("b"), new_task("c")]);
+        let garbled = Gate::key_of(&Tenant::default(), GateKind::Key, "k");
+        stage.must(Claim { limit: 1, ..claim() });
+        stage.garble(&garbled);
+        let refused = stage.run(complete("a", 1)).unwrap_err();
+        assert_eq!(refused.code(), "quarantined");
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Waiting);
+        let mut stage = with([keyed("a"), new_task("c")]);
+        stage.garble(&garbled);
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
+    }
+
+    #[test]
+    fn who_cannot_be_read_is_passed_over_in_the_line() {
+        let elsewhere = NewTask { lane: "other".into(), ..keyed("c") };
+        let mut stage = with([keyed("a"), keyed("b"), elsewhere, keyed("d")]);
+        stage.must(claim());
+        stage.garble(&key("b").row_key());
+        let queue = Queue::key_of(&Tenant::default(), &"other".into(), &Route::default());
+        stage.must(Create::one(NewTask { lane: "other".into(), ..new_task("e") }));
+        stage.garble(&queue);
+        stage.must(complete("a", 1));
+        assert_eq!(ids(stage.must(claim())), ["d"]);
+        stage.must(complete("d", 1));
+        let gate = &stage.gates()[0];
+        assert_eq!((gate.waiting, gate.running, gate.admitted), (2, 0, 0));
+        assert_eq!(gate.due_at, Some(stage.now.plus_ms(POSTPONED_MS)), "not at once");
+    }
+
+    #[test]
+    fn a_quota_that_cannot_be_read_allows_nothing() {
+        let mut stage = with([new_task("a"), new_task("b")]);
+        set(&mut stage, QuotaScope::Tenant, Some(5));
+        stage.must(claim());
+        stage.garble(&Gate::key_of(&Tenant::default(), GateKind::Tenant, ""));
+        assert!(ids(stage.must(claim())).is_empty());
+        assert_eq!(stage.run(complete("a", 1)).unwrap_err().code(), "quarantined");
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Active);
+    }
+
+    #[test]
+    fn tenants_do_not_meet_at_a_gate() {
+        let mut stage = with([keyed("a")]);
+        stage.must(Create { tenant: "other".into(), tasks: vec![keyed("a")] });
+        assert_eq!(ids(stage.must(claim())), ["a"]);
+        assert_eq!(ids(stage.must(Claim { tenant: "other".into(), ..claim() })), ["a"]);
+    }
 }

@@ -6,17 +6,33 @@ mod expire;
 mod family;
 mod gate;
 mod hold;
+mod mailbox;
+mod meter;
 mod place;
+mod purge;
 mod reserve;
+mod resume;
 mod settle;
+mod waitpoint;
 
 pub(crate) use begin::begin;
 pub(crate) use cancel::cancel;
 pub(crate) use expire::expire;
-pub(crate) use family::{
-    children_of, forget_children, is_done_with, is_readable, join, prefetch_family,
-};
+pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
+pub(crate) use gate::{open as open_gate, start, startable};
 pub(crate) use hold::{held, task};
-pub(crate) use place::{QUEUE_CHECK_MS, leave, place};
+pub(crate) use mailbox::{
+    Delivered, Letter, deliver, open, prefetch, put, reserve_message, scope_of,
+};
+pub(crate) use meter::{Meters, meters, reopen, tenant_key};
+pub(crate) use place::{
+    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
+};
+pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
-pub(crate) use settle::{Late, fail, settle};
+pub(crate) use resume::{met, resume, resume_if_met, take};
+pub(crate) use settle::{Late, answered, fail, settle};
+pub(crate) use waitpoint::{
+    activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
+    signed as signed_waitpoint,
+};

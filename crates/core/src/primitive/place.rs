@@ -1,8 +1,10 @@
+use crate::gate::Gate;
 use crate::lane::Lane;
-use crate::primitive::{family, gate};
+use crate::mailbox::Mailbox;
+use crate::primitive::{family, gate, meter};
 use crate::queue::Queue;
 use crate::task::{Lifecycle, Task};
-use crate::world::{Halt, Wake, World};
+use crate::world::{Halt, Wake, World, unless_quarantined};
 
 /// How often a line of the directory is looked at while tasks come and go.
 pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
@@ -12,14 +14,17 @@ pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 /// depends on it, its gate and its family, moves with it.
 pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
-    gate::pass(world, before.as_deref(), &mut task)?;
+    let moved = gate::pass(world, before.as_deref(), &mut task)?;
     let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
     match (had_ended, task.lifecycle.ended_at()) {
         (None, Some(_)) => family::ended(world, &task)?,
         (Some(before), None) => family::revived(world, &before, &mut task)?,
         (None, None) | (Some(_), Some(_)) => {}
     }
-    enter(world, task)
+    let through = task.gate.clone().filter(|_| moved);
+    let tenant = task.tenant.clone();
+    enter(world, task)?;
+    through.map_or(Ok(()), |key| gate::open(world, &tenant, &key))
 }
 
 /// Puts a task that stands where it is to stand into the world.
@@ -60,9 +65,52 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Takes a task out of its lease as far as others are concerned: its gate admits the next one.
+/// Asks for what [`are_neighbours_readable`] looks at.
+pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
+    if task.has_mail {
+        world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
+    }
+    world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+    world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
+    for key in gate.chain(meter::keys(task)) {
+        world.prefetch(key);
+    }
+}
+
+/// Whether this version can read all that moves with a task.
+pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    prefetch_neighbours(world, task);
+    if task.has_mail {
+        let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id));
+        if unless_quarantined(mailbox)?.is_none() {
+            return Ok(false);
+        }
+    }
+    if task.lifecycle.ended_at().is_some() {
+        return Ok(true);
+    }
+    let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
+    for key in gate.chain(meter::keys(task)) {
+        if unless_quarantined(world.get::<Gate>(&key))?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(is_listable(world, task)? && family::is_readable(world, task)?)
+}
+
+/// Whether this version can read what a task is listed in when it waits.
+pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
+    let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
+    Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
+}
+
+/// Takes a task out of its lease as far as others are concerned: what counts the lease admits the
+/// next one.
 pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
+    meter::leave(world, task)?;
     if !lease.gated {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 use crate::admission::Admission;
 use crate::digest::Digest;
-use crate::name::{TaskId, Tenant};
+use crate::name::Tenant;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
@@ -11,14 +11,15 @@ pub(crate) struct Reservation<'a> {
     pub(crate) key: &'a str,
     pub(crate) fingerprint: Digest,
     pub(crate) window_ms: u64,
-    pub(crate) task: &'a TaskId,
+    /// What this request makes, if it is the first.
+    pub(crate) first: &'a str,
 }
 
 pub(crate) enum Reserved {
     /// This request is the first.
     First,
     /// The same was asked before; this is what it came to.
-    Before(TaskId),
+    Before(String),
 }
 
 /// Inserts if absent. The same key with another fingerprint is a conflict. The window counts from
@@ -30,14 +31,14 @@ pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reser
         if known.fingerprint != wish.fingerprint {
             return Err(Rejection::Conflict.into());
         }
-        return Ok(Reserved::Before(known.task.clone()));
+        return Ok(Reserved::Before(known.first.clone()));
     }
     world.put::<Admission>(Admission {
         tenant: wish.tenant.clone(),
         scope: wish.scope.to_owned(),
         key: wish.key.to_owned(),
         fingerprint: wish.fingerprint,
-        task: wish.task.clone(),
+        first: wish.first.to_owned(),
         expires_at: now.plus_ms(wish.window_ms),
     });
     Ok(Reserved::First)

@@ -27,11 +27,8 @@ pub(crate) fn settle(
 ) -> Transition {
     let now = world.now();
     let known = hold::task(world, &fence.task)?;
-    if let Some(last) = known.last_settle.as_ref().filter(|last| last.epoch == fence.epoch) {
-        if last.digest != digest {
-            return Err(Rejection::SettledOtherwise.into());
-        }
-        return Ok(Outcome::Settled(last.answer.clone()));
+    if let Some(answer) = answered(&known, fence.epoch, digest)? {
+        return Ok(Outcome::Settled(answer));
     }
     if late == Late::Never || !hold::was_lost_unraced(&known, fence.epoch) {
         hold::lease(&known, fence.epoch, now)?;
@@ -43,6 +40,18 @@ pub(crate) fn settle(
     world.emit(Event::of_task(&task, now, change));
     place(world, task)?;
     Ok(Outcome::Settled(answer))
+}
+
+/// What the same settle came to before; none if this lease was not settled yet.
+pub(crate) fn answered(
+    task: &Task,
+    epoch: u64,
+    digest: Digest,
+) -> Result<Option<Settled>, Rejection> {
+    match task.last_settle.as_ref().filter(|last| last.epoch == epoch) {
+        Some(last) if last.digest != digest => Err(Rejection::SettledOtherwise),
+        last => Ok(last.map(|last| last.answer.clone())),
+    }
 }
 
 /// Moves a task on after its attempt failed: to the next try, or to its end.

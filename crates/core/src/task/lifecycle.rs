@@ -86,6 +86,9 @@ pub struct Lease {
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
+    /// Whether that attempt had begun under an earlier lease and goes on under this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Whether the gate of its lane counts this lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gated: bool,

@@ -1,5 +1,6 @@
 //! The task: its record, the states it can be in, and the policies it carries.
 
+mod condition;
 mod lifecycle;
 mod policy;
 mod record;
@@ -11,8 +12,8 @@ pub use lifecycle::{
 };
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
-pub use route::{Offer, Route, TagFilter};
+pub use route::{Offer, Route, SESSIONS, TagFilter};
 pub use suspension::{
-    Condition, Distinct, Matcher, OnTimeout, ResumeCause, Resumption, SuspendReason, Suspension,
-    Timeout,
+    Condition, Distinct, Matcher, OnTimeout, ResumeCause, Resumption, SuspendReason,
+    SuspendRequest, Suspension, Timeout,
 };

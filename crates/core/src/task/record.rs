@@ -10,7 +10,7 @@ use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Run, Settle};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -130,30 +130,35 @@ impl Task {
         -i64::from(self.priority)
     }
 
+    /// Since when a claim finds it.
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
         match &self.lifecycle {
-            Lifecycle::Waiting(turn) => Some(turn.ready_at),
+            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => Some(turn.ready_at),
             _ => None,
         }
     }
 
-    /// The line in which it stands apart from the queue of its lane, and since when: behind its
-    /// gate, kept for a worker, or held by a registered one.
+    /// The queue of its lane in which it stands: that of what it demands, or of one worker.
+    pub(crate) fn queue(&self) -> Route {
+        match &self.lifecycle {
+            Lifecycle::Reserved { worker, .. } => Route::kept_for(worker),
+            _ => self.route.clone(),
+        }
+    }
+
+    /// The line in which it stands besides, and since when: behind its gate, let through by it,
+    /// or held by a registered worker.
     fn line(&self) -> Option<(String, Timestamp)> {
         match &self.lifecycle {
             Lifecycle::Gated(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
-            Lifecycle::Reserved { turn, worker, .. } => {
-                Some((Self::line_for(worker), turn.ready_at))
+            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => {
+                Some((self.gate.as_ref()?.line_inside(), turn.ready_at))
             }
             Lifecycle::Active(lease) if lease.registered => {
                 Some((Self::line_held(&lease.worker), Timestamp::default()))
             }
             _ => None,
         }
-    }
-
-    fn line_for(worker: &WorkerId) -> String {
-        format!("for/{worker}")
     }
 
     fn line_held(worker: &WorkerId) -> String {
@@ -204,6 +209,14 @@ impl Task {
         }
     }
 
+    /// The attempt under way, if it had begun under an earlier lease.
+    pub(crate) fn resumed_run(&self) -> Option<&Run> {
+        match &self.lifecycle {
+            Lifecycle::Active(lease) if lease.resumed => lease.run.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The deadline of a generation that starts at `now`: as far away as the first one was.
     pub(crate) fn restarted_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let deadline = self.deadline?;
@@ -236,9 +249,9 @@ impl Task {
         Self::in_line(tenant, gate.line())
     }
 
-    /// Those that are kept for a worker.
-    pub(crate) fn kept_for(tenant: &Tenant, worker: &WorkerId) -> Range {
-        Self::in_line(tenant, Self::line_for(worker))
+    /// Those that a gate has let through and nobody has claimed.
+    pub(crate) fn let_through(tenant: &Tenant, gate: &GateKey) -> Range {
+        Self::in_line(tenant, gate.line_inside())
     }
 
     /// Those that a registered worker holds.
@@ -324,7 +337,7 @@ impl Record for Task {
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
-            (&self.route).into(),
+            (&self.queue()).into(),
             self.lifecycle.public().value(),
             self.rank().into(),
             self.ready_at().into(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::name::WorkerId;
 use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
@@ -29,6 +30,12 @@ impl Route {
             text.push_str(tag);
         }
         Self(Arc::from(text))
+    }
+
+    /// The queue of what is kept for one worker, whatever it demands. No task demands this: its
+    /// first character is in no token.
+    pub(crate) fn kept_for(worker: &WorkerId) -> Self {
+        Self(Arc::from(format!("={worker}")))
     }
 
     pub fn as_str(&self) -> &str {
@@ -88,6 +95,10 @@ impl fmt::Debug for Route {
     }
 }
 
+/// What a task of a session demands, and a worker offers that owns sessions. Workers that do not
+/// know of sessions never see such a task.
+pub const SESSIONS: &str = "windlass.session";
+
 /// What a worker offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -128,6 +139,11 @@ impl TagFilter {
 }
 
 impl Offer {
+    /// Whether the worker owns sessions.
+    pub fn takes_sessions(&self) -> bool {
+        self.capabilities.contains(SESSIONS)
+    }
+
     pub fn meets(&self, route: &Route) -> bool {
         self.tags.takes(route.tag()) && self.missing(route).next().is_none()
     }

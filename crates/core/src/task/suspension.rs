@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::name::WaitpointId;
 use crate::task::Paused;
 use crate::time::Timestamp;
@@ -120,9 +121,20 @@ pub struct Resumption {
     /// The numbers of the messages that satisfied its condition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<u64>,
+    /// The request to suspend that was answered with this, so that its repeat is as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<SuspendRequest>,
 }
 
+/// Tells one request to suspend from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspendRequest {
+    pub epoch: u64,
+    pub nth: u32,
+    pub digest: Digest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeCause {
     Signals,

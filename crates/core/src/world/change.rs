@@ -5,7 +5,7 @@ use crate::name::{LaneName, Tenant};
 use crate::payload::{Payload, PayloadKey};
 use crate::record::{AnyRecord, encode};
 use crate::row::{Row, RowKey, Value, Version};
-use crate::task::Route;
+use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 use crate::world::entry::{Entry, Slot};
 use crate::world::{Hints, World};
@@ -77,7 +77,9 @@ impl ChangeSet {
         let Slot::Here(AnyRecord::Task(task)) = slot else { return };
         if task.ready_at().is_some() {
             let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
-            let wake = Wake { tenant, lane, route: Some(task.route.clone()) };
+            let kept = matches!(task.lifecycle, Lifecycle::Reserved { .. });
+            let route = (!kept).then(|| task.route.clone());
+            let wake = Wake { tenant, lane, route };
             *self.left_ready.entry(wake).or_default() += 1;
         }
     }

@@ -1,8 +1,8 @@
 //! All short sequences of commands in small scopes: every invariant after every step.
 
-use windlass_core::LaneState;
+use windlass_core::{GateKind, LaneState, OnTimeout};
 
-use crate::explore::{Act, BACKOFF_MS, LEASE_MS, Scope};
+use crate::explore::{Act, BACKOFF_MS, DEAD_MS, GRANT_MS, IDLE_MS, LEASE_MS, Scope, Until};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -248,6 +248,334 @@ const FIRST_CHILD_RACES: Scope = Scope {
     floor: (130, 4_200),
 };
 
+/// Three tasks of one key, and all that moves a line.
+const KEYS: Scope = Scope {
+    start: &[],
+    alphabet: &[
+        Act::CreateKeyed("a"),
+        Act::CreateKeyed("b"),
+        Act::CreateKeyedDated("c"),
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Fail,
+        Act::Release,
+        Act::Delay,
+        Act::Cancel("a"),
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::Raise("b"),
+        Act::Quota(GateKind::Key, Some(2), None),
+        Act::Quota(GateKind::Key, None, None),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (5_000, 20_000),
+};
+
+/// A key with a rate, while time passes in steps smaller and larger than the window.
+const RATES: Scope = Scope {
+    start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::CreateKeyed("c")],
+    alphabet: &[
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("b"),
+        Act::Quota(GateKind::Key, None, Some((1, 5_000))),
+        Act::Quota(GateKind::Key, None, Some((2, 8_000))),
+        Act::Quota(GateKind::Key, Some(0), None),
+        Act::After(3_000),
+        Act::Wait(5_200),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (3_000, 15_000),
+};
+
+/// A session that changes hands between two workers.
+const SESSIONS: Scope = Scope {
+    start: &[Act::CreateInSession("a"), Act::CreateInSession("b")],
+    alphabet: &[
+        Act::CreateInSession("c"),
+        Act::Claim,
+        Act::ClaimAs("v"),
+        Act::ClaimAs("w"),
+        Act::Complete,
+        Act::Release,
+        Act::Delay,
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::ReleaseSession,
+        Act::Quota(GateKind::Session, Some(2), None),
+        Act::Quota(GateKind::Session, None, None),
+        Act::After(IDLE_MS),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (3_000, 11_000),
+};
+
+/// Quotas of a lane and of its tenant, set and lifted while leases come and go.
+const QUOTAS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreateKeyed("b"), Act::CreatePlain("c")],
+    alphabet: &[
+        Act::Claim,
+        Act::Complete,
+        Act::CompleteEarlier,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Quota(GateKind::Lane, Some(1), None),
+        Act::Quota(GateKind::Lane, None, None),
+        Act::Quota(GateKind::Tenant, Some(2), Some((1, 5_000))),
+        Act::Quota(GateKind::Tenant, None, None),
+        Act::After(5_200),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (5_000, 20_000),
+};
+
+/// Nodes that act at the same gate at once.
+const GATE_RACES: Scope = Scope {
+    start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::Claim],
+    alphabet: &[Act::Claim, Act::Quota(GateKind::Key, Some(2), None), Act::After(LEASE_MS)],
+    racing: &[
+        Act::CreateKeyed("c"),
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("b"),
+        Act::Quota(GateKind::Key, Some(1), None),
+        Act::Quota(GateKind::Key, None, Some((1, 5_000))),
+        Act::Raise("c"),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
+    floor: (700, 10_000),
+};
+
+/// Nodes that act on the same session at once.
+const SESSION_RACES: Scope = Scope {
+    start: &[
+        Act::Quota(GateKind::Session, Some(2), None),
+        Act::CreateInSession("a"),
+        Act::CreateInSession("b"),
+        Act::CreateInSession("c"),
+    ],
+    alphabet: &[Act::ClaimAs("w"), Act::Complete, Act::After(IDLE_MS)],
+    racing: &[
+        Act::ClaimAs("v"),
+        Act::ClaimAs("w"),
+        Act::Complete,
+        Act::ReleaseSession,
+        Act::After(LEASE_MS),
+    ],
+    depth: 4,
+    floor: (700, 5_000),
+};
+
+/// Nodes that claim under the same quota at once.
+const QUOTA_RACES: Scope = Scope {
+    start: &[
+        Act::CreatePlain("a"),
+        Act::CreatePlain("b"),
+        Act::Quota(GateKind::Tenant, Some(1), None),
+    ],
+    alphabet: &[Act::Claim, Act::Complete, Act::After(LEASE_MS)],
+    racing: &[
+        Act::Claim,
+        Act::Complete,
+        Act::Cancel("a"),
+        Act::Quota(GateKind::Tenant, None, None),
+        Act::Quota(GateKind::Lane, Some(1), None),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
+    floor: (300, 3_000),
+};
+
+/// A task that is kept for one worker or another, taken, and taken away.
+const GRANTS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Limit(Some(1))],
+    alphabet: &[
+        Act::Grant("a"),
+        Act::GrantOther("a"),
+        Act::Consume("a"),
+        Act::Revoke("a"),
+        Act::Claim,
+        Act::Complete,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Lane(LaneState::Paused),
+        Act::Wait(GRANT_MS),
+        Act::After(GRANT_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (2_000, 9_000),
+};
+
+/// Nodes that grant, take, take away and claim the same task at once.
+const GRANT_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a")],
+    alphabet: &[Act::Grant("a"), Act::Claim, Act::Wait(GRANT_MS)],
+    racing: &[
+        Act::Grant("a"),
+        Act::GrantOther("a"),
+        Act::Consume("a"),
+        Act::Revoke("a"),
+        Act::Claim,
+        Act::Complete,
+        Act::Cancel("a"),
+        Act::Lane(LaneState::Paused),
+        Act::After(GRANT_MS),
+    ],
+    depth: 3,
+    floor: (200, 12_000),
+};
+
+/// A worker that dies, comes back or retires, and what it holds.
+const WORKERS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Register],
+    alphabet: &[
+        Act::Register,
+        Act::Retire,
+        Act::ClaimRegistered,
+        Act::Claim,
+        Act::Begin,
+        Act::Complete,
+        Act::Release,
+        Act::Revoke("a"),
+        Act::Grant("a"),
+        Act::Consume("a"),
+        Act::Wait(DEAD_MS),
+        Act::After(DEAD_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (2_000, 6_000),
+};
+
+/// Nodes that find a worker dead while it is heard of, claims and settles.
+const WORKER_RACES: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::Register, Act::ClaimRegistered],
+    alphabet: &[Act::ClaimRegistered, Act::Wait(DEAD_MS), Act::After(DEAD_MS)],
+    racing: &[
+        Act::Register,
+        Act::Retire,
+        Act::ClaimRegistered,
+        Act::Complete,
+        Act::Renew,
+        Act::Revoke("a"),
+        Act::Cancel("a"),
+        Act::After(DEAD_MS),
+    ],
+    depth: 3,
+    floor: (900, 23_000),
+};
+
+/// A task that waits, is told, and goes on, in every order.
+const SIGNALS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Suspend(Until::Go, None),
+        Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+        Act::Post("go"),
+        Act::PostKeyed("more"),
+        Act::PostLater("go"),
+        Act::Resume,
+        Act::Take,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreateRetried("a"),
+        Act::Wait(LEASE_MS),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (20_000, 60_000),
+};
+
+/// Tokens that are made, used, expire and are of keys that go.
+const TOKENS: Scope = Scope {
+    start: &[Act::CreatePlain("a"), Act::Rotate("k1"), Act::Claim],
+    alphabet: &[
+        Act::Claim,
+        Act::Waitpoint,
+        Act::Suspend(Until::Approved, Some(OnTimeout::Escalate)),
+        Act::Suspend(Until::Operator, Some(OnTimeout::Cancel)),
+        Act::Signal,
+        Act::Rotate("k2"),
+        Act::Resume,
+        Act::Cancel("a"),
+        Act::Replay("a"),
+        Act::Reap("a"),
+        Act::CreatePlain("a"),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (4_500, 13_000),
+};
+
+/// What nodes say to the same task at once.
+const TOLD_AT_ONCE: &[Act] = &[
+    Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
+    Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
+    Act::Post("go"),
+    Act::PostKeyed("more"),
+    Act::Signal,
+    Act::Waitpoint,
+    Act::Resume,
+    Act::Take,
+    Act::Claim,
+    Act::Cancel("a"),
+    Act::Reap("a"),
+    Act::After(LEASE_MS),
+    Act::After(8 * 24 * HOUR_MS),
+];
+
+/// Nodes that tell, suspend, time out, cancel and forget a held task at once.
+const HELD_RACES: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim, Act::Waitpoint],
+    alphabet: &[
+        Act::Suspend(Until::Go, Some(OnTimeout::Fail)),
+        Act::PostLater("go"),
+        Act::Wait(LEASE_MS),
+        Act::Complete,
+    ],
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (850, 15_000),
+};
+
+/// The same of a suspended task, for which one of two messages has come.
+const SUSPENDED_RACES: Scope = Scope {
+    start: &[
+        Act::CreateRetried("a"),
+        Act::Rotate("k1"),
+        Act::Claim,
+        Act::Suspend(Until::Both, Some(OnTimeout::Fail)),
+        Act::Post("go"),
+    ],
+    alphabet: &[Act::PostLater("more"), Act::Wait(LEASE_MS)],
+    racing: TOLD_AT_ONCE,
+    depth: 2,
+    floor: (600, 10_000),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -312,4 +640,79 @@ fn family_races() {
 #[test]
 fn first_child_races() {
     check("first_child_races", &FIRST_CHILD_RACES);
+}
+
+#[test]
+fn keys() {
+    check("keys", &KEYS);
+}
+
+#[test]
+fn rates() {
+    check("rates", &RATES);
+}
+
+#[test]
+fn sessions() {
+    check("sessions", &SESSIONS);
+}
+
+#[test]
+fn quotas() {
+    check("quotas", &QUOTAS);
+}
+
+#[test]
+fn gate_races() {
+    check("gate_races", &GATE_RACES);
+}
+
+#[test]
+fn session_races() {
+    check("session_races", &SESSION_RACES);
+}
+
+#[test]
+fn quota_races() {
+    check("quota_races", &QUOTA_RACES);
+}
+
+#[test]
+fn signals() {
+    check("signals", &SIGNALS);
+}
+
+#[test]
+fn tokens() {
+    check("tokens", &TOKENS);
+}
+
+#[test]
+fn held_races() {
+    check("held_races", &HELD_RACES);
+}
+
+#[test]
+fn suspended_races() {
+    check("suspended_races", &SUSPENDED_RACES);
+}
+
+#[test]
+fn grants() {
+    check("grants", &GRANTS);
+}
+
+#[test]
+fn grant_races() {
+    check("grant_races", &GRANT_RACES);
+}
+
+#[test]
+fn workers() {
+    check("workers", &WORKERS);
+}
+
+#[test]
+fn worker_races() {
+    check("worker_races", &WORKER_RACES);
 }

@@ -6,12 +6,15 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask, Reap, Release, Renew,
-    Replay, SetLaneState, Sweep, WaitChildren,
+    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint, Delay, Fail,
+    Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, Reap,
+    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker, Revoke,
+    RotateKey, SetLaneState, SetQuota, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
+    WaitChildren,
 };
 use windlass_core::{
-    ChangeSet, Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry,
-    RetryPolicy, Shelf, Table, Tenant,
+    ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState, OnTimeout,
+    Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf, Table, Tenant,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -50,18 +53,70 @@ pub(crate) enum Act {
     Reap(&'static str),
     Lane(LaneState),
     Limit(Option<u32>),
+    /// With a condition, and what follows when nobody answers within a lease.
+    Suspend(Until, Option<OnTimeout>),
+    Post(&'static str),
+    /// Visible after a lease's time.
+    PostLater(&'static str),
+    /// Under a key, with something to carry.
+    PostKeyed(&'static str),
+    /// Through the waitpoint whose token was handed out last.
+    Signal,
+    Waitpoint,
+    Resume,
+    /// Takes the first message.
+    Take,
+    /// Gives the tenant this key, and the one before it no grace.
+    Rotate(&'static str),
     Sweep,
     /// Time passes, then a sweep.
     After(u64),
     /// Time passes, and nobody sweeps.
     Wait(u64),
+    /// One at a time, as the key says.
+    CreateKeyed(&'static str),
+    /// The same, with a deadline before a lease ends.
+    CreateKeyedDated(&'static str),
+    CreateInSession(&'static str),
+    /// A claim by a worker that owns sessions.
+    ClaimAs(&'static str),
+    /// How many at once, and how many starts in how many milliseconds.
+    Quota(GateKind, Option<u32>, Option<(u32, u64)>),
+    ReleaseSession,
+    Raise(&'static str),
+    /// As a registered worker, for much longer than it takes to find out that it is dead.
+    ClaimRegistered,
+    /// The worker of all claims is there.
+    Register,
+    Retire,
+    /// Kept for the worker of all claims, or for another one.
+    Grant(&'static str),
+    GrantOther(&'static str),
+    Consume(&'static str),
+    Revoke(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
 }
 
+/// What a task waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Go,
+    /// Two different ones.
+    Both,
+    /// Something through a waitpoint that is made with it.
+    Approved,
+    Operator,
+}
+
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
+pub(crate) const IDLE_MS: u64 = 20_000;
+pub(crate) const GRANT_MS: u64 = 10_000;
+pub(crate) const BEAT_MS: u64 = 4_000;
+/// When a worker that is not heard of is taken for dead.
+pub(crate) const DEAD_MS: u64 = 14_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
@@ -137,7 +192,77 @@ impl Act {
             Act::Reap(id) => Reap { task: key(id) }.into(),
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
+            Act::Suspend(until, then) => suspend(last()?, until, then),
+            Act::Post(name) => Post::one(message(name)).into(),
+            Act::PostLater(name) => {
+                Post::one(NewMessage { after_ms: LEASE_MS, ..message(name) }).into()
+            }
+            Act::PostKeyed(name) => {
+                let idempotency = Some(Idempotency { key: "k".into(), window_ms: LEASE_MS });
+                let payload = Some(Payload::json("1"));
+                Post::one(NewMessage { idempotency, payload, ..message(name) }).into()
+            }
+            Act::Signal => Signal {
+                tenant,
+                token: node.ghost.token.clone()?,
+                name: "yes".into(),
+                source: "ada".into(),
+                idempotency: None,
+                payload: None,
+            }
+            .into(),
+            Act::Waitpoint => {
+                CreateWaitpoint { task: key("a"), epoch: None, waitpoint: waitpoint("p") }.into()
+            }
+            Act::Resume => Resume { task: key("a"), by: "ada".into() }.into(),
+            Act::Take => TakeMessages { fence: last()?, seqs: vec![1] }.into(),
+            Act::Rotate(id) => {
+                let secret = Secret::new("07".repeat(32));
+                RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
+            }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
+            Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
+            Act::CreateKeyedDated(id) => {
+                let mut new = new_task(id);
+                new.gate = Some(GateKey::Key("k".into()));
+                new.deadline_ms = Some(LEASE_MS / 2);
+                Create::one(new).into()
+            }
+            Act::CreateInSession(id) => gated(id, GateKey::Session("s".into())),
+            Act::ClaimAs(worker) => {
+                let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
+                claim.offer.capabilities.insert(SESSIONS.to_owned());
+                claim.session_idle_ms = IDLE_MS;
+                claim.into()
+            }
+            Act::Quota(kind, limit, rate) => {
+                let scope = match kind {
+                    GateKind::Key => QuotaScope::Key("k".into()),
+                    GateKind::Session => QuotaScope::Session("s".into()),
+                    GateKind::Lane => QuotaScope::Lane(lane),
+                    GateKind::Tenant => QuotaScope::Tenant,
+                };
+                let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+                SetQuota { tenant, scope, limit, rate }.into()
+            }
+            Act::ReleaseSession => ReleaseSession { tenant, session: "s".into() }.into(),
+            Act::Raise(id) => ChangePriority { task: key(id), priority: 5 }.into(),
+            Act::ClaimRegistered => {
+                Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()
+            }
+            Act::Register => {
+                let (id, offer) = ("w".into(), claim(1).offer);
+                let every_ms = BEAT_MS;
+                RegisterWorker { tenant, id, lanes: [lane].into(), offer, every_ms }.into()
+            }
+            Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
+            Act::Grant(id) => grant(id, "w"),
+            Act::GrantOther(id) => grant(id, "v"),
+            Act::Consume(id) => {
+                Consume { registered: true, lease_ms: 100 * LEASE_MS, ..Consume::new(id, "w") }
+                    .into()
+            }
+            Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -162,10 +287,41 @@ fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
     fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
 }
 
+fn gated(id: &str, gate: GateKey) -> Command {
+    let mut new = new_task(id);
+    new.gate = Some(gate);
+    Create::one(new).into()
+}
+
 /// The result differs from lease to lease, so that a second one would show.
 fn complete(fence: Fence) -> Command {
     let result = Some(Payload::json(format!("{}", fence.epoch)));
     Complete { fence, result }.into()
+}
+
+fn grant(id: &str, worker: &str) -> Command {
+    Grant { task: key(id), worker: worker.into(), ttl_ms: GRANT_MS }.into()
+}
+
+fn message(name: &str) -> NewMessage {
+    NewMessage::new("a", name, "ops")
+}
+
+fn waitpoint(id: &str) -> NewWaitpoint {
+    NewWaitpoint { id: id.into(), expires_ms: 2 * LEASE_MS }
+}
+
+fn suspend(fence: Fence, until: Until, then: Option<OnTimeout>) -> Command {
+    let condition = match until {
+        Until::Go => Condition::signal("go"),
+        Until::Both => Condition::All(vec![Condition::signal("go"), Condition::signal("more")]),
+        Until::Approved => Condition::waitpoint("w"),
+        Until::Operator => Condition::Operator,
+    };
+    let made = matches!(until, Until::Approved).then(|| waitpoint("w"));
+    let timeout = then.map(|then| SuspendTimeout { after_ms: LEASE_MS, then });
+    let waitpoints = made.into_iter().collect();
+    Suspend { timeout, waitpoints, ..Suspend::new(fence, condition) }.into()
 }
 
 fn fail(fence: Fence) -> Command {

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate, LaneName,
-    LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row, Shelf, Table,
-    TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, read_row, why,
+    Admission, AnyRecord, Around, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate,
+    LaneName, LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row,
+    SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId,
+    read_row, why,
 };
+
+use crate::mail;
 
 /// A shelf at a moment, with its records read.
 #[derive(Clone, Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct View {
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) children: BTreeMap<TaskId, Children>,
+    pub(crate) gates: Vec<Gate>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
 pub(crate) type Held = Result<(), String>;
@@ -35,6 +40,15 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("children are counted", children_are_counted),
     ("who waits for children has one", who_waits_for_children_has_one),
     ("an open child has its parent", an_open_child_has_its_parent),
+    ("a gate counts its tasks", crate::gates::a_gate_counts_its_tasks),
+    ("a quota counts its leases", crate::gates::a_quota_counts_its_leases),
+    ("a line moves when there is room", crate::gates::a_line_moves_when_there_is_room),
+    ("a session runs at its owner", crate::gates::a_session_runs_at_its_owner),
+    ("no gate is left over", crate::gates::no_gate_is_left_over),
+    ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
+    ("messages have what they carry", mail::messages_have_what_they_carry),
+    ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
+    ("nobody waits for what is there", mail::nobody_waits_for_what_is_there),
 ];
 
 /// Checks one condition; the words are made only when it fails.
@@ -72,8 +86,10 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 
 impl View {
     pub(crate) fn new(shelf: Shelf, now: Timestamp) -> Self {
-        let (mut tasks, mut lanes, mut queues) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let mut children = BTreeMap::new();
+        let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
+        let (mut queues, mut gates) = (Vec::new(), Vec::new());
+        let mut workers = BTreeMap::new();
         for row in shelf.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
@@ -82,6 +98,10 @@ impl View {
                 AnyRecord::Children(found) => {
                     children.insert(found.parent.clone(), (*found).clone());
                 }
+                AnyRecord::Gate(gate) => gates.push((*gate).clone()),
+                AnyRecord::Worker(worker) => {
+                    workers.insert(worker.id.clone(), (*worker).clone());
+                }
                 AnyRecord::Admission(_)
                 | AnyRecord::Log(_)
                 | AnyRecord::Node(_)
@@ -89,18 +109,28 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Gate(_)
-                | AnyRecord::Worker(_)
                 | AnyRecord::Bookmark(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues, children }
+        Self { shelf, now, tasks, lanes, queues, children, gates, workers }
     }
 
     /// Whether a claim that offers everything could be handed this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
+        self.is_offered(task)
+            && self.lanes.get(&task.lane).is_some_and(|lane| crate::gates::left_of(self, lane) > 0)
+    }
+
+    /// Whether somebody may be waiting for it.
+    pub(crate) fn is_awaited(&self, task: &Task) -> bool {
+        let refused = |lane: &Lane| crate::gates::has_refused(self, lane);
+        !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(refused)
+    }
+
+    /// Whether only quotas can keep it from a claim that offers everything.
+    fn is_offered(&self, task: &Task) -> bool {
         let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
-        matches!(task.lifecycle, Lifecycle::Waiting { .. })
+        matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. })
             && self
                 .lanes
                 .get(&task.lane)
@@ -200,13 +230,14 @@ fn due_at_is_never_late(view: &View) -> Held {
 /// A task that says it is in line must be what a claim is given next; one that names an obstacle
 /// must not be.
 fn a_waiting_task_says_why(view: &View) -> Held {
-    let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    offer.capabilities.insert(SESSIONS.to_owned());
     for lane in view.lanes.values() {
-        let offers = std::slice::from_ref(&offer);
+        let offers = Some(std::slice::from_ref(&offer));
+        let around = Around { lane: Some(lane), gates: &view.gates, offers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
-        let in_line =
-            in_line.filter(|task| why(task, Some(lane), Some(offers)) == Why::InLine).count();
+        let in_line = in_line.filter(|task| why(task, &around) == Why::InLine).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.shelf.attempt(view.now, &claim.into());
@@ -215,7 +246,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
             .gate
             .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
             .unwrap_or(usize::MAX);
-        let expected = in_line.min(free);
+        let expected = in_line.min(free).min(crate::gates::left_of(view, lane));
         ensure(tasks.len() == expected, || format!("{in_line} in line, got {}", tasks.len()))?;
     }
     Ok(())

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Outcome, Paused, PublicState,
-    Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Wake,
+    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome, Paused,
+    PublicState, Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Token, Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
+use crate::mail;
 
 pub(crate) struct Step<'a> {
     pub(crate) before: &'a View,
@@ -27,6 +28,12 @@ pub(crate) struct Ghost {
     pub(crate) fences: Vec<Fence>,
     /// What each lease was settled as.
     pub(crate) settles: BTreeMap<Fence, Settled>,
+    /// When tasks of each gate were started while it had its present rate.
+    pub(crate) starts: BTreeMap<String, Vec<Timestamp>>,
+    /// The messages that were accepted, and neither taken nor past the end of their task.
+    pub(crate) accepted: BTreeSet<(TaskId, u64)>,
+    /// The token that was handed out last.
+    pub(crate) token: Option<Token>,
 }
 
 pub(crate) type StepInvariant = (&'static str, fn(&Step<'_>) -> Held);
@@ -47,6 +54,14 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a result never changes", a_result_never_changes),
     ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
     ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
+    ("a gate holds unless it was narrowed", crate::gates::a_gate_holds_unless_it_was_narrowed),
+    ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
+    ("a line is in order", crate::gates::a_line_is_in_order),
+    ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
+    ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
+    ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
+    ("no message is lost", mail::no_message_is_lost),
+    ("a number is given once", mail::a_number_is_given_once),
 ];
 
 impl Step<'_> {
@@ -61,7 +76,7 @@ impl Step<'_> {
         self.before.tasks.iter().filter_map(|(id, task)| Some((task, after.get(id)?)))
     }
 
-    fn claimed(&self) -> Vec<Fence> {
+    pub(crate) fn claimed(&self) -> Vec<Fence> {
         match self.answer {
             Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.fence()).collect(),
             _ => Vec::new(),
@@ -72,9 +87,18 @@ impl Step<'_> {
     pub(crate) fn remember(&self) -> Ghost {
         let mut ghost = self.ghost.clone();
         ghost.fences.extend(self.claimed());
-        if let (Some(fence), Ok(Outcome::Settled(settled))) = (settles(self.command), self.answer) {
-            ghost.settles.insert(fence.clone(), settled.clone());
+        if let (Some(fence), Some(settled)) = (settles(self.command), settled(self.answer)) {
+            ghost.settles.insert(fence.clone(), settled);
         }
+        ghost.accepted = mail::accepted(self);
+        match self.answer {
+            Ok(Outcome::WaitpointMade(made)) => ghost.token = Some(made.token.clone()),
+            Ok(Outcome::Suspended { waitpoints }) if !waitpoints.is_empty() => {
+                ghost.token = Some(waitpoints[0].token.clone());
+            }
+            _ => {}
+        }
+        crate::gates::note_starts(self, &mut ghost.starts);
         ghost
     }
 }
@@ -88,6 +112,16 @@ fn settles(command: &Command) -> Option<&Fence> {
         Command::Release(c) => Some(&c.fence),
         Command::CancelHeld(c) => Some(&c.fence),
         Command::WaitChildren(c) => Some(&c.fence),
+        Command::Suspend(c) => Some(&c.fence),
+        _ => None,
+    }
+}
+
+/// What a command that ended a lease came to.
+fn settled(answer: &Result<Outcome, Rejection>) -> Option<Settled> {
+    match answer {
+        Ok(Outcome::Settled(settled)) => Some(settled.clone()),
+        Ok(Outcome::Suspended { .. }) => Some(Settled::Suspended),
         _ => None,
     }
 }
@@ -98,6 +132,7 @@ fn keeps(command: &Command) -> Option<&Fence> {
         Command::Begin(c) => Some(&c.fence),
         Command::Renew(c) => Some(&c.fence),
         Command::ReportProgress(c) => Some(&c.fence),
+        Command::TakeMessages(c) => Some(&c.fence),
         _ => None,
     }
 }
@@ -145,7 +180,7 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
             (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
                 is.generation == was.generation + 1
-                    && is.lifecycle.public() == PublicState::Waiting
+                    && is.lifecycle.turn().is_some()
                     && is.results == was.results
             }
             (Command::Reap(reap), None) => reap.task.id == *id,
@@ -174,9 +209,11 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let began = failed
             || waits_unbegun
             || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
+        let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
         let gave_back = runs.is_none()
             && ran.is_some()
-            && matches!(step.command, Command::Release(_) | Command::Delay(_));
+            && !kept
+            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,
@@ -194,11 +231,11 @@ fn goes_on(paused: &Paused, run: &Run) -> bool {
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
-    let (Some(fence), Ok(Outcome::Settled(answer))) = (settles(step.command), step.answer) else {
+    let (Some(fence), Some(answer)) = (settles(step.command), settled(step.answer)) else {
         return Ok(());
     };
     match step.ghost.settles.get(fence) {
-        Some(first) => ensure(first == answer && step.changes.is_empty(), || {
+        Some(first) => ensure(*first == answer && step.changes.is_empty(), || {
             format!("{fence:?} was settled as {first:?}, and again as {answer:?}")
         }),
         None => ensure(!step.changes.is_empty(), || format!("{fence:?}: nothing was settled")),
@@ -246,7 +283,9 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
     for (name, lane) in &after.lanes {
         let was = before.lanes.get(name);
         let changed = was.is_some() && seen_lane(was) != seen_lane(Some(lane));
-        let told = events.iter().any(|event| event.lane == *name && event.task.is_none());
+        let about = |event: &&Event| event.lane == *name && event.task.is_none();
+        let quota = |event: &Event| matches!(event.change, windlass_core::Change::QuotaSet { .. });
+        let told = events.iter().filter(about).any(|event| !quota(event));
         ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
@@ -257,10 +296,12 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
 
 fn is_written(step: &Step<'_>, event: &Event) -> bool {
     let Some((id, _)) = &event.task else { return true };
-    let version = |view: &View| {
-        let key = windlass_core::TaskKey::new(&event.tenant, id).row_key();
-        view.shelf.row(&key).map(|row| row.version)
+    let key = match &event.change {
+        Change::Signaled { .. } => Mailbox::key_of(&event.tenant, id),
+        Change::WaitpointMade { id } => Waitpoint::key_of(&event.tenant, id),
+        _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
+    let version = |view: &View| view.shelf.row(&key).map(|row| row.version);
     version(step.before) != version(step.after)
 }
 
@@ -276,7 +317,7 @@ fn versions_rise(step: &Step<'_>) -> Held {
 fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
     step.after.tasks.values().filter(|task| step.after.is_claimable(task)).try_for_each(|task| {
         let was = step.before.tasks.get(&task.id);
-        if was.is_some_and(|was| was.epoch == task.epoch && step.before.is_claimable(was)) {
+        if was.is_some_and(|was| was.epoch == task.epoch && !step.before.is_awaited(was)) {
             return Ok(());
         }
         let woken = |wake: &Wake| {
@@ -316,11 +357,55 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
 }
 
+fn what_is_kept_is_taken_by_its_worker(step: &Step<'_>) -> Held {
+    step.pairs().try_for_each(|(was, is)| {
+        let Lifecycle::Reserved { worker, until, .. } = &was.lifecycle else { return Ok(()) };
+        let Some(lease) = lease(is) else { return Ok(()) };
+        let in_time = until.is_none_or(|until| step.after.now < until);
+        ensure(in_time && lease.worker == *worker, || format!("{was:?} became {is:?}"))
+    })
+}
+
+fn a_worker_taken_for_dead_holds_nothing(step: &Step<'_>) -> Held {
+    // A scan is trusted only for its rows: what a race added runs out by itself.
+    if step.raced || !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let gone = step.before.workers.keys().filter(|id| !step.after.workers.contains_key(id));
+    let leases: Vec<&Lease> = step.after.tasks.values().filter_map(lease).collect();
+    gone.into_iter().try_for_each(|id| {
+        let holds = leases.iter().any(|lease| lease.registered && lease.worker == *id);
+        ensure(!holds, || format!("{id} is gone and holds {leases:?}"))
+    })
+}
+
+/// A sweep ends a lease that has run out, an attempt that took too long, or what was held by a
+/// worker that was not heard of in time.
+fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
+    if !matches!(step.command, Command::Sweep(_)) {
+        return Ok(());
+    }
+    let now = step.after.now;
+    step.pairs().try_for_each(|(was, is)| {
+        let Some(held) = lease(was).filter(|_| lease(is).is_none()) else { return Ok(()) };
+        let timeout_at = held.run.as_ref().and_then(|run| run.timeout_at);
+        let deadlines = timeout_at.into_iter().chain(was.deadline).chain([held.expires_at]);
+        let silent = step.before.workers.get(&held.worker);
+        let dead = held.registered && silent.is_some_and(|worker| worker.due_at <= now);
+        let due = deadlines.min().is_some_and(|due| due <= now);
+        let orphaned = is.parent.is_some() && is.lifecycle.public() == PublicState::Cancelled;
+        ensure(dead || due || orphaned, || format!("{was:?} became {is:?}"))
+    })
+}
+
 fn a_result_never_changes(step: &Step<'_>) -> Held {
     step.before.shelf.payloads().try_for_each(|(key, was)| {
         let kept = match step.after.shelf.payload(key) {
             Some(is) => is == was,
-            None => !step.after.tasks.contains_key(&key.task),
+            None => {
+                !step.after.tasks.contains_key(&key.task)
+                    || mail::is_of_a_message(step, key.slot.as_str())
+            }
         };
         ensure(kept, || format!("{key:?} changed"))
     })

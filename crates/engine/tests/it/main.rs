@@ -7,6 +7,7 @@ mod handle;
 mod lifecycle;
 mod load;
 mod log;
+mod mail;
 mod nodes;
 mod rules;
 mod sqlite;

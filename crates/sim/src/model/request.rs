@@ -89,7 +89,7 @@ impl Model {
             let early = last.is_some_and(|last| self.latest < last.expires_at);
             return if early { breach(Kind::Key, format!("{key} is gone")) } else { Ok(()) };
         };
-        let (task, expires_at) = (admission.task.clone(), admission.expires_at);
+        let (task, expires_at) = (admission.first.as_str().into(), admission.expires_at);
         if last.is_some_and(|last| last.task == task && last.expires_at == expires_at) {
             return Ok(());
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, family, foreign, handle, log, payload, query, scan, text, time};
+use super::{
+    change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time, workers,
+};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -162,5 +164,30 @@ cases! {
         a_wait_off_an_old_count_conflicts,
         children_are_cancelled_page_by_page,
         children_are_listed_by_their_parent,
+    }
+    gates::{
+        a_key_lets_one_through_at_a_time,
+        a_wider_key_lets_more_through,
+        a_rate_opens_when_its_window_has_passed,
+        quotas_count_what_is_claimed,
+        a_session_stays_with_its_owner,
+        handles_race_at_a_key,
+    }
+    workers::{
+        a_task_is_kept_for_a_worker,
+        what_a_dead_worker_holds_is_freed_early,
+        a_lease_is_revoked,
+        a_subscriber_keeps_its_place,
+        labels_are_in_the_log,
+    }
+    mail::{
+        a_message_lets_a_suspended_task_go_on,
+        what_is_there_already_lets_the_lease_stay,
+        each_timeout_ends_a_suspension_its_way,
+        a_timer_is_a_message_of_later,
+        a_token_opens_its_waitpoint_once,
+        a_key_ends_with_its_grace,
+        a_mailbox_goes_with_its_task,
+        no_message_falls_between_suspending_and_posting,
     }
 }

@@ -4,13 +4,16 @@ mod case;
 mod change;
 mod family;
 mod foreign;
+mod gates;
 mod ground;
 mod handle;
 mod log;
+mod mail;
 mod payload;
 mod query;
 mod scan;
 mod text;
 mod time;
+mod workers;
 
 pub use case::{CASES, Case, Verdict, Wrong, run, verdicts};

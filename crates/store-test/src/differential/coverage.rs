@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::command::Created;
+use windlass_core::command::{Created, Posted};
 use windlass_core::{Command, Outcome, Settled};
 
 use crate::runner::Answer;
@@ -75,6 +75,36 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Left => "left",
         Outcome::ChildrenDone(counts) if counts.total() == 0 => "no_children",
         Outcome::ChildrenDone(_) => "children_done",
+        Outcome::QuotaSet => "quota_set",
+        Outcome::SessionReleased { .. } => "session_released",
+        Outcome::WorkerRegistered { joined: true } => "joined",
+        Outcome::WorkerRegistered { joined: false } => "beaten",
+        Outcome::WorkerRetired => "retired",
+        Outcome::Granted { .. } => "granted",
+        Outcome::Revoked => "revoked",
+        Outcome::BookmarkAt(_) => "bookmark_at",
+        Outcome::BookmarkDropped { known: true } => "dropped",
+        Outcome::BookmarkDropped { known: false } => "dropped_none",
+        Outcome::Posted(posted) => posted_code(posted),
+        Outcome::WaitpointMade(_) => "waitpoint_made",
+        Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
+        Outcome::Suspended { .. } => "suspended_with_waitpoints",
+        Outcome::AlreadySatisfied(_) => "already_satisfied",
+        Outcome::Resumed => "resumed",
+        Outcome::Taken { taken: 0 } => "taken_none",
+        Outcome::Taken { .. } => "taken",
+        Outcome::KeyRotated { known: true } => "known",
+        Outcome::KeyRotated { known: false } => "rotated",
+    }
+}
+
+fn posted_code(posted: &[Posted]) -> &'static str {
+    if posted.iter().any(|posted| posted.resumed) {
+        return "posted_and_resumed";
+    }
+    match posted.iter().any(|posted| posted.duplicate) {
+        true => "posted_before",
+        false => "posted",
     }
 }
 
@@ -137,4 +167,39 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "children_done ended lease_expired no_children not_leased settled_otherwise stale \
          task_not_found waiting_children",
     ),
+    ("SetQuota", "invalid lane_not_found quota_set"),
+    ("ReleaseSession", "invalid session_released"),
+    ("RegisterWorker", "beaten invalid joined"),
+    ("RetireWorker", "invalid retired"),
+    ("Grant", "ended granted invalid kept lane_hands_out_none not_waiting task_not_found"),
+    (
+        "Consume",
+        "claimed_one ended invalid lane_full lane_hands_out_none not_granted task_not_found",
+    ),
+    ("Revoke", "ended invalid not_leased revoked task_not_found"),
+    ("MoveBookmark", "bookmark_at invalid"),
+    ("DropBookmark", "dropped dropped_none invalid"),
+    (
+        "Post",
+        "conflict ended invalid posted posted_and_resumed posted_before quarantined \
+         task_not_found",
+    ),
+    ("Signal", "ended posted posted_and_resumed token_expired token_invalid waitpoint_used"),
+    (
+        "CreateWaitpoint",
+        "conflict ended invalid lease_expired no_signing_key not_leased stale task_not_found \
+         waitpoint_made",
+    ),
+    (
+        "Suspend",
+        "already_satisfied ended invalid lease_expired no_signing_key not_begun not_leased \
+         settled_otherwise stale suspended suspended_with_waitpoints task_not_found \
+         waitpoint_not_found",
+    ),
+    ("Resume", "ended invalid not_suspended resumed task_not_found"),
+    (
+        "TakeMessages",
+        "ended invalid lease_expired not_leased stale taken taken_none task_not_found",
+    ),
+    ("RotateKey", "conflict invalid known rotated"),
 ];

@@ -1,11 +1,11 @@
 use windlass_core::command::{Cancel, Create, NewTask, Reap};
-use windlass_core::{Command, Payload, Row, Tenant, Timestamp};
+use windlass_core::{Command, Outcome, Payload, Row, Tenant, Timestamp, Token};
 
 use super::live::{Live, UNREADABLE};
 use super::oracle::{Expected, Oracle};
 use super::run::STEPS;
 use super::step::{Deed, Step};
-use super::wish;
+use super::{wish, workers};
 use crate::fixture::{START, TaskSpot};
 use crate::random::Random;
 use crate::runner::Order;
@@ -19,6 +19,8 @@ pub(super) struct Generator {
     random: Random,
     clock: Timestamp,
     recent: Vec<Command>,
+    /// The tokens that were handed out, the latest last.
+    tokens: Vec<Token>,
     /// The last step wrote something.
     wrote: bool,
     /// Whether this seed has a task that this version cannot read.
@@ -33,6 +35,7 @@ impl Generator {
             random: Random::new(seed),
             clock: START,
             recent: Vec::new(),
+            tokens: Vec::new(),
             wrote: false,
             plants: seed.is_multiple_of(2),
             crowds: seed % 4 == 3,
@@ -41,12 +44,13 @@ impl Generator {
 
     pub(super) fn next(&mut self, oracle: &Oracle, number: usize) -> Step {
         self.move_clock();
-        let live = Live::of(&oracle.shelf, oracle.now(self.clock));
+        let live = Live::of(&oracle.shelf, oracle.now(self.clock), &self.tokens);
         let deed = match number {
             0 if self.plants => Deed::Plant(unreadable(self.clock)),
             n if self.crowds && n == STEPS - 4 => single(crowd()),
             n if self.crowds && n == STEPS - 3 => single(one_too_many()),
             _ if self.random.percent(4) => self.turnover(&live),
+            _ if self.random.percent(3) => self.in_vain(&live),
             _ if self.random.percent(30) => self.batch(&live),
             _ => single(self.command(&live)),
         };
@@ -56,6 +60,17 @@ impl Generator {
 
     pub(super) fn learn(&mut self, expected: &Expected) {
         self.wrote = expected.wrote;
+        for answer in &expected.batch.answers {
+            match answer {
+                Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
+                Ok(Outcome::Suspended { waitpoints }) => {
+                    self.tokens.extend(waitpoints.iter().map(|made| made.token.clone()));
+                }
+                _ => {}
+            }
+        }
+        let old = self.tokens.len().saturating_sub(REMEMBERED);
+        self.tokens.drain(..old);
     }
 
     /// Mostly time stands or goes on a little. It goes back only after a commit, whose time every
@@ -110,6 +125,15 @@ impl Generator {
             Reap { task }.into(),
             create.into(),
         ];
+        Deed::Batch { commands, order: Order::Strict }
+    }
+
+    /// Keeps a task for a worker who cannot have it: its lane hands out nothing, or no more.
+    fn in_vain(&mut self, live: &Live) -> Deed {
+        let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
+            return single(self.command(live));
+        };
+        let commands = workers::in_vain(&mut self.random, task);
         Deed::Batch { commands, order: Order::Strict }
     }
 }

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, read_row,
+    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, Token,
+    read_row,
 };
 
 use crate::random::Random;
@@ -18,11 +19,14 @@ pub(super) struct Live {
     pub(super) now: Timestamp,
     tasks: Vec<Arc<Task>>,
     lanes: Vec<Arc<Lane>>,
+    /// Those that were handed out.
+    pub(super) tokens: Vec<Token>,
 }
 
 impl Live {
-    pub(super) fn of(shelf: &Shelf, now: Timestamp) -> Self {
-        Self { now, tasks: records(shelf), lanes: records(shelf) }
+    pub(super) fn of(shelf: &Shelf, now: Timestamp, tokens: &[Token]) -> Self {
+        let tokens = tokens.to_vec();
+        Self { now, tasks: records(shelf), lanes: records(shelf), tokens }
     }
 
     /// A task, mostly one that exists, and rather one that `suits`.
@@ -58,6 +62,18 @@ impl Live {
                 Fence { task: task.task_key(), epoch }
             }
             _ => Fence { task: any_key(random), epoch: random.below(3) },
+        }
+    }
+
+    /// The fence of an attempt under way, rather; else any.
+    pub(super) fn running(&self, random: &mut Random) -> Fence {
+        let runs = |task: &Task| match &task.lifecycle {
+            Lifecycle::Active(lease) => lease.run.is_some() && self.now < lease.expires_at,
+            _ => false,
+        };
+        match self.task(random, runs) {
+            Some(task) if random.percent(80) => task.fence(),
+            _ => self.fence(random),
         }
     }
 

@@ -8,11 +8,13 @@
 mod coverage;
 mod generator;
 mod live;
+mod mail;
 mod oracle;
 mod run;
 mod step;
 mod subject;
 mod wish;
+mod workers;
 
 pub use coverage::{Coverage, REQUIRED};
 pub use run::{DEFAULT_SEEDS, Divergence, STEPS, run, seeds};

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{
     Beat, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
-    Idempotency, Leave, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress,
-    SetLaneState, Start, Sweep, TrimLog, WaitChildren,
+    Idempotency, Leave, LimitLane, NewTask, QuotaScope, Reap, Release, ReleaseSession, Renew,
+    Replay, ReportProgress, SetLaneState, SetQuota, Start, Sweep, TrimLog, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, LaneName, LaneState, Lifecycle, NodeId, Offer, Payload, Policy,
-    Retry, RetryPolicy, TagFilter, Task, Tenant,
+    Backoff, Command, FailureClass, GateKey, LaneName, LaneState, Lifecycle, NodeId, Offer,
+    Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
+use super::mail;
+use super::workers::{self, WORKERS};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -41,10 +43,23 @@ const WISHES: &[(u64, Wish)] = &[
     (2, leave),
     (6, create_child),
     (6, wait_children),
+    (5, set_quota),
+    (2, release_session),
+    (14, workers::wish),
+    (10, mail::post),
+    (5, mail::signal),
+    (5, mail::create_waitpoint),
+    (10, mail::suspend),
+    (3, mail::resume),
+    (4, mail::take_messages),
+    (3, mail::rotate_key),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
-const BAD: u64 = 4;
+pub(super) const BAD: u64 = 4;
+
+const KEY_NAMES: &[&str] = &["k1", "k1", "k\u{1f511}"];
+const SESSION_NAMES: &[&str] = &["s1", "S1"];
 
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
@@ -60,15 +75,15 @@ pub(super) fn command(random: &mut Random, live: &Live) -> Command {
     unreachable!("the number is below the sum of the weights")
 }
 
-fn text(random: &mut Random, choices: &[&str]) -> String {
+pub(super) fn text(random: &mut Random, choices: &[&str]) -> String {
     (*random.pick(choices)).to_owned()
 }
 
-fn reason(random: &mut Random) -> String {
+pub(super) fn reason(random: &mut Random) -> String {
     if random.percent(BAD) { "a\0b".to_owned() } else { text(random, REASONS) }
 }
 
-fn payload(random: &mut Random) -> Option<Payload> {
+pub(super) fn payload(random: &mut Random) -> Option<Payload> {
     match random.below(6) {
         0 | 1 => Some(Payload::json(format!("[{}]", random.below(3)))),
         2 => Some(Payload::new("application/octet-stream", vec![0, 255, 10, 39])),
@@ -125,11 +140,18 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
         task.idempotency =
             Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]), window_ms });
     }
+    if random.percent(30) {
+        task.gate = Some(match random.below(3) {
+            0 => GateKey::Session(text(random, SESSION_NAMES)),
+            _ => GateKey::Key(text(random, KEY_NAMES)),
+        });
+    }
     task
 }
 
 fn spoil(random: &mut Random, task: &mut NewTask) {
-    match random.below(6) {
+    match random.below(7) {
+        5 => task.gate = Some(GateKey::Key("a\0b".into())),
         0 => task.id = "".into(),
         1 => task.kind = "k".repeat(256).into(),
         2 => task.lane = "a\nb".into(),
@@ -185,7 +207,7 @@ pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Comma
     }
 }
 
-fn offer(random: &mut Random) -> Offer {
+pub(super) fn offer(random: &mut Random) -> Offer {
     let tags = match random.below(8) {
         0 => TagFilter::Only(words(random, &["blue", "red"], 60)),
         1 => TagFilter::UntaggedAnd(words(random, &["blue", "red"], 60)),
@@ -193,7 +215,11 @@ fn offer(random: &mut Random) -> Offer {
         5 => TagFilter::None,
         _ => TagFilter::Untagged,
     };
-    Offer { capabilities: words(random, &["gpu", "ssd", "fpga"], 60), tags }
+    let mut capabilities = words(random, &["gpu", "ssd", "fpga"], 60);
+    if random.percent(50) {
+        capabilities.insert(SESSIONS.to_owned());
+    }
+    Offer { capabilities, tags }
 }
 
 fn claim(random: &mut Random, live: &Live) -> Command {
@@ -205,12 +231,14 @@ fn claim(random: &mut Random, live: &Live) -> Command {
     Claim {
         tenant,
         lanes,
-        worker: (*random.pick(&["w1", "w\u{f6}rker"])).into(),
+        worker: (*random.pick(WORKERS)).into(),
         offer: offer(random),
         lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
         turn: u32::try_from(random.below(4)).expect("it is below four"),
+        session_idle_ms: *random.pick(&[100, 5_000]),
+        registered: random.percent(40),
     }
     .into()
 }
@@ -267,7 +295,7 @@ fn cancel_held(random: &mut Random, live: &Live) -> Command {
     CancelHeld { fence: live.fence(random), reason: reason(random) }.into()
 }
 
-fn open(task: &Task) -> bool {
+pub(super) fn open(task: &Task) -> bool {
     task.lifecycle.ended_at().is_none()
 }
 
@@ -356,4 +384,26 @@ fn beat(random: &mut Random, _: &Live) -> Command {
 
 fn leave(random: &mut Random, _: &Live) -> Command {
     Leave { id: node(random) }.into()
+}
+
+fn set_quota(random: &mut Random, live: &Live) -> Command {
+    let (tenant, lane) = live.lane(random);
+    let scope = match random.below(6) {
+        0 => QuotaScope::Tenant,
+        1 => QuotaScope::Lane(lane),
+        2 => QuotaScope::Session(text(random, SESSION_NAMES)),
+        _ => QuotaScope::Key(text(random, KEY_NAMES)),
+    };
+    let most = if random.percent(BAD) { u32::MAX } else { *random.pick(&[0, 1, 2, 5]) };
+    let limit = random.percent(50).then_some(most);
+    let rate = Rate { starts: *random.pick(&[1, 3]), window_ms: *random.pick(&[100, 3_000]) };
+    let rate = random.percent(40).then_some(rate);
+    SetQuota { tenant, scope, limit, rate }.into()
+}
+
+fn release_session(random: &mut Random, _: &Live) -> Command {
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    let bad = random.percent(BAD * 3);
+    let session = if bad { String::new() } else { text(random, SESSION_NAMES) };
+    ReleaseSession { tenant, session }.into()
 }

@@ -11,3 +11,4 @@ mod payload;
 mod settled;
 mod slots;
 mod stage;
+mod waiting;

@@ -21,6 +21,7 @@ fn words(settlement: &Settlement) -> String {
         Some(Asked::Fail(failure)) => format!("fail {}", failure.reason()),
         Some(Asked::Release) => "release".to_owned(),
         Some(Asked::WaitChildren) => "wait".to_owned(),
+        Some(Asked::Suspend) => "suspend".to_owned(),
         Some(Asked::Delay { pause, reason }) => format!("delay {} {reason}", pause.as_secs()),
     };
     let answer = match &settlement.answer {

@@ -1,7 +1,7 @@
 use crate::children::Children;
 use crate::command::sweep::Due;
 use crate::command::sweep::run::due;
-use crate::command::sweep::task::neighbours_readable;
+use crate::primitive::are_neighbours_readable;
 use crate::primitive::cancel;
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -41,7 +41,7 @@ fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
     page.iter().for_each(|child| child.prefetch(world));
     let mut cancelled = 0;
     for child in &page {
-        if neighbours_readable(world, child)? {
+        if are_neighbours_readable(world, child)? {
             cancel(world, child, REASON)?;
             cancelled += 1;
         }

@@ -13,7 +13,7 @@ impl Due for Keyring {
     /// Forgets keys that prove nothing any more.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let mut keys = self.keys.clone();
-        keys.retain(|key| key.ends_at.is_none_or(|ends_at| world.now() < ends_at));
+        keys.retain(|key| key.proves(world.now()));
         world.put::<Self>(Self { keys, ..self.clone() });
         Ok(())
     }

@@ -1,17 +1,37 @@
 use crate::command::sweep::Due;
-use crate::mailbox::Message;
+use crate::command::sweep::task::POSTPONED_MS;
+use crate::mailbox::{Mailbox, Message};
+use crate::primitive::{are_neighbours_readable, resume_if_met};
+use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, unless_quarantined};
 
 impl Due for Message {
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }
 
-    fn prefetch(&self, _: &mut World) {}
+    fn prefetch(&self, world: &mut World) {
+        world.prefetch(Mailbox::key_of(&self.tenant, &self.task));
+        world.prefetch(TaskKey::new(&self.tenant, &self.task).row_key());
+    }
 
+    /// Makes it visible, and lets its task go on if that is what it waited for.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        world.put::<Self>(Self { due_at: None, ..self.clone() });
+        let key = TaskKey::new(&self.tenant, &self.task).row_key();
+        let task = unless_quarantined(world.get::<Task>(&key))?;
+        let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
+        let due_at = match &task {
+            None => Some(world.now().plus_ms(POSTPONED_MS)),
+            Some(Some(task)) if waits(&&**task) && !are_neighbours_readable(world, task)? => {
+                Some(world.now().plus_ms(POSTPONED_MS))
+            }
+            Some(_) => None,
+        };
+        world.put::<Self>(Self { due_at, ..self.clone() });
+        if let (Some(Some(task)), None) = (task, due_at) {
+            resume_if_met(world, &task)?;
+        }
         Ok(())
     }
 }

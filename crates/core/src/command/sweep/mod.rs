@@ -8,6 +8,7 @@ mod message;
 mod node;
 mod queue;
 mod run;
+mod suspension;
 mod task;
 mod worker;
 

@@ -124,6 +124,8 @@ mod tests {
             absent    | | absent          | swept 0 next none       |
             waiting   | | waiting e0 a0   | swept 0 next +3600000   |
             delayed   | | delayed e0 a0   | swept 0 next +10000     |
+            granted   | | granted e0 a0   | swept 0 next +10000     |
+            ungranted | | waiting e0 a0   | swept 1 next +3590000   | grant_expired
             claimed   | | claimed e1 a0   | swept 0 next +30000     |
             active    | | active e1 a1    | swept 0 next +30000     |
             lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_expired
@@ -132,6 +134,10 @@ mod tests {
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
             expired   | | expired e1 a1   | swept 0 next +3599000   |
             waiting_children | | waiting_children e1 a1 | swept 0 next +3600000 |
+            gated     | | blocked e0 a0   | swept 0 next +3600000   |
+            reserved  | | reserved e0 a0  | swept 0 next +60000     |
+            suspended | | suspended e1 a1 | swept 0 next +3600000 |
+            resumable | | resumable e1 a1 | swept 0 next +3600000 |
             ",
             |_| Sweep::default(),
         );

@@ -1,16 +1,18 @@
 use crate::children::Children;
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
+use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event};
-use crate::lane::Lane;
-use crate::primitive::{expire, fail, is_done_with, is_readable, leave, place, prefetch_family};
-use crate::queue::Queue;
+use crate::primitive::{
+    PURGE_PAGE, are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
+    prefetch_neighbours, prefetch_purge,
+};
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
 use crate::time::Timestamp;
-use crate::world::{Halt, World, unless_quarantined};
+use crate::world::{Halt, World};
 
 /// When to look again at a task whose lane this version cannot read.
-const POSTPONED_MS: u64 = 60_000;
+pub(super) const POSTPONED_MS: u64 = 60_000;
 
 /// When to look again at a task that is kept for its family.
 const KEPT_MS: u64 = 3_600_000;
@@ -21,15 +23,16 @@ impl Due for Task {
     }
 
     fn prefetch(&self, world: &mut World) {
-        if self.lifecycle.ended_at().is_none() {
-            world.prefetch(Lane::key_of(&self.tenant, &self.lane));
-            world.prefetch(Queue::key_of(&self.tenant, &self.lane, &self.route));
-        }
         if self.has_children {
             world.prefetch(Children::key_of(&self.tenant, &self.id));
         }
         if let Some(parent) = &self.parent {
             prefetch_family(world, &self.tenant, parent);
+        }
+        if self.lifecycle.ended_at().is_some() {
+            prefetch_purge(world, self);
+        } else {
+            prefetch_neighbours(world, self);
         }
     }
 
@@ -45,37 +48,52 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         world.put::<Task>(Task { due_at: known.next_due(), ..known.clone() });
         return Ok(());
     }
-    if known.lifecycle.ended_at().is_some() {
-        if is_done_with(world, known)? {
-            return reap(world, known);
-        }
-        world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
+    if !are_neighbours_readable(world, known)? {
+        world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
         return Ok(());
     }
-    if !neighbours_readable(world, known)? {
-        world.put::<Task>(Task { due_at: Some(now.plus_ms(POSTPONED_MS)), ..known.clone() });
+    if known.lifecycle.ended_at().is_some() {
+        if is_done_with(world, known)? {
+            return reap(world, known, PURGE_PAGE);
+        }
+        world.put::<Task>(Task { due_at: Some(now.plus_ms(KEPT_MS)), ..known.clone() });
         return Ok(());
     }
     if known.is_past_deadline(now) {
         return expire(world, known);
     }
+    if let Lifecycle::Suspended(suspension) = &known.lifecycle {
+        return time_out(world, known, suspension);
+    }
     leave(world, known)?;
     let mut task = known.clone();
-    let change = if let Lifecycle::Active(lease) = &known.lifecycle {
-        end_lease(world, &mut task, lease)
-    } else {
-        task.lifecycle = Lifecycle::waiting(now);
-        Change::Promoted
+    let change = match &known.lifecycle {
+        Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
+        Lifecycle::Reserved { turn, worker, .. } => {
+            task.lifecycle = Lifecycle::Waiting(turn.clone());
+            Change::GrantExpired { worker: worker.clone() }
+        }
+        _ => {
+            task.lifecycle = Lifecycle::waiting(now);
+            Change::Promoted
+        }
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
 }
 
-pub(super) fn neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
-    let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
-    let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
-    let own = unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some();
-    Ok(own && is_readable(world, task)?)
+/// Ends a lease before its time, because its holder is taken for dead. Says whether it could.
+pub(super) fn lose(world: &mut World, known: &Task) -> Result<bool, Halt> {
+    let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
+    if !are_neighbours_readable(world, known)? {
+        return Ok(false);
+    }
+    let mut task = known.clone();
+    leave(world, known)?;
+    let change = end_lease(world, &mut task, lease);
+    world.emit(Event::of_task(&task, world.now(), change));
+    place(world, task)?;
+    Ok(true)
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;

@@ -1,17 +1,122 @@
 use crate::command::sweep::Due;
+use crate::command::sweep::task::lose;
+use crate::task::Task;
 use crate::time::Timestamp;
 use crate::worker::Worker;
 use crate::world::{Halt, World};
+
+/// How many leases of one worker end in one sweep: many workers may have died together.
+const LEASES_AT_ONCE: usize = 32;
 
 impl Due for Worker {
     fn due_at(&self) -> Option<Timestamp> {
         Some(self.due_at)
     }
 
-    fn prefetch(&self, _: &mut World) {}
+    fn prefetch(&self, world: &mut World) {
+        world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE);
+    }
 
+    /// Ends the leases of a worker that was not heard of for too long, a page at a time, and then
+    /// forgets the worker. A lease that is claimed meanwhile under its name runs out by itself.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        world.remove(&Self::key_of(&self.tenant, &self.id));
+        let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
+        let mut ended = 0;
+        for task in &held {
+            ended += usize::from(lose(world, task)?);
+        }
+        // What cannot be ended here would be found again and again.
+        if held.len() < LEASES_AT_ONCE || ended == 0 {
+            world.remove(&Self::key_of(&self.tenant, &self.id));
+            return Ok(());
+        }
+        let dead_since = self.dead_since.or(Some(world.now()));
+        world.put::<Worker>(Worker { dead_since, due_at: world.now(), ..self.clone() });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, Create, Outcome, Sweep};
+    use crate::lane::Lane;
+    use crate::name::Tenant;
+    use crate::task::Lifecycle;
+    use crate::testing::{Stage, check_worker, claim, lane, new_task, register};
+
+    #[test]
+    fn table() {
+        check_worker(
+            "
+            absent     | | absent               | swept 0 next none   |
+            registered | | seen +0 since +0     | swept 0 next +17500 |
+            late       | | seen +17499 since +17499 | swept 0 next +1 |
+            silent     | | absent               | swept 1 next none   |
+            dying      | | absent               | swept 1 next +3582500 | lease_expired
+            retired    | | absent               | swept 0 next none   |
+            dead       | | absent               | swept 0 next none   |
+            ",
+            |_| Sweep::default(),
+        );
+    }
+
+    fn held(stage: &Stage) -> usize {
+        let tasks = stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Task);
+        tasks.filter(|row| row.body.contains(r#""state":"active""#)).count()
+    }
+
+    #[test]
+    fn the_leases_of_a_dead_worker_end_in_pages() {
+        let mut stage = Stage::new();
+        stage.must(register());
+        for n in 0..70 {
+            stage.must(Create::one(new_task(&format!("{n:02}"))));
+        }
+        let claim = |registered| Claim { lease_ms: 3_600_000, registered, ..claim() };
+        stage.must(Claim { limit: 68, ..claim(true) });
+        stage.must(claim(false));
+        stage.must(Claim { worker: "v".into(), ..claim(true) });
+        stage.later(17_499);
+        stage.must(Sweep::default());
+        assert_eq!(held(&stage), 70, "the third beat may be on its way");
+        stage.later(1);
+        for (left, done) in [(38, false), (6, false), (2, true)] {
+            stage.must(Sweep::default());
+            assert_eq!(held(&stage), left);
+            let key = Worker::key_of(&Tenant::default(), &"w".into());
+            let worker = stage.record::<Worker>(&key);
+            assert_eq!(worker.is_none(), done);
+            assert!(worker.is_none_or(|worker| worker.dead_since == Some(stage.now)));
+        }
+        let task = stage.task("07").unwrap();
+        assert_eq!((task.claims, task.attempts, task.reclaims), (1, 1, 1));
+        let turn = task.lifecycle.turn().unwrap();
+        assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
+    }
+
+    #[test]
+    fn whoever_is_heard_of_in_time_keeps_its_leases() {
+        let mut stage = Stage::with_task("waiting");
+        stage.must(register());
+        stage.must(Claim { lease_ms: 3_600_000, registered: true, ..claim() });
+        for _ in 0..10 {
+            stage.later(17_499);
+            stage.must(register());
+            stage.must(Sweep::default());
+        }
+        assert!(matches!(stage.task("t").unwrap().lifecycle, Lifecycle::Active(_)));
+    }
+
+    #[test]
+    fn a_lane_that_cannot_be_read_keeps_no_worker() {
+        let mut stage = Stage::with_task("waiting");
+        stage.must(register());
+        stage.must(Claim { lease_ms: 3_600_000, registered: true, ..claim() });
+        stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
+        stage.later(17_500);
+        let Outcome::Swept { swept: 1, .. } = stage.must(Sweep::default()) else { panic!() };
+        assert!(matches!(stage.task("t").unwrap().lifecycle, Lifecycle::Active(_)));
+        assert_eq!(stage.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())), None);
     }
 }

@@ -1,0 +1,171 @@
+use serde::Serialize;
+
+use crate::command::{Outcome, Transition};
+use crate::name::WaitpointId;
+use crate::primitive::{check_waitpoint, held, make_waitpoint, prefetch_waitpoints, task};
+use crate::rejection::Rejection;
+use crate::task::{Fence, Task, TaskKey};
+use crate::waitpoint::WaitpointState;
+use crate::world::World;
+
+/// Makes a waitpoint before anybody waits for it: what comes through it is kept until then.
+///
+/// Asking again for the same gives the same token.
+#[derive(Clone, Debug)]
+pub struct CreateWaitpoint {
+    pub task: TaskKey,
+    /// The epoch of the holder who asks; none for an operator.
+    pub epoch: Option<u64>,
+    pub waitpoint: NewWaitpoint,
+}
+
+/// A waitpoint to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NewWaitpoint {
+    pub id: WaitpointId,
+    pub expires_ms: u64,
+}
+
+impl CreateWaitpoint {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        check_waitpoint(&self.waitpoint)?;
+        let known = match self.epoch {
+            Some(epoch) => held(world, &Fence { task: self.task.clone(), epoch })?.0,
+            None => task(world, &self.task)?,
+        };
+        if known.lifecycle.ended_at().is_some() {
+            return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
+        }
+        prefetch_waitpoints(world, &known, &[&self.waitpoint.id]);
+        let mut task = (*known).clone();
+        let made = make_waitpoint(world, &mut task, &self.waitpoint, WaitpointState::Pending)?;
+        if task.has_mail != known.has_mail {
+            world.put::<Task>(task);
+        }
+        Ok(Outcome::WaitpointMade(made))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Create, MadeWaitpoint, Post};
+    use crate::limits;
+    use crate::name::Tenant;
+    use crate::testing::{Args, Stage, check, key, message, new_task, rotation};
+    use crate::waitpoint::Waitpoint;
+
+    fn command(args: &Args) -> CreateWaitpoint {
+        let id = args.text("id", "p").as_str().into();
+        let waitpoint = NewWaitpoint { id, expires_ms: args.number("ms", 60_000) };
+        let epoch = (!args.has("operator")).then(|| args.fence().epoch);
+        CreateWaitpoint { task: key("t"), epoch, waitpoint }
+    }
+
+    fn seeded(state: &str) -> Stage {
+        let mut stage = Stage::with_task(state);
+        stage.seed();
+        stage
+    }
+
+    #[test]
+    fn table() {
+        check(
+            "
+            absent    |          | absent          | ! task_not_found |
+            absent    | operator | absent          | ! task_not_found |
+            waiting   |          | waiting e0 a0   | ! stale          |
+            waiting   | operator | waiting e0 a0   | p until +60000   | waitpoint_made
+            delayed   | operator | delayed e0 a0   | p until +60000   | waitpoint_made
+            claimed   |          | claimed e1 a0   | p until +60000   | waitpoint_made
+            active    |          | active e1 a1    | p until +60000   | waitpoint_made
+            active    | epoch=2  | active e1 a1    | ! stale          |
+            active    | id=      | active e1 a1    | ! invalid        |
+            active    | id=a.b   | active e1 a1    | ! invalid        |
+            active    | ms=999   | active e1 a1    | ! invalid        |
+            lapsed    |          | active e1 a1    | ! lease_expired  |
+            completed |          | completed e1 a1 | ! ended          |
+            completed | operator | completed e1 a1 | ! ended          |
+            failed    | operator | failed e1 a1    | ! ended          |
+            cancelled | operator | cancelled e1 a1 | ! ended          |
+            expired   | operator | expired e1 a1   | ! ended          |
+            suspended |          | suspended e1 a1 | ! not_leased     |
+            suspended | operator | suspended e1 a1 | p until +60000   | waitpoint_made
+            resumable | operator | resumable e1 a1 | p until +60000   | waitpoint_made
+            waiting_children | operator | waiting_children e1 a1 | p until +60000 | waitpoint_made
+            gated     | operator | blocked e0 a0   | p until +60000   | waitpoint_made
+            reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_made
+            granted   | operator | granted e0 a0   | p until +60000   | waitpoint_made
+            ",
+            crate::testing::TASK_STATES,
+            |state, _| seeded(state),
+            command,
+            Stage::task_after,
+        );
+    }
+
+    fn make(
+        stage: &mut Stage,
+        task: &str,
+        id: &str,
+        ms: u64,
+    ) -> Result<MadeWaitpoint, &'static str> {
+        let waitpoint = NewWaitpoint { id: id.into(), expires_ms: ms };
+        match stage.run(CreateWaitpoint { task: key(task), epoch: None, waitpoint }) {
+            Ok(Outcome::WaitpointMade(made)) => Ok(made),
+            Ok(other) => panic!("{other:?}"),
+            Err(rejection) => Err(rejection.code()),
+        }
+    }
+
+    #[test]
+    fn without_a_key_there_is_no_token() {
+        let mut stage = Stage::with_task("active");
+        assert_eq!(make(&mut stage, "t", "p", 60_000), Err("no_signing_key"));
+        stage.seed();
+        assert!(make(&mut stage, "t", "p", 60_000).is_ok());
+    }
+
+    #[test]
+    fn the_same_again_is_the_same() {
+        let mut stage = seeded("active");
+        let first = make(&mut stage, "t", "p", 60_000).unwrap();
+        stage.later(10_000);
+        stage.must(rotation("k2", "08"));
+        let before = stage.shelf.clone();
+        assert_eq!(make(&mut stage, "t", "p", 60_000), Ok(first.clone()), "also under another key");
+        assert_eq!(make(&mut stage, "t", "p", 50_000), Err("conflict"));
+        assert_eq!(stage.shelf, before);
+        stage.must(Create::one(new_task("u")));
+        assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "it is another task's");
+        stage.later(50_000);
+        let fresh = make(&mut stage, "t", "p", 60_000).unwrap();
+        assert_ne!(fresh.token, first.token, "it had expired unused");
+        assert_eq!(stage.mailbox().unwrap().waitpoints, 1);
+    }
+
+    #[test]
+    fn a_mailbox_comes_with_the_first_of_either() {
+        let mut stage = seeded("active");
+        assert!(!stage.task("t").unwrap().has_mail);
+        make(&mut stage, "t", "p", 60_000).unwrap();
+        assert!(stage.task("t").unwrap().has_mail);
+        stage.must(Post::one(message("a")));
+        make(&mut stage, "t", "q", 60_000).unwrap();
+        let mailbox = stage.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.waitpoints), (1, 2));
+    }
+
+    #[test]
+    fn a_task_has_so_many_and_no_more() {
+        let mut stage = seeded("active");
+        for n in 0..limits::WAITPOINTS_PER_TASK {
+            make(&mut stage, "t", &format!("p{n}"), 60_000).unwrap();
+        }
+        assert_eq!(make(&mut stage, "t", "one-more", 60_000), Err("too_many_waitpoints"));
+        assert!(make(&mut stage, "t", "p7", 60_000).is_ok());
+        let id = "p7".into();
+        let kept = stage.record::<Waitpoint>(&Waitpoint::key_of(&Tenant::default(), &id)).unwrap();
+        assert_eq!(kept.state, WaitpointState::Pending);
+    }
+}

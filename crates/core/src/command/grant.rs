@@ -1,0 +1,138 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::limits;
+use crate::name::WorkerId;
+use crate::primitive::{place, task};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Task, TaskKey};
+use crate::world::World;
+
+/// Keeps a waiting task for one worker for a while. It takes the task by name, with `Consume`; if
+/// it does not, the task is back where it stood in its lane.
+///
+/// The same worker again keeps it for longer; another one is refused while it is kept.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub task: TaskKey,
+    pub worker: WorkerId,
+    pub ttl_ms: u64,
+}
+
+impl Grant {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::WORKER.check(self.worker.as_str())?;
+        limits::GRANT_MS.check(self.ttl_ms)?;
+        let now = world.now();
+        let known = task(world, &self.task)?;
+        let mut until = now.plus_ms(self.ttl_ms);
+        let turn = match &known.lifecycle {
+            Lifecycle::Waiting(turn) => turn,
+            Lifecycle::Reserved { turn, worker, until: Some(kept) }
+                if *worker == self.worker || *kept <= now =>
+            {
+                if *worker == self.worker {
+                    until = until.max(*kept);
+                }
+                turn
+            }
+            Lifecycle::Reserved { worker, .. } => {
+                return Err(Rejection::Kept { worker: worker.clone() }.into());
+            }
+            other if other.ended_at().is_some() => {
+                return Err(Rejection::Ended { state: other.public() }.into());
+            }
+            other => return Err(Rejection::NotWaiting { state: other.public() }.into()),
+        };
+        let lane = world.get::<Lane>(&Lane::key_of(&known.tenant, &known.lane))?;
+        if lane.is_some_and(|lane| !lane.state.hands_out()) {
+            return Err(Rejection::LaneHandsOutNone { lane: known.lane.clone() }.into());
+        }
+        let (turn, worker) = (turn.clone(), self.worker.clone());
+        let change = Change::Granted { worker: worker.clone(), until };
+        world.emit(Event::of_task(&known, now, change));
+        let lifecycle = Lifecycle::Reserved { turn, worker, until: Some(until) };
+        place(world, Task { lifecycle, ..(*known).clone() })?;
+        Ok(Outcome::Granted { until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, Consume, Create, Sweep};
+    use crate::testing::{Stage, check_lane, check_task, claim, grant, key, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found |
+            waiting   |         | granted e0 a0   | until +10000     | granted
+            waiting   | ttl=99  | waiting e0 a0   | ! invalid        |
+            waiting   | worker= | waiting e0 a0   | ! invalid        |
+            delayed   |         | delayed e0 a0   | ! not_waiting    |
+            granted   |         | granted e0 a0   | until +10000     | granted
+            granted   | ttl=20000 | granted e0 a0 | until +20000     | granted
+            granted   | ttl=1000 | granted e0 a0  | until +10000     | granted
+            granted   | worker=v | granted e0 a0  | ! kept           |
+            ungranted | worker=v | granted e0 a0  | until +10000     | granted
+            claimed   |         | claimed e1 a0   | ! not_waiting    |
+            active    |         | active e1 a1    | ! not_waiting    |
+            lapsed    |         | active e1 a1    | ! not_waiting    |
+            completed |         | completed e1 a1 | ! ended          |
+            failed    |         | failed e1 a1    | ! ended          |
+            cancelled |         | cancelled e1 a1 | ! ended          |
+            expired   |         | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_waiting |
+            gated     |         | blocked e0 a0   | ! not_waiting |
+            reserved  |         | reserved e0 a0  | ! kept           |
+            suspended | | suspended e1 a1 | ! not_waiting |
+            resumable | | granted e1 a1 | until +10000 | granted
+            ",
+            |args| Grant {
+                task: key("t"),
+                worker: args.text("worker", "w").into(),
+                ttl_ms: args.number("ttl", 10_000),
+            },
+        );
+    }
+
+    #[test]
+    fn lanes() {
+        check_lane(
+            "
+            absent   | | absent     | ! task_not_found      |
+            active   | | active     | until +10000          | granted
+            paused   | | paused     | ! lane_hands_out_none |
+            draining | | draining   | until +10000          | granted
+            disabled | | disabled   | ! lane_hands_out_none |
+            limited  | | active 0/1 | until +10000          | granted
+            ",
+            |_| grant("t"),
+        );
+    }
+
+    #[test]
+    fn a_granted_task_is_nobody_elses_and_is_back_in_its_place_afterwards() {
+        let mut stage = Stage::new();
+        for id in ["a", "b"] {
+            stage.must(Create::one(new_task(id)));
+            stage.later(1);
+        }
+        stage.must(grant("a"));
+        let claimed = |stage: &mut Stage| match stage.must(Claim { limit: 1, ..claim() }) {
+            Outcome::Claimed(tasks) => tasks.iter().map(|task| task.id.to_string()).collect(),
+            other => panic!("{other:?}"),
+        };
+        let first: Vec<String> = claimed(&mut stage);
+        assert_eq!(first, ["b"]);
+        assert!(claimed(&mut stage).is_empty());
+        stage.must(Create::one(new_task("c")));
+        stage.later(10_000);
+        let late = Consume { task: key("a"), ..Consume::new("a", "w") };
+        assert_eq!(stage.run(late), Err(Rejection::NotGranted));
+        stage.must(Sweep::default());
+        assert_eq!(claimed(&mut stage), ["a"], "it has waited for longer than c");
+    }
+}

@@ -1,0 +1,345 @@
+use std::collections::BTreeMap;
+
+use crate::admission::Admission;
+use crate::command::{Idempotency, Outcome, Posted, Transition};
+use crate::limits;
+use crate::mailbox::Mailbox;
+use crate::name::{TaskId, Tenant};
+use crate::payload::Payload;
+use crate::primitive::{Delivered, Letter, deliver, prefetch, reserve_message, scope_of, task};
+use crate::task::{Task, TaskKey};
+use crate::world::{Halt, World};
+
+/// Posts messages to tasks by somebody who is trusted to: all of them, or none.
+#[derive(Clone, Debug)]
+pub struct Post {
+    pub tenant: Tenant,
+    pub messages: Vec<NewMessage>,
+}
+
+/// A message to be.
+#[derive(Clone, Debug)]
+pub struct NewMessage {
+    pub task: TaskId,
+    pub name: String,
+    pub source: String,
+    pub idempotency: Option<Idempotency>,
+    /// How long from here until it is visible. That is what a timer is.
+    pub after_ms: u64,
+    pub payload: Option<Payload>,
+}
+
+impl NewMessage {
+    /// Visible at once, without a payload.
+    pub fn new(
+        task: impl Into<TaskId>,
+        name: impl Into<String>,
+        source: impl Into<String>,
+    ) -> Self {
+        Self {
+            task: task.into(),
+            name: name.into(),
+            source: source.into(),
+            idempotency: None,
+            after_ms: 0,
+            payload: None,
+        }
+    }
+
+    fn letter(&self) -> Letter<'_> {
+        Letter {
+            name: &self.name,
+            source: &self.source,
+            waitpoint: None,
+            after_ms: self.after_ms,
+            payload: self.payload.as_ref(),
+        }
+    }
+}
+
+impl Post {
+    pub fn one(message: NewMessage) -> Self {
+        Self { tenant: Tenant::default(), messages: vec![message] }
+    }
+
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::POSTS.check(self.messages.len())?;
+        for message in &self.messages {
+            limits::TASK_ID.check(message.task.as_str())?;
+            message.letter().check()?;
+            if let Some(idempotency) = &message.idempotency {
+                idempotency.check()?;
+            }
+        }
+        self.prefetch(world)?;
+        let posted: Result<Vec<Posted>, Halt> =
+            self.messages.iter().map(|message| self.post(world, message)).collect();
+        Ok(Outcome::Posted(posted?))
+    }
+
+    /// Asks for what all messages need before any of them is posted.
+    fn prefetch(&self, world: &mut World) -> Result<(), Halt> {
+        let mut counts: BTreeMap<&TaskId, u64> = BTreeMap::new();
+        for message in &self.messages {
+            *counts.entry(&message.task).or_default() += 1;
+        }
+        let mut missing = false;
+        for id in counts.keys() {
+            missing |= world.prefetch(TaskKey::new(&self.tenant, id).row_key());
+            missing |= world.prefetch(Mailbox::key_of(&self.tenant, id));
+        }
+        if missing {
+            return Err(Halt::Parked);
+        }
+        let mut tasks: BTreeMap<&TaskId, _> = BTreeMap::new();
+        for (id, count) in counts {
+            let Some(task) = world.get::<Task>(&TaskKey::new(&self.tenant, id).row_key())? else {
+                continue;
+            };
+            let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&self.tenant, id))?;
+            prefetch(world, &task, mailbox.as_deref(), count);
+            tasks.insert(id, task);
+        }
+        for message in &self.messages {
+            if let (Some(idempotency), Some(task)) =
+                (&message.idempotency, tasks.get(&message.task))
+            {
+                let (scope, key) = (scope_of(task), &idempotency.key);
+                world.prefetch(Admission::key_of(&self.tenant, &scope, key));
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&self, world: &mut World, message: &NewMessage) -> Result<Posted, Halt> {
+        let known = task(world, &TaskKey::new(&self.tenant, &message.task))?;
+        let letter = message.letter();
+        match posted_before(world, &known, &letter, message.idempotency.as_ref())? {
+            Some(first) => Ok(first),
+            None => post(world, &known, &letter),
+        }
+    }
+}
+
+/// The message that had the key of this one; from then on the next one has it.
+pub(super) fn posted_before(
+    world: &mut World,
+    task: &Task,
+    letter: &Letter<'_>,
+    idempotency: Option<&Idempotency>,
+) -> Result<Option<Posted>, Halt> {
+    let Some(Idempotency { key, window_ms }) = idempotency else { return Ok(None) };
+    let first = reserve_message(world, task, letter, key, *window_ms)?;
+    let task = task.id.clone();
+    Ok(first.map(|seq| Posted { task, seq, duplicate: true, resumed: false }))
+}
+
+pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Result<Posted, Halt> {
+    let Delivered { seq, resumed } = deliver(world, task, letter)?;
+    Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Cancel, Claim, Reap, Suspend, Sweep};
+    use crate::rejection::Rejection;
+    use crate::task::{Condition, PublicState, ResumeCause};
+    use crate::testing::{Stage, check_task, claim, fence, key, message, new_task};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |            | absent          | ! task_not_found |
+            waiting   |            | waiting e0 a0   | posted 1         | signaled
+            waiting   | name=      | waiting e0 a0   | ! invalid        |
+            waiting   | after=5000 | waiting e0 a0   | posted 1         | signaled
+            delayed   |            | delayed e0 a0   | posted 1         | signaled
+            claimed   |            | claimed e1 a0   | posted 1         | signaled
+            active    |            | active e1 a1    | posted 1         | signaled
+            lapsed    |            | active e1 a1    | posted 1         | signaled
+            completed |            | completed e1 a1 | ! ended          |
+            failed    |            | failed e1 a1    | ! ended          |
+            cancelled |            | cancelled e1 a1 | ! ended          |
+            expired   |            | expired e1 a1   | ! ended          |
+            suspended |            | resumable e1 a1 | resumed 1        | signaled resumed
+            suspended | name=other | suspended e1 a1 | posted 1         | signaled
+            suspended | after=5000 | suspended e1 a1 | posted 1         | signaled
+            resumable |            | resumable e1 a1 | posted 2         | signaled
+            waiting_children | | waiting_children e1 a1 | posted 1 | signaled
+            gated | | blocked e0 a0 | posted 1 | signaled
+            reserved | | reserved e0 a0 | posted 1 | signaled
+            granted | | granted e0 a0 | posted 1 | signaled
+            ",
+            |args| {
+                let mut new = message(&args.text("name", "go"));
+                new.after_ms = args.number("after", 0);
+                Post::one(new)
+            },
+        );
+    }
+
+    fn posted(stage: &mut Stage, message: NewMessage) -> Result<(u64, bool, bool), &'static str> {
+        match stage.run(Post::one(message)) {
+            Ok(Outcome::Posted(posted)) => {
+                Ok((posted[0].seq, posted[0].duplicate, posted[0].resumed))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(rejection) => Err(rejection.code()),
+        }
+    }
+
+    fn keyed(name: &str) -> NewMessage {
+        let idempotency = Some(Idempotency { key: "k".into(), window_ms: 60_000 });
+        NewMessage { idempotency, ..message(name) }
+    }
+
+    #[test]
+    fn a_key_takes_effect_once_within_its_window() {
+        let mut stage = Stage::with_task("waiting");
+        assert_eq!(posted(&mut stage, keyed("go")), Ok((1, false, false)));
+        assert_eq!(posted(&mut stage, keyed("go")), Ok((1, true, false)));
+        assert_eq!(posted(&mut stage, keyed("other")), Err("conflict"));
+        stage.must(claim());
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        assert_eq!(posted(&mut stage, keyed("go")), Ok((1, true, false)), "also after its end");
+        assert_eq!(posted(&mut stage, message("go")), Err("ended"));
+        stage.later(60_000);
+        assert_eq!(posted(&mut stage, keyed("go")), Err("ended"));
+        assert_eq!(stage.mailbox().unwrap().held, 1);
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_task_of_the_same_id_is_another_one() {
+        let mut stage = Stage::with_task("waiting");
+        stage.must(Post::one(keyed("go")));
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        stage.must(Reap { task: key("t") });
+        stage.later(1);
+        stage.must(crate::command::Create::one(new_task("t")));
+        assert_eq!(posted(&mut stage, keyed("go")), Ok((1, false, false)));
+    }
+
+    #[test]
+    fn many_at_once_are_all_or_none() {
+        let mut stage = Stage::with_task("suspended");
+        let to = |id: &str, name: &str| NewMessage { task: id.into(), ..message(name) };
+        let post = |messages: &[NewMessage]| Post {
+            tenant: Tenant::default(),
+            messages: messages.to_vec(),
+        };
+        let half = post(&[to("t", "go"), to("nobody", "go")]);
+        assert_eq!(stage.run(half), Err(Rejection::TaskNotFound));
+        assert_eq!(stage.mailbox(), None);
+        stage.must(crate::command::Create::one(new_task("u")));
+        let all = post(&[to("u", "a"), to("t", "a"), to("t", "go"), to("t", "go"), to("u", "b")]);
+        let Outcome::Posted(answers) = stage.must(all) else { panic!() };
+        let answers: Vec<_> = answers.iter().map(|a| (a.task.as_str(), a.seq, a.resumed)).collect();
+        let expected =
+            [("u", 1, false), ("t", 1, false), ("t", 2, true), ("t", 3, false), ("u", 2, false)];
+        assert_eq!(answers, expected);
+        let resumption = stage.task("t").unwrap().resumption.unwrap();
+        assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Signals, vec![2]));
+        for none in [post(&[]), post(&vec![to("t", "a"); 1_001])] {
+            assert_eq!(stage.run(none).unwrap_err().code(), "invalid");
+        }
+    }
+
+    #[test]
+    fn a_mailbox_holds_so_much_and_no_more() {
+        let mut stage = Stage::with_task("waiting");
+        let many = Post { tenant: Tenant::default(), messages: vec![message("a"); 999] };
+        stage.must(many);
+        stage.must(Post::one(message("a")));
+        assert_eq!(posted(&mut stage, message("a")), Err("mailbox_full"));
+        let mut stage = Stage::with_task("waiting");
+        let large =
+            NewMessage { payload: Some(Payload::new("a/b", vec![0; 256 * 1_024])), ..message("a") };
+        for _ in 0..64 {
+            stage.must(Post::one(large.clone()));
+        }
+        assert_eq!(posted(&mut stage, large), Err("mailbox_full"));
+        assert!(posted(&mut stage, message("a")).is_ok(), "what carries nothing still fits");
+        let (held, bytes) = stage.mailbox().map(|mailbox| (mailbox.held, mailbox.bytes)).unwrap();
+        assert_eq!((held, bytes), (65, 16 * 1_024 * 1_024));
+    }
+
+    #[test]
+    fn a_message_is_visible_in_its_time_and_wakes_then() {
+        let mut stage = Stage::with_task("suspended");
+        let timer = NewMessage { after_ms: 5_000, ..message("go") };
+        stage.must(Post::one(timer));
+        assert_eq!(stage.message(1).unwrap().due_at, Some(stage.now.plus_ms(5_000)));
+        stage.later(4_999);
+        stage.must(Sweep::default());
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Resumable);
+        assert_eq!(stage.message(1).unwrap().due_at, None);
+        assert_eq!(stage.task("t").unwrap().resumption.unwrap().messages, [1]);
+    }
+
+    #[test]
+    fn a_message_whose_time_has_come_counts_before_its_sweep() {
+        let mut stage = Stage::with_task("waiting");
+        stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("a") }));
+        stage.must(claim());
+        let both = Condition::All(vec![Condition::signal("a"), Condition::signal("b")]);
+        stage.must(Suspend::new(fence(1), both));
+        stage.later(5_000);
+        assert_eq!(posted(&mut stage, message("b")), Ok((2, false, true)));
+        stage.must(Sweep::default());
+        assert_eq!(stage.message(1).unwrap().due_at, None);
+    }
+
+    #[test]
+    fn a_message_to_a_mailbox_that_cannot_be_read_waits() {
+        let mut stage = Stage::with_task("suspended");
+        stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("go") }));
+        stage.garble(&Mailbox::key_of(&Tenant::default(), &"t".into()));
+        assert_eq!(posted(&mut stage, message("go")), Err("quarantined"));
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.message(1).unwrap().due_at, Some(stage.now.plus_ms(60_000)));
+    }
+
+    #[test]
+    fn the_payload_is_kept_until_the_task_goes() {
+        let mut stage = Stage::with_task("waiting");
+        let payload = Some(Payload::json("1"));
+        stage.must(Post::one(NewMessage { payload: payload.clone(), ..message("go") }));
+        let kept = stage.message(1).unwrap().payload_key().unwrap();
+        assert_eq!(stage.shelf.payload(&kept), payload.as_ref());
+        stage.must(Claim { begin: false, ..claim() });
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        stage.must(Reap { task: key("t") });
+        assert_eq!(stage.shelf.payloads().count(), 0);
+        assert_eq!((stage.mailbox(), stage.message(1)), (None, None));
+    }
+
+    #[test]
+    fn bad_input_is_refused_by_name() {
+        let long = "x".repeat(256);
+        let payload = Some(Payload::new("a/b", vec![0; 256 * 1_024 + 1]));
+        let key = Some(Idempotency { key: "".into(), window_ms: 60_000 });
+        let rows = [
+            ("id", NewMessage::new("", "a", "b")),
+            ("name", message("")),
+            ("name", message(&long)),
+            ("name", message("a\0")),
+            ("source", NewMessage { source: long, ..message("a") }),
+            ("delay_ms", NewMessage { after_ms: u64::MAX, ..message("a") }),
+            ("payload in bytes", NewMessage { payload, ..message("a") }),
+            ("idempotency_key", NewMessage { idempotency: key, ..message("a") }),
+        ];
+        for (named, new) in rows {
+            match Stage::with_task("waiting").run(Post::one(new)) {
+                Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
+                other => panic!("{named}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+use std::collections::BTreeSet;
+
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::name::{LaneName, Tenant, WorkerId};
+use crate::task::Offer;
+use crate::worker::Worker;
+use crate::world::World;
+
+/// Says that a worker is there, for the first time or again, and what it offers.
+///
+/// A worker that was not heard of for three and a half of its beats is taken for dead: the leases
+/// that it claimed as a registered one end before their time.
+#[derive(Clone, Debug)]
+pub struct RegisterWorker {
+    pub tenant: Tenant,
+    pub id: WorkerId,
+    pub lanes: BTreeSet<LaneName>,
+    pub offer: Offer,
+    /// How soon the next one is to come.
+    pub every_ms: u64,
+}
+
+impl RegisterWorker {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::WORKER.check(self.id.as_str())?;
+        limits::CLAIM_LANES.check(self.lanes.len())?;
+        self.lanes.iter().try_for_each(|lane| limits::LANE.check(lane.as_str()))?;
+        limits::BEAT_MS.check(self.every_ms)?;
+        self.offer.check()?;
+        let now = world.now();
+        let known = world.get::<Worker>(&Worker::key_of(&self.tenant, &self.id))?;
+        world.put::<Worker>(Worker {
+            tenant: self.tenant.clone(),
+            id: self.id.clone(),
+            lanes: self.lanes.clone(),
+            offer: self.offer.clone(),
+            registered_at: known.as_ref().map_or(now, |worker| worker.registered_at),
+            seen_at: now,
+            every_ms: self.every_ms,
+            // Whoever is heard of while its leases are ended keeps those that are left.
+            dead_since: None,
+            // Three beats and a half: the third may be on its way when it is due.
+            due_at: now.plus_ms(self.every_ms.saturating_mul(7) / 2),
+        });
+        Ok(Outcome::WorkerRegistered { joined: known.is_none() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{check_worker, register};
+
+    #[test]
+    fn table() {
+        check_worker(
+            "
+            absent     |         | seen +0 since +0     | joined     |
+            absent     | tenant= | absent               | ! invalid  |
+            absent     | id=     | absent               | ! invalid  |
+            absent     | every=9 | absent               | ! invalid  |
+            absent     | lanes=0 | absent               | ! invalid  |
+            absent     | lane=   | absent               | ! invalid  |
+            absent     | able=,  | absent               | ! invalid  |
+            registered |         | seen +0 since +0     | registered |
+            registered | every=9 | seen +0 since +0     | ! invalid  |
+            late       |         | seen +0 since +17499 | registered |
+            silent     |         | seen +0 since +17500 | registered |
+            dying      |         | seen +0 since +17500 | registered |
+            retired    |         | seen +0 since +0     | joined     |
+            dead       |         | seen +0 since +0     | joined     |
+            ",
+            |args| {
+                let mut register = register();
+                register.tenant = args.text("tenant", "default").into();
+                register.id = args.text("id", "w").into();
+                register.every_ms = args.number("every", 5_000);
+                if args.has("lanes") {
+                    register.lanes.clear();
+                }
+                if args.has("lane") {
+                    register.lanes.insert("".into());
+                }
+                if args.has("able") {
+                    register.offer.capabilities.insert(args.text("able", ""));
+                }
+                register
+            },
+        );
+    }
+}

@@ -1,0 +1,83 @@
+use crate::command::{Outcome, Transition};
+use crate::gate::{Gate, GateKey, Owner};
+use crate::limits;
+use crate::name::Tenant;
+use crate::primitive::open_gate;
+use crate::world::World;
+
+/// Takes a session from the worker that owns it. While something of it runs there it stays, and is
+/// free with the end of that.
+#[derive(Clone, Debug)]
+pub struct ReleaseSession {
+    pub tenant: Tenant,
+    pub session: String,
+}
+
+impl ReleaseSession {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        let key = GateKey::Session(self.session.clone());
+        key.check()?;
+        let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
+        let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
+        let running = gate.running;
+        if let Some(owner) = &gate.owner {
+            let until = owner.until.min(world.now());
+            let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
+            world.put::<Gate>(Gate { owner, ..(*gate).clone() });
+            open_gate(world, &self.tenant, &key)?;
+        }
+        Ok(Outcome::SessionReleased { running })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, Create, NewTask, Outcome};
+    use crate::gate::GateKind;
+    use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
+
+    fn release() -> ReleaseSession {
+        ReleaseSession { tenant: Tenant::default(), session: "s".into() }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent          | released 0 running |
+            waiting   | | waiting e0 a0   | released 0 running |
+            delayed   | | delayed e0 a0   | released 0 running |
+            claimed   | | claimed e1 a0   | released 0 running |
+            active    | | active e1 a1    | released 0 running |
+            lapsed    | | active e1 a1    | released 0 running |
+            completed | | completed e1 a1 | released 0 running |
+            failed    | | failed e1 a1    | released 0 running |
+            cancelled | | cancelled e1 a1 | released 0 running |
+            expired   | | expired e1 a1   | released 0 running |
+            gated     | | blocked e0 a0   | released 0 running |
+            reserved  | | waiting e0 a0   | released 0 running | freed
+            ",
+            |_| release(),
+        );
+    }
+
+    #[test]
+    fn what_runs_goes_on_where_it_is() {
+        let mut stage = Stage::new();
+        for id in ["a", "b"] {
+            let gate = Some(GateKey::Session("s".into()));
+            stage.must(Create::one(NewTask { gate, ..new_task(id) }));
+        }
+        stage.must(session_claim("w"));
+        assert_eq!(stage.must(release()), Outcome::SessionReleased { running: 1 });
+        assert_eq!(stage.must(session_claim("v")), Outcome::Claimed(vec![]));
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
+        let Outcome::Claimed(tasks) = stage.must(session_claim("v")) else { panic!() };
+        assert_eq!(tasks[0].id, "b".into());
+        let named = ReleaseSession { session: String::new(), ..release() };
+        assert_eq!(stage.run(named).unwrap_err().code(), "invalid");
+        assert_eq!(stage.gates()[0].kind, GateKind::Session);
+    }
+}

@@ -1,0 +1,127 @@
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::primitive::{resume, task};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, ResumeCause, TaskKey};
+use crate::world::World;
+
+/// Lets a suspended task go on by an operator, whatever it waits for.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    pub task: TaskKey,
+    /// Who says so.
+    pub by: String,
+}
+
+impl Resume {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::OPERATOR.check(&self.by)?;
+        let known = task(world, &self.task)?;
+        let state = known.lifecycle.public();
+        let Lifecycle::Suspended(suspension) = &known.lifecycle else {
+            return Err(match known.lifecycle.ended_at() {
+                Some(_) => Rejection::Ended { state },
+                None => Rejection::NotSuspended { state },
+            }
+            .into());
+        };
+        let (paused, by) = (suspension.paused.clone(), Some(self.by.clone()));
+        resume(world, &known, paused, ResumeCause::Operator, Vec::new(), by)?;
+        Ok(Outcome::Resumed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, Complete, Post, Release, Suspend};
+    use crate::task::{Condition, PublicState};
+    use crate::testing::{Stage, check_task, claim, fence, key, message};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |     | absent          | ! task_not_found |
+            waiting   |     | waiting e0 a0   | ! not_suspended  |
+            delayed   |     | delayed e0 a0   | ! not_suspended  |
+            claimed   |     | claimed e1 a0   | ! not_suspended  |
+            active    |     | active e1 a1    | ! not_suspended  |
+            lapsed    |     | active e1 a1    | ! not_suspended  |
+            completed |     | completed e1 a1 | ! ended          |
+            failed    |     | failed e1 a1    | ! ended          |
+            cancelled |     | cancelled e1 a1 | ! ended          |
+            expired   |     | expired e1 a1   | ! ended          |
+            suspended |     | resumable e1 a1 | resumed          | resumed
+            suspended | by= | suspended e1 a1 | ! invalid        |
+            resumable |     | resumable e1 a1 | ! not_suspended  |
+            waiting_children | | waiting_children e1 a1 | ! not_suspended |
+            gated | | blocked e0 a0 | ! not_suspended |
+            reserved | | reserved e0 a0 | ! not_suspended |
+            granted | | granted e0 a0 | ! not_suspended |
+            ",
+            |args| Resume { task: key("t"), by: args.text("by", "ada") },
+        );
+    }
+
+    #[test]
+    fn only_an_operator_ends_what_waits_for_one() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Suspend::new(fence(1), Condition::Operator));
+        stage.must(Post::one(message("go")));
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
+        stage.must(Resume { task: key("t"), by: "ada".into() });
+        let resumption = stage.task("t").unwrap().resumption.unwrap();
+        assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Operator, vec![]));
+    }
+
+    #[test]
+    fn a_resumed_attempt_keeps_its_number_its_progress_and_its_time() {
+        let mut new = crate::testing::new_task("t");
+        new.policy.attempt_timeout_ms = Some(20_000);
+        let mut stage = Stage::with_new_task("active", new);
+        let began_at = stage.now;
+        stage.later(5_000);
+        let (fence_1, message) = (fence(1), "half".to_owned());
+        stage.must(crate::command::ReportProgress { fence: fence_1, percent: 50, message });
+        stage.must(Suspend::new(fence(1), Condition::signal("go")));
+        stage.later(3_600_000);
+        stage.must(Post::one(crate::testing::message("go")));
+        stage.must(claim());
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.claims, task.attempts), (2, 1));
+        assert_eq!(task.progress.as_ref().map(|progress| progress.percent), Some(50));
+        let Lifecycle::Active(lease) = &task.lifecycle else { panic!() };
+        let run = lease.run.as_ref().unwrap();
+        assert_eq!((run.attempt, run.began_at), (1, began_at));
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        let stale = stage.run(Complete { fence: fence(1), result: None });
+        assert_eq!(stale.unwrap_err().code(), "settled_otherwise");
+    }
+
+    #[test]
+    fn what_nobody_took_goes_back_as_it_was() {
+        let mut stage = Stage::with_task("resumable");
+        for nth in 2..4 {
+            stage.must(Claim { begin: nth == 2, ..claim() });
+            stage.must(Release { fence: fence(nth) });
+            let task = stage.task("t").unwrap();
+            assert_eq!(task.lifecycle.public(), PublicState::Resumable);
+            assert_eq!(task.attempts, 1);
+        }
+    }
+
+    #[test]
+    fn a_lost_lease_starts_the_attempt_over_with_all_its_messages() {
+        let mut stage = Stage::with_task("resumable");
+        stage.must(claim());
+        stage.later(30_000);
+        stage.must(crate::command::Sweep::default());
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Waiting);
+        stage.must(claim());
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.attempts, task.resumption), (2, None));
+        let again = stage.must(Suspend::new(fence(3), Condition::signal("go")));
+        assert!(matches!(again, Outcome::AlreadySatisfied(_)), "{again:?}");
+    }
+}

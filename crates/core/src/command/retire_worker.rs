@@ -1,0 +1,53 @@
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::name::{Tenant, WorkerId};
+use crate::worker::Worker;
+use crate::world::World;
+
+/// Says that a worker is about to end. What it still holds stays its own until the leases run out.
+/// One that is not registered has nothing to retire from.
+#[derive(Clone, Debug)]
+pub struct RetireWorker {
+    pub tenant: Tenant,
+    pub id: WorkerId,
+}
+
+impl RetireWorker {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::WORKER.check(self.id.as_str())?;
+        let key = Worker::key_of(&self.tenant, &self.id);
+        if world.get::<Worker>(&key)?.is_some() {
+            world.remove(&key);
+        }
+        Ok(Outcome::WorkerRetired)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_worker;
+
+    #[test]
+    fn table() {
+        check_worker(
+            "
+            absent     |          | absent           | retired   |
+            registered |          | absent           | retired   |
+            registered | id=      | seen +0 since +0 | ! invalid |
+            registered | tenant=  | seen +0 since +0 | ! invalid |
+            registered | id=other | seen +0 since +0 | retired   |
+            late       |          | absent           | retired   |
+            silent     |          | absent           | retired   |
+            dying      |          | absent           | retired   |
+            retired    |          | absent           | retired   |
+            dead       |          | absent           | retired   |
+            ",
+            |args| RetireWorker {
+                tenant: args.text("tenant", "default").into(),
+                id: args.text("id", "w").into(),
+            },
+        );
+    }
+}

@@ -1,0 +1,119 @@
+use crate::command::{Outcome, Transition};
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::{leave, place, task};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, TaskKey};
+use crate::world::World;
+
+/// Takes a task away from whoever holds it or has it granted, by an operator. It is back in its
+/// lane, neither the attempt nor a lost lease is counted, and what its holder writes from then on
+/// is refused.
+#[derive(Clone, Debug)]
+pub struct Revoke {
+    pub task: TaskKey,
+    pub reason: String,
+}
+
+impl Revoke {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::REASON.check_prose(&self.reason)?;
+        let now = world.now();
+        let known = task(world, &self.task)?;
+        let mut task = (*known).clone();
+        let worker = match &known.lifecycle {
+            Lifecycle::Active(lease) => {
+                leave(world, &known)?;
+                task.give_back_attempt();
+                task.lifecycle = Lifecycle::waiting(now);
+                lease.worker.clone()
+            }
+            Lifecycle::Reserved { turn, worker, until: Some(_) } => {
+                task.lifecycle = Lifecycle::Waiting(turn.clone());
+                worker.clone()
+            }
+            other if other.ended_at().is_some() => {
+                return Err(Rejection::Ended { state: other.public() }.into());
+            }
+            _ => return Err(Rejection::NotLeased.into()),
+        };
+        let (epoch, reason) = (known.epoch, self.reason.clone());
+        world.emit(Event::of_task(&known, now, Change::Revoked { epoch, worker, reason }));
+        place(world, task)?;
+        Ok(Outcome::Revoked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, Consume, Renew};
+    use crate::testing::{Stage, check_task, claim, fence, key};
+
+    fn revoke() -> Revoke {
+        Revoke { task: key("t"), reason: "needed elsewhere".into() }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |      | absent          | ! task_not_found |
+            waiting   |      | waiting e0 a0   | ! not_leased     |
+            delayed   |      | delayed e0 a0   | ! not_leased     |
+            granted   |      | waiting e0 a0   | revoked          | revoked
+            ungranted |      | waiting e0 a0   | revoked          | revoked
+            claimed   |      | waiting e1 a0   | revoked          | revoked
+            active    |      | waiting e1 a0   | revoked          | revoked
+            active    | long | active e1 a1    | ! invalid        |
+            lapsed    |      | waiting e1 a0   | revoked          | revoked
+            completed |      | completed e1 a1 | ! ended          |
+            failed    |      | failed e1 a1    | ! ended          |
+            cancelled |      | cancelled e1 a1 | ! ended          |
+            expired   |      | expired e1 a1   | ! ended          |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     |         | blocked e0 a0   | ! not_leased |
+            reserved  |         | reserved e0 a0  | ! not_leased     |
+            suspended | | suspended e1 a1 | ! not_leased |
+            resumable | | resumable e1 a1 | ! not_leased |
+            ",
+            |args| {
+                let reason = if args.has("long") { "x".repeat(5_000) } else { "no".into() };
+                Revoke { reason, ..revoke() }
+            },
+        );
+    }
+
+    #[test]
+    fn a_holder_is_refused_from_then_on() {
+        let mut stage = Stage::with_task("active");
+        stage.must(revoke());
+        let complete = || Complete { fence: fence(1), result: None };
+        let renew = Renew { fence: fence(1), lease_ms: 30_000 };
+        assert_eq!(stage.run(renew), Err(Rejection::NotLeased));
+        assert_eq!(stage.run(complete()), Err(Rejection::NotLeased));
+        assert_eq!(stage.run(Consume::new("t", "w")), Err(Rejection::NotGranted));
+        stage.must(claim());
+        assert_eq!(stage.run(complete()).unwrap_err().code(), "stale");
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.claims, task.attempts, task.reclaims), (2, 1, 0));
+    }
+
+    #[test]
+    fn its_place_in_the_lane_is_free_at_once() {
+        let mut stage = Stage::with_lane("limited");
+        stage.must(claim());
+        stage.must(revoke());
+        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+    }
+
+    #[test]
+    fn whoever_may_settle_late_may_not_after_this() {
+        let mut new = crate::testing::new_task("t");
+        new.policy.accept_late = true;
+        let mut stage = Stage::with_new_task("active", new);
+        stage.must(revoke());
+        let late = Complete { fence: fence(1), result: None };
+        assert_eq!(stage.run(late), Err(Rejection::NotLeased));
+    }
+}

@@ -1,0 +1,142 @@
+use crate::command::{Outcome, Transition};
+use crate::keyring::{Keyring, Secret, SigningKey};
+use crate::limits;
+use crate::name::Tenant;
+use crate::rejection::Rejection;
+use crate::token::check_token_part;
+use crate::world::World;
+
+/// Gives a tenant a key that signs its tokens from then on. The one before it still proves what it
+/// signed until its grace is over.
+#[derive(Clone, Debug)]
+pub struct RotateKey {
+    pub tenant: Tenant,
+    pub id: String,
+    pub secret: Secret,
+    pub grace_ms: u64,
+    /// Only if the tenant has no key yet.
+    pub seed: bool,
+}
+
+impl RotateKey {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::KEY_ID.check(&self.id)?;
+        check_token_part(limits::KEY_ID.field, &self.id)?;
+        limits::GRACE_MS.check(self.grace_ms)?;
+        self.secret.check()?;
+        let now = world.now();
+        let known = world.get::<Keyring>(&Keyring::key_of(&self.tenant))?;
+        let mut keys = known.map(|ring| ring.keys.clone()).unwrap_or_default();
+        keys.retain(|key| key.proves(now));
+        if let Some(same) = keys.iter().find(|key| key.id == self.id) {
+            if same.secret != self.secret {
+                return Err(Rejection::Conflict.into());
+            }
+            return Ok(Outcome::KeyRotated { known: true });
+        }
+        if self.seed && !keys.is_empty() {
+            return Ok(Outcome::KeyRotated { known: true });
+        }
+        if keys.len() >= limits::KEYS_PER_TENANT as usize {
+            return Err(Rejection::TooManyKeys { max: limits::KEYS_PER_TENANT }.into());
+        }
+        if let Some(last) = keys.last_mut() {
+            last.ends_at = Some(now.plus_ms(self.grace_ms));
+        }
+        let (id, secret) = (self.id.clone(), self.secret.clone());
+        keys.push(SigningKey { id, secret, added_at: now, ends_at: None });
+        world.put::<Keyring>(Keyring { tenant: self.tenant.clone(), keys });
+        Ok(Outcome::KeyRotated { known: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Sweep;
+    use crate::testing::{Stage, rotation};
+
+    fn ring(stage: &Stage) -> Vec<(String, Option<u64>)> {
+        let ring = stage.record::<Keyring>(&Keyring::key_of(&Tenant::default()));
+        let keys = ring.map(|ring| ring.keys).unwrap_or_default();
+        keys.into_iter()
+            .map(|key| (key.id, key.ends_at.map(|ends_at| stage.now.ms_until(ends_at))))
+            .collect()
+    }
+
+    fn known(stage: &mut Stage, rotation: RotateKey) -> Result<bool, &'static str> {
+        match stage.run(rotation) {
+            Ok(Outcome::KeyRotated { known }) => Ok(known),
+            Ok(other) => panic!("{other:?}"),
+            Err(rejection) => Err(rejection.code()),
+        }
+    }
+
+    #[test]
+    fn the_newest_signs_and_the_one_before_has_its_grace() {
+        let mut stage = Stage::new();
+        assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
+        assert_eq!(ring(&stage), [("k1".into(), None)]);
+        assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
+        stage.later(10_000);
+        assert_eq!(
+            known(&mut stage, RotateKey { grace_ms: 5_000, ..rotation("k3", "09") }),
+            Ok(false)
+        );
+        let expected =
+            [("k1".into(), Some(50_000)), ("k2".into(), Some(5_000)), ("k3".into(), None)];
+        assert_eq!(ring(&stage), expected);
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!(ring(&stage), [("k1".into(), Some(45_000)), ("k3".into(), None)]);
+        stage.later(45_000);
+        assert_eq!(
+            known(&mut stage, rotation("k1", "0a")),
+            Ok(false),
+            "the old one proves nothing"
+        );
+    }
+
+    #[test]
+    fn the_same_again_changes_nothing() {
+        let mut stage = Stage::new();
+        assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
+        assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
+        let before = stage.shelf.clone();
+        for again in [rotation("k1", "07"), rotation("k2", "08")] {
+            assert_eq!(known(&mut stage, again), Ok(true));
+        }
+        assert_eq!(known(&mut stage, rotation("k1", "08")), Err("conflict"));
+        let seed = RotateKey { seed: true, ..rotation("k9", "09") };
+        assert_eq!(known(&mut stage, seed), Ok(true), "somebody else was first");
+        assert_eq!(stage.shelf, before);
+    }
+
+    #[test]
+    fn limits_of_keys() {
+        let mut stage = Stage::new();
+        for n in 0..16 {
+            assert_eq!(known(&mut stage, rotation(&format!("k{n}"), "07")), Ok(false));
+        }
+        assert_eq!(known(&mut stage, rotation("k16", "07")), Err("too_many_keys"));
+        stage.later(60_000);
+        assert_eq!(known(&mut stage, rotation("k16", "07")), Ok(false));
+        let secret = |hex: &str| RotateKey { secret: Secret::new(hex), ..rotation("k", "07") };
+        let bad = [
+            rotation("", "07"),
+            rotation("a.b", "07"),
+            rotation(&"x".repeat(65), "07"),
+            secret(""),
+            secret(&"0".repeat(65)),
+            secret(&"zz".repeat(32)),
+            secret(&"07".repeat(31)),
+            secret(&"07".repeat(129)),
+            RotateKey { grace_ms: u64::MAX, ..rotation("k", "07") },
+            RotateKey { tenant: "".into(), ..rotation("k", "07") },
+        ];
+        for rotation in bad {
+            assert_eq!(known(&mut Stage::new(), rotation.clone()), Err("invalid"), "{rotation:?}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+use crate::command::post::{post, posted_before};
+use crate::command::{Idempotency, Outcome, Transition};
+use crate::keyring::Keyring;
+use crate::limits;
+use crate::name::Tenant;
+use crate::payload::Payload;
+use crate::primitive::{Letter, task};
+use crate::rejection::Rejection;
+use crate::task::TaskKey;
+use crate::token::Token;
+use crate::waitpoint::{Waitpoint, WaitpointState};
+use crate::world::{Halt, World};
+
+/// Posts the one message of a waitpoint, by whoever has its token.
+///
+/// A token that is not proved is refused with one answer, whatever is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    pub tenant: Tenant,
+    pub token: Token,
+    pub name: String,
+    pub source: String,
+    pub idempotency: Option<Idempotency>,
+    pub payload: Option<Payload>,
+}
+
+impl Signal {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        if let Some(idempotency) = &self.idempotency {
+            idempotency.check()?;
+        }
+        self.letter(None).check()?;
+        let waitpoint = self.proved(world)?;
+        let task = task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
+        let letter = self.letter(Some(&waitpoint));
+        if let Some(first) = posted_before(world, &task, &letter, self.idempotency.as_ref())? {
+            return Ok(Outcome::Posted(vec![first]));
+        }
+        if matches!(waitpoint.state, WaitpointState::Used { .. }) {
+            return Err(Rejection::WaitpointUsed.into());
+        }
+        if waitpoint.expires_at <= world.now() {
+            return Err(Rejection::TokenExpired.into());
+        }
+        let posted = post(world, &task, &letter)?;
+        let state = WaitpointState::Used { seq: posted.seq };
+        world.put::<Waitpoint>(Waitpoint { state, ..waitpoint });
+        Ok(Outcome::Posted(vec![posted]))
+    }
+
+    fn letter<'a>(&'a self, waitpoint: Option<&'a Waitpoint>) -> Letter<'a> {
+        Letter {
+            name: &self.name,
+            source: &self.source,
+            waitpoint: waitpoint.map(|waitpoint| &waitpoint.id),
+            after_ms: 0,
+            payload: self.payload.as_ref(),
+        }
+    }
+
+    /// The waitpoint that the token opens.
+    fn proved(&self, world: &mut World) -> Result<Waitpoint, Halt> {
+        let parts = self.token.parts().ok_or(Rejection::TokenInvalid)?;
+        limits::WAITPOINT_ID
+            .check(parts.waitpoint.as_str())
+            .map_err(|_| Rejection::TokenInvalid)?;
+        let waitpoint = Waitpoint::key_of(&self.tenant, &parts.waitpoint);
+        world.prefetch(waitpoint.clone());
+        let ring = world.get::<Keyring>(&Keyring::key_of(&self.tenant))?;
+        let waitpoint = world.get::<Waitpoint>(&waitpoint)?;
+        let (ring, waitpoint) = ring.zip(waitpoint).ok_or(Rejection::TokenInvalid)?;
+        let key = ring.proving(&parts.key_id, world.now()).ok_or(Rejection::TokenInvalid)?;
+        if !parts.is_proved_by(key, &waitpoint) {
+            return Err(Rejection::TokenInvalid.into());
+        }
+        Ok((*waitpoint).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Cancel, CreateWaitpoint, MadeWaitpoint, NewWaitpoint, Reap, Suspend};
+    use crate::task::{Condition, PublicState};
+    use crate::testing::{Stage, claim, fence, key, rotation};
+
+    fn signal(token: &Token) -> Signal {
+        Signal {
+            tenant: Tenant::default(),
+            token: token.clone(),
+            name: "approve".into(),
+            source: "ada".into(),
+            idempotency: None,
+            payload: None,
+        }
+    }
+
+    /// A held task with a waitpoint that is open for a minute.
+    fn stage() -> (Stage, Token) {
+        let mut stage = Stage::with_task("active");
+        stage.seed();
+        let made = make(&mut stage, "p1");
+        (stage, made.token)
+    }
+
+    fn make(stage: &mut Stage, id: &str) -> MadeWaitpoint {
+        let waitpoint = NewWaitpoint { id: id.into(), expires_ms: 60_000 };
+        let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
+        let Outcome::WaitpointMade(made) = stage.must(create) else { panic!() };
+        made
+    }
+
+    fn code(stage: &mut Stage, signal: Signal) -> Result<(u64, bool, bool), &'static str> {
+        let before = stage.shelf.clone();
+        match stage.run(signal) {
+            Ok(Outcome::Posted(posted)) => {
+                Ok((posted[0].seq, posted[0].duplicate, posted[0].resumed))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(rejection) => {
+                assert_eq!(before, stage.shelf, "a rejection changed something");
+                Err(rejection.code())
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_kept_until_somebody_waits_for_it() {
+        let (mut stage, token) = stage();
+        assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, false)));
+        let answer = stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
+        assert!(
+            matches!(answer, Outcome::AlreadySatisfied(resumption) if resumption.messages == [1])
+        );
+    }
+
+    #[test]
+    fn it_lets_the_task_go_on() {
+        let (mut stage, token) = stage();
+        stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
+        assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, true)));
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Resumable);
+        let message = stage.message(1).unwrap();
+        assert_eq!(message.waitpoint, Some("p1".into()));
+        let waitpoint = Waitpoint::key_of(&Tenant::default(), &"p1".into());
+        let waitpoint = stage.record::<Waitpoint>(&waitpoint).unwrap();
+        assert_eq!(waitpoint.state, WaitpointState::Used { seq: 1 });
+    }
+
+    #[test]
+    fn a_waitpoint_admits_one_message() {
+        let (mut stage, token) = stage();
+        let idempotency =
+            |key: &str| Some(super::Idempotency { key: key.into(), window_ms: 60_000 });
+        let keyed = |key: &str| Signal { idempotency: idempotency(key), ..signal(&token) };
+        assert_eq!(code(&mut stage, keyed("k")), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "a repeat of the first");
+        assert_eq!(code(&mut stage, keyed("other")), Err("waitpoint_used"));
+        assert_eq!(code(&mut stage, signal(&token)), Err("waitpoint_used"), "a replayed token");
+        let otherwise = Signal { name: "reject".into(), ..keyed("k") };
+        assert_eq!(code(&mut stage, otherwise), Err("conflict"));
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "also after its end");
+        assert_eq!(stage.mailbox().unwrap().held, 1);
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_a_token_gets_one_answer() {
+        let (mut stage, token) = stage();
+        let text = token.reveal().to_owned();
+        let mut tampered: Vec<String> = Vec::new();
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'1' { b'2' } else { b'1' };
+            tampered.push(String::from_utf8(bytes).unwrap());
+        }
+        let other = make(&mut stage, "p2").token;
+        let crossed = text.replacen(".p1.", ".p2.", 1);
+        let stretched = text.replacen("1060000", "9060000", 1);
+        assert_ne!(stretched, text);
+        tampered.extend([String::new(), "wl1".into(), text[..text.len() - 2].into(), crossed]);
+        tampered.extend([format!("{text}00"), format!(" {text}"), text.to_uppercase(), stretched]);
+        tampered.push("x".repeat(100_000));
+        for text in tampered.into_iter().filter(|changed| *changed != text) {
+            let found = code(&mut stage, signal(&Token::new(&text)));
+            assert_eq!(found, Err("token_invalid"), "{text}");
+        }
+        assert_eq!(code(&mut stage, signal(&other)), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, signal(&token)), Ok((2, false, false)));
+    }
+
+    #[test]
+    fn a_token_of_another_tenant_opens_nothing() {
+        let (mut stage, token) = stage();
+        let foreign = Signal { tenant: "other".into(), ..signal(&token) };
+        assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"));
+        stage.must(super::super::RotateKey { tenant: "other".into(), ..rotation("k1", "07") });
+        assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"), "the same key there");
+        let waitpoint = NewWaitpoint { id: "p1".into(), expires_ms: 60_000 };
+        let new = crate::testing::new_task("t");
+        stage.must(crate::command::Create { tenant: "other".into(), tasks: vec![new] });
+        let task = TaskKey::new(&"other".into(), &"t".into());
+        stage.must(CreateWaitpoint { task, epoch: None, waitpoint });
+        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "all the same there");
+    }
+
+    #[test]
+    fn a_token_expires() {
+        let (mut stage, token) = stage();
+        stage.later(59_999);
+        let other = make(&mut stage, "p2");
+        stage.later(1);
+        assert_eq!(code(&mut stage, signal(&token)), Err("token_expired"));
+        assert_eq!(code(&mut stage, signal(&other.token)), Ok((1, false, false)));
+    }
+
+    #[test]
+    fn a_key_proves_what_it_signed_until_its_grace_is_over() {
+        let (mut stage, first) = stage();
+        let later = make(&mut stage, "p2").token;
+        stage.must(rotation("k2", "08"));
+        let second = make(&mut stage, "p3").token;
+        assert!(second.reveal().starts_with("wl1.k2."));
+        stage.later(30_000);
+        let third = make(&mut stage, "p4").token;
+        assert_eq!(code(&mut stage, signal(&first)), Ok((1, false, false)));
+        stage.later(30_000 - 1);
+        assert_eq!(code(&mut stage, signal(&second)), Ok((2, false, false)));
+        stage.later(1);
+        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "its grace is over");
+        stage.must(crate::command::Sweep::default());
+        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is forgotten");
+        assert_eq!(code(&mut stage, signal(&third)), Ok((3, false, false)));
+    }
+
+    #[test]
+    fn what_has_ended_takes_no_signal_and_what_is_gone_knows_no_token() {
+        let (mut stage, token) = stage();
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        assert_eq!(code(&mut stage, signal(&token)), Err("ended"));
+        stage.must(Reap { task: key("t") });
+        assert_eq!(code(&mut stage, signal(&token)), Err("token_invalid"));
+    }
+
+    #[test]
+    fn neither_token_nor_secret_is_in_what_is_kept_or_told() {
+        let (mut stage, token) = stage();
+        stage.must(claim_of_nothing());
+        let made = stage.must(Suspend {
+            waitpoints: vec![NewWaitpoint { id: "p5".into(), expires_ms: 60_000 }],
+            ..Suspend::new(fence(1), Condition::waitpoint("p1"))
+        });
+        let refused = stage.run(signal(&Token::new("wl1.k1.p1.1.00")));
+        let answer = stage.run(signal(&token));
+        let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
+        let told = format!(
+            "{made:?} {refused:?} {answer:?} {:?} {:?}",
+            signal(&token),
+            rotation("k1", "07")
+        );
+        let kept: String = stage.shelf.rows().map(|row| format!("{row:?}")).collect();
+        let events: String =
+            stage.shelf.events_after(0).map(|logged| format!("{logged:?}")).collect();
+        for text in [&told, &kept, &events] {
+            assert!(!text.contains(&mac) && !text.contains("wl1."), "{text}");
+        }
+        let secret = "07".repeat(32);
+        assert!(!told.contains(&secret) && !events.contains(&secret));
+    }
+
+    fn claim_of_nothing() -> crate::command::Claim {
+        claim()
+    }
+}

@@ -1,0 +1,399 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::command::{MadeWaitpoint, NewWaitpoint, Outcome, Transition};
+use crate::digest::{Digest, Digester};
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::name::WaitpointId;
+use crate::primitive::{
+    activate, answered, check_waitpoint, held, leave, make_waitpoint, met, place,
+    prefetch_waitpoints, signed_waitpoint, take, task,
+};
+use crate::rejection::{Problem, Rejection};
+use crate::task::{
+    Condition, Fence, Lifecycle, OnTimeout, ResumeCause, Resumption, Run, Settle, Settled,
+    SuspendReason, SuspendRequest, Suspension, Task, Timeout,
+};
+use crate::waitpoint::{Waitpoint, WaitpointState};
+use crate::world::{Halt, World};
+
+/// Ends a lease until a condition over the mailbox holds; the attempt goes on then. When it holds
+/// already, the lease stays.
+#[derive(Clone, Debug)]
+pub struct Suspend {
+    pub fence: Fence,
+    pub condition: Condition,
+    pub reason: SuspendReason,
+    pub timeout: Option<SuspendTimeout>,
+    /// Made with the suspension.
+    pub waitpoints: Vec<NewWaitpoint>,
+    /// Counts the requests under one lease, so that one that is repeated gets its answer again.
+    pub nth: u32,
+}
+
+/// When a suspension ends by itself, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SuspendTimeout {
+    pub after_ms: u64,
+    pub then: OnTimeout,
+}
+
+impl Suspend {
+    /// Until this condition holds, however long it takes.
+    pub fn new(fence: Fence, condition: Condition) -> Self {
+        let (reason, timeout) = (SuspendReason::default(), None);
+        Self { fence, condition, reason, timeout, waitpoints: Vec::new(), nth: 0 }
+    }
+
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.check()?;
+        let digest = self.digest();
+        let known = task(world, &self.fence.task)?;
+        prefetch_waitpoints(world, &known, &self.named().into_iter().collect::<Vec<_>>());
+        if answered(&known, self.fence.epoch, digest)?.is_some() {
+            return self.again(world);
+        }
+        let (known, lease) = held(world, &self.fence)?;
+        let request = SuspendRequest { epoch: self.fence.epoch, nth: self.nth, digest };
+        if let Some(resumption) = satisfied_before(&known, request)? {
+            return Ok(Outcome::AlreadySatisfied(resumption));
+        }
+        let run = lease.run.ok_or(Rejection::NotBegun)?;
+        match met(world, &known, &self.condition, run.began_at)? {
+            Some(seqs) => go_on(world, &known, &run, request, seqs),
+            None => self.suspend(world, &known, &run, digest),
+        }
+    }
+
+    fn check(&self) -> Result<(), Rejection> {
+        self.condition.check()?;
+        if self.timeout.is_none() && self.condition.needs_timeout() {
+            return Err(Rejection::Invalid { field: "timeout", problem: Problem::NoTime });
+        }
+        if let Some(timeout) = &self.timeout {
+            limits::SUSPEND_MS.check(timeout.after_ms)?;
+        }
+        limits::SUSPEND_WAITPOINTS.check(self.waitpoints.len())?;
+        let mut ids = BTreeSet::new();
+        for waitpoint in &self.waitpoints {
+            check_waitpoint(waitpoint)?;
+            if !ids.insert(&waitpoint.id) {
+                let (field, problem) = (limits::WAITPOINT_ID.field, Problem::Repeated);
+                return Err(Rejection::Invalid { field, problem });
+            }
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> Digest {
+        let parts = (&self.condition, self.reason, self.timeout, &self.waitpoints, self.nth);
+        Digester::new("suspend").json(&parts).finish()
+    }
+
+    /// Every waitpoint that this is about.
+    fn named(&self) -> BTreeSet<&WaitpointId> {
+        let made = self.waitpoints.iter().map(|waitpoint| &waitpoint.id);
+        self.condition.waitpoints().into_iter().chain(made).collect()
+    }
+
+    /// The answer that the first request got, with the same tokens.
+    fn again(&self, world: &mut World) -> Transition {
+        let signed = |new: &NewWaitpoint| {
+            let key = Waitpoint::key_of(&self.fence.task.tenant, &new.id);
+            let missing = Rejection::WaitpointNotFound { id: new.id.clone() };
+            let known = world.get::<Waitpoint>(&key)?.ok_or(missing)?;
+            signed_waitpoint(world, &known)
+        };
+        let waitpoints: Result<Vec<MadeWaitpoint>, Halt> =
+            self.waitpoints.iter().map(signed).collect();
+        Ok(Outcome::Suspended { waitpoints: waitpoints? })
+    }
+
+    fn suspend(&self, world: &mut World, known: &Task, run: &Run, digest: Digest) -> Transition {
+        let now = world.now();
+        let mut task = known.clone();
+        let make =
+            |new: &NewWaitpoint| make_waitpoint(world, &mut task, new, WaitpointState::Active);
+        let waitpoints: Result<Vec<MadeWaitpoint>, Halt> =
+            self.waitpoints.iter().map(make).collect();
+        let waitpoints = waitpoints?;
+        for id in self.named() {
+            activate(world, &task, id)?;
+        }
+        leave(world, known)?;
+        let timeout = self
+            .timeout
+            .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), then: timeout.then });
+        task.lifecycle = Lifecycle::Suspended(Suspension {
+            since: now,
+            reason: self.reason,
+            condition: self.condition.clone(),
+            timeout,
+            escalated_at: None,
+            paused: run.paused(now),
+        });
+        let answer = Settled::Suspended;
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
+        let change = Change::Suspended { epoch: task.epoch, reason: self.reason };
+        world.emit(Event::of_task(&task, now, change));
+        place(world, task)?;
+        Ok(Outcome::Suspended { waitpoints })
+    }
+}
+
+/// What the same request got before, when the condition was met. One that was asked before the last
+/// one comes too late: its holder has gone on.
+fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
+    let Some(resumption) = &task.resumption else { return Ok(None) };
+    match resumption.request.filter(|last| last.epoch == asked.epoch) {
+        Some(last) if last == asked => Ok(Some(resumption.clone())),
+        Some(last) if asked.nth <= last.nth => Err(Rejection::SettledOtherwise),
+        _ => Ok(None),
+    }
+}
+
+/// The lease stays, with what was waited for.
+fn go_on(
+    world: &mut World,
+    known: &Arc<Task>,
+    run: &Run,
+    request: SuspendRequest,
+    messages: Vec<u64>,
+) -> Transition {
+    let (now, cause) = (world.now(), ResumeCause::Signals);
+    take(world, known, &messages, run.began_at)?;
+    let change = Change::Resumed { cause, messages: messages.clone(), by: None };
+    world.emit(Event::of_task(known, now, change));
+    let resumption = Resumption { at: now, cause, messages, request: Some(request) };
+    world.put::<Task>(Task { resumption: Some(resumption.clone()), ..(**known).clone() });
+    Ok(Outcome::AlreadySatisfied(resumption))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, Complete, Fail, NewMessage, Post, Resume, Signal};
+    use crate::lane::Lane;
+    use crate::name::Tenant;
+    use crate::task::{Distinct, FailureClass, Matcher, PublicState, Retry};
+    use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |             | absent          | ! task_not_found    |
+            waiting   |             | waiting e0 a0   | ! stale             |
+            delayed   |             | delayed e0 a0   | ! stale             |
+            claimed   |             | claimed e1 a0   | ! not_begun         |
+            active    |             | suspended e1 a1 | suspended 0         | suspended
+            active    | epoch=2     | active e1 a1    | ! stale             |
+            active    | timeout=0   | active e1 a1    | ! invalid           |
+            active    | on=p        | active e1 a1    | ! waitpoint_not_found |
+            active    | with=p      | active e1 a1    | ! no_signing_key    |
+            active    | with=a.b    | active e1 a1    | ! invalid           |
+            lapsed    |             | active e1 a1    | ! lease_expired     |
+            lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended
+            completed |             | completed e1 a1 | ! settled_otherwise |
+            failed    |             | failed e1 a1    | ! settled_otherwise |
+            cancelled |             | cancelled e1 a1 | ! ended             |
+            expired   |             | expired e1 a1   | ! ended             |
+            suspended |             | suspended e1 a1 | suspended 0         |
+            suspended | name=other  | suspended e1 a1 | ! settled_otherwise |
+            suspended | epoch=2     | suspended e1 a1 | ! stale             |
+            resumable |             | resumable e1 a1 | suspended 0         |
+            resumable | epoch=2     | resumable e1 a1 | ! stale             |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated | | blocked e0 a0 | ! stale |
+            reserved | | reserved e0 a0 | ! stale |
+            granted | | granted e0 a0 | ! stale |
+            ",
+            |args| {
+                let mut suspend =
+                    Suspend::new(args.fence(), Condition::signal(args.text("name", "go")));
+                if args.has("on") {
+                    suspend.condition = Condition::waitpoint(args.text("on", ""));
+                }
+                if args.has("with") {
+                    let id = args.text("with", "").into();
+                    suspend.waitpoints = vec![NewWaitpoint { id, expires_ms: 60_000 }];
+                }
+                if args.has("timeout") {
+                    let (after_ms, then) = (args.number("timeout", 0), OnTimeout::Fail);
+                    suspend.timeout = Some(SuspendTimeout { after_ms, then });
+                }
+                suspend
+            },
+        );
+    }
+
+    fn public(stage: &Stage) -> PublicState {
+        stage.task("t").unwrap().lifecycle.public()
+    }
+
+    fn until(name: &str) -> Suspend {
+        Suspend::new(fence(1), Condition::signal(name))
+    }
+
+    #[test]
+    fn what_is_there_already_lets_the_lease_stay() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Post::one(message("go")));
+        let Outcome::AlreadySatisfied(first) = stage.must(until("go")) else { panic!() };
+        assert_eq!((first.messages.as_slice(), first.cause), (&[1][..], ResumeCause::Signals));
+        assert_eq!(public(&stage), PublicState::Active);
+        let before = stage.shelf.clone();
+        assert_eq!(stage.must(until("go")), Outcome::AlreadySatisfied(first), "a repeat");
+        assert_eq!(stage.shelf, before);
+        let next = Suspend { nth: 1, ..until("go") };
+        assert_eq!(stage.must(next), Outcome::Suspended { waitpoints: vec![] }, "it was taken");
+        assert_eq!(stage.run(until("go")), Err(Rejection::SettledOtherwise), "a late repeat");
+    }
+
+    #[test]
+    fn an_earlier_request_comes_too_late() {
+        let mut stage = Stage::with_task("active");
+        for name in ["a", "b"] {
+            stage.must(Post::one(message(name)));
+        }
+        stage.must(until("a"));
+        stage.must(Suspend { nth: 1, ..until("b") });
+        let refused = stage.run(until("a"));
+        assert_eq!(refused, Err(Rejection::SettledOtherwise), "or it would wait for what is taken");
+        assert_eq!(public(&stage), PublicState::Active);
+    }
+
+    #[test]
+    fn each_condition_is_decided_with_every_message() {
+        let any = Matcher::default;
+        let voted = Matcher { name: Some("yes".into()), ..any() };
+        let rows: [(Condition, &[&str], usize); 5] = [
+            (Condition::Signal(any()), &["a"], 1),
+            (
+                Condition::All(vec![Condition::signal("a"), Condition::signal("b")]),
+                &["b", "b", "a"],
+                3,
+            ),
+            (Condition::Any(vec![Condition::signal("a"), Condition::signal("b")]), &["c", "b"], 2),
+            (Condition::Count { n: 2, distinct: Distinct::Names, of: any() }, &["a", "a", "b"], 3),
+            (Condition::Count { n: 1, distinct: Distinct::Sources, of: voted }, &["no", "yes"], 2),
+        ];
+        for (condition, names, after) in rows {
+            let mut stage = Stage::with_task("active");
+            stage.must(Suspend::new(fence(1), condition.clone()));
+            for (at, name) in names.iter().enumerate() {
+                stage.must(Post::one(message(name)));
+                let expected =
+                    if at + 1 < after { PublicState::Suspended } else { PublicState::Resumable };
+                assert_eq!(public(&stage), expected, "{condition:?} with {:?}", &names[..=at]);
+            }
+            let mut stage = Stage::with_task("active");
+            for name in names {
+                stage.must(Post::one(message(name)));
+            }
+            let answer = stage.must(Suspend::new(fence(1), condition.clone()));
+            assert!(matches!(answer, Outcome::AlreadySatisfied(_)), "{condition:?}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_counts_once_for_an_attempt_and_again_for_the_next() {
+        let mut stage = Stage::with_task("resumable");
+        stage.must(claim());
+        let again =
+            |nth, epoch| Suspend { nth, ..Suspend::new(fence(epoch), Condition::signal("go")) };
+        assert_eq!(stage.must(again(0, 2)), Outcome::Suspended { waitpoints: vec![] });
+        stage.must(Resume { task: key("t"), by: "ada".into() });
+        stage.must(claim());
+        let (class, reason) = (FailureClass::Transient, "no".into());
+        stage.later(1);
+        stage.must(Fail { fence: fence(3), class, reason, retry: Retry::After { ms: 0 } });
+        stage.must(claim());
+        let answer = stage.must(again(0, 4));
+        assert!(matches!(answer, Outcome::AlreadySatisfied(_)), "{answer:?}");
+    }
+
+    #[test]
+    fn waitpoints_made_with_it_are_active_and_their_tokens_can_be_had_again() {
+        let mut stage = Stage::with_task("active");
+        stage.seed();
+        let new = |id: &str| NewWaitpoint { id: id.into(), expires_ms: 60_000 };
+        let pending = |id| crate::command::CreateWaitpoint {
+            task: key("t"),
+            epoch: None,
+            waitpoint: new(id),
+        };
+        stage.must(pending("before"));
+        stage.must(pending("aside"));
+        let both = vec![Condition::waitpoint("with"), Condition::waitpoint("before")];
+        let suspend = Suspend {
+            waitpoints: vec![new("with")],
+            ..Suspend::new(fence(1), Condition::All(both))
+        };
+        let Outcome::Suspended { waitpoints } = stage.must(suspend.clone()) else { panic!() };
+        let state = |stage: &Stage, id: &str| {
+            let key = Waitpoint::key_of(&Tenant::default(), &id.into());
+            stage.record::<Waitpoint>(&key).unwrap().state
+        };
+        assert_eq!(state(&stage, "with"), WaitpointState::Active);
+        assert_eq!(state(&stage, "before"), WaitpointState::Active);
+        assert_eq!(state(&stage, "aside"), WaitpointState::Pending);
+        stage.later(1_000);
+        let again = stage.must(suspend);
+        assert_eq!(again, Outcome::Suspended { waitpoints: waitpoints.clone() });
+        let Outcome::WaitpointMade(before) = stage.must(pending("before")) else { panic!() };
+        for (at, token) in [&waitpoints[0].token, &before.token].into_iter().enumerate() {
+            let signal = Signal {
+                tenant: Tenant::default(),
+                token: token.clone(),
+                name: "yes".into(),
+                source: "ada".into(),
+                idempotency: None,
+                payload: None,
+            };
+            let Outcome::Posted(posted) = stage.must(signal) else { panic!() };
+            assert_eq!(posted[0].resumed, at == 1);
+        }
+    }
+
+    #[test]
+    fn a_suspended_task_leaves_its_place_in_the_gate() {
+        let mut stage = Stage::with_lane("limited");
+        stage.must(claim());
+        stage.must(until("go"));
+        let running = |stage: &Stage| {
+            let lane = stage.record::<Lane>(&Lane::key_of(&Tenant::default(), &lane()));
+            lane.unwrap().gate.unwrap().running
+        };
+        assert_eq!(running(&stage), 0);
+        stage.must(Post::one(message("go")));
+        stage.must(Claim { begin: false, ..claim() });
+        assert_eq!(running(&stage), 1);
+        stage.must(Complete { fence: fence(2), result: None });
+        assert_eq!(public(&stage), PublicState::Completed);
+    }
+
+    #[test]
+    fn what_can_never_end_is_refused() {
+        let mut stage = Stage::with_task("active");
+        let refused = stage.run(Suspend::new(fence(1), Condition::Timeout));
+        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let twice = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }; 2];
+        let refused = stage.run(Suspend { waitpoints: twice, ..until("go") });
+        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let many = (0..65).map(|n| NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 });
+        let refused = stage.run(Suspend { waitpoints: many.collect(), ..until("go") });
+        assert_eq!(refused.unwrap_err().code(), "invalid");
+        assert_eq!(public(&stage), PublicState::Active);
+    }
+
+    #[test]
+    fn what_is_to_come_does_not_count_yet() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Post::one(NewMessage { after_ms: 1_000, ..message("go") }));
+        assert_eq!(stage.must(until("go")), Outcome::Suspended { waitpoints: vec![] });
+    }
+}

@@ -1,0 +1,183 @@
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::{Letter, expire, fail, open, place, put, resume, resume_if_met, take};
+use crate::task::{
+    FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
+};
+use crate::world::{Halt, World};
+
+/// What is said of a task that waited too long.
+const REASON: &str = "nobody answered in time";
+
+/// Ends a suspension whose time is over, as it was asked to. What has become visible by then counts
+/// first, although its own appointment may not have been kept yet.
+pub(super) fn time_out(
+    world: &mut World,
+    known: &Task,
+    suspension: &Suspension,
+) -> Result<(), Halt> {
+    if resume_if_met(world, known)? {
+        return Ok(());
+    }
+    let now = world.now();
+    let mut task = known.clone();
+    let change = match suspension.timeout.map(|timeout| timeout.then).unwrap_or_default() {
+        OnTimeout::Fail => fail(&mut task, FailureClass::Timeout, REASON, Retry::Policy, now).1,
+        OnTimeout::Cancel => {
+            let reason = REASON.to_owned();
+            task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
+            Change::Cancelled { reason }
+        }
+        OnTimeout::Expire => return expire(world, known),
+        OnTimeout::Resume => return go_on(world, task, suspension),
+        OnTimeout::Escalate => {
+            task.lifecycle = Lifecycle::Suspended(Suspension {
+                reason: SuspendReason::OperatorReview,
+                timeout: None,
+                escalated_at: Some(now),
+                ..suspension.clone()
+            });
+            Change::Escalated
+        }
+    };
+    world.emit(Event::of_task(&task, now, change));
+    place(world, task)
+}
+
+/// The task goes on with a message that tells it why.
+fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
+    let letter =
+        Letter { name: "timeout", source: "engine", waitpoint: None, after_ms: 0, payload: None };
+    let (mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
+    let mut told = Vec::new();
+    // Where nothing fits in, the cause alone must tell.
+    if mailbox.held < limits::MAILBOX_MESSAGES {
+        told.push(put(world, &task, mailbox, &letter)?.seq);
+        take(world, &task, &told, paused.began_at)?;
+    }
+    resume(world, &task, paused, ResumeCause::Timeout, told, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        NewMessage, NewTask, Outcome, Post, Resume, Suspend, SuspendTimeout, Sweep,
+    };
+    use crate::name::Tenant;
+    use crate::task::{Condition, PublicState};
+    use crate::testing::{Stage, claim, fence, key, message, new_task};
+
+    fn suspended(new: NewTask, then: OnTimeout) -> Stage {
+        let mut stage = Stage::with_new_task("active", new);
+        let timeout = Some(SuspendTimeout { after_ms: 5_000, then });
+        let condition = Condition::Any(vec![Condition::signal("go"), Condition::Timeout]);
+        stage.must(Suspend { timeout, ..Suspend::new(fence(1), condition) });
+        stage
+    }
+
+    fn events(stage: &Stage, from: u64) -> Vec<String> {
+        stage.shelf.events_after(from).map(|logged| logged.name).collect()
+    }
+
+    #[test]
+    fn each_way_to_end() {
+        let rows: [(OnTimeout, &str, &[&str]); 5] = [
+            (OnTimeout::Fail, "delayed", &["retry_scheduled"]),
+            (OnTimeout::Cancel, "cancelled", &["cancelled"]),
+            (OnTimeout::Expire, "expired", &["expired"]),
+            (OnTimeout::Resume, "resumable", &["signaled", "resumed"]),
+            (OnTimeout::Escalate, "suspended", &["escalated"]),
+        ];
+        for (then, state, told) in rows {
+            let mut stage = suspended(new_task("t"), then);
+            stage.later(4_999);
+            stage.must(Sweep::default());
+            assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
+            let seen = stage.shelf.last_seq();
+            stage.later(1);
+            stage.must(Sweep::default());
+            let task = stage.task("t").unwrap();
+            assert_eq!(task.lifecycle.public().as_str(), state, "{then:?}");
+            assert_eq!((task.claims, task.attempts), (1, 1), "{then:?}");
+            assert_eq!(events(&stage, seen), told, "{then:?}");
+            let Outcome::Swept { swept, .. } = stage.must(Sweep::default()) else { panic!() };
+            assert_eq!(swept, 0, "{then:?}: it is not looked at again");
+        }
+    }
+
+    #[test]
+    fn failing_follows_the_retry_policy() {
+        let mut new = new_task("t");
+        new.policy.retry = None;
+        let mut stage = suspended(new, OnTimeout::Fail);
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        let Lifecycle::Failed { class, .. } = stage.task("t").unwrap().lifecycle else { panic!() };
+        assert_eq!(class, FailureClass::Timeout);
+    }
+
+    #[test]
+    fn going_on_says_why() {
+        let mut stage = suspended(new_task("t"), OnTimeout::Resume);
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        let resumption = stage.task("t").unwrap().resumption.unwrap();
+        assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Timeout, vec![1]));
+        let told = stage.message(1).unwrap();
+        assert_eq!((told.name.as_str(), told.source.as_str()), ("timeout", "engine"));
+        stage.must(claim());
+        assert_eq!(stage.task("t").unwrap().attempts, 1);
+    }
+
+    #[test]
+    fn a_full_mailbox_does_not_stop_it() {
+        let mut stage = suspended(new_task("t"), OnTimeout::Resume);
+        stage.must(Post { tenant: Tenant::default(), messages: vec![message("a"); 1_000] });
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        let resumption = stage.task("t").unwrap().resumption.unwrap();
+        assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Timeout, vec![]));
+    }
+
+    #[test]
+    fn what_was_escalated_goes_on_with_either() {
+        for operator in [true, false] {
+            let mut stage = suspended(new_task("t"), OnTimeout::Escalate);
+            stage.later(5_000);
+            stage.must(Sweep::default());
+            let Lifecycle::Suspended(suspension) = stage.task("t").unwrap().lifecycle else {
+                panic!()
+            };
+            assert_eq!(suspension.escalated_at, Some(stage.now));
+            assert_eq!(suspension.reason, SuspendReason::OperatorReview);
+            if operator {
+                stage.must(Resume { task: key("t"), by: "ada".into() });
+            } else {
+                stage.must(Post::one(message("go")));
+            }
+            assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Resumable);
+        }
+    }
+
+    #[test]
+    fn the_deadline_of_the_task_comes_first() {
+        let new = NewTask { deadline_ms: Some(5_000), ..new_task("t") };
+        let mut stage = suspended(new, OnTimeout::Resume);
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Expired);
+    }
+
+    #[test]
+    fn what_has_come_by_then_counts_first() {
+        let mut stage = suspended(new_task("t"), OnTimeout::Cancel);
+        stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("go") }));
+        stage.later(6_000);
+        stage.must(Sweep::default());
+        let task = stage.task("t").unwrap();
+        assert_eq!(task.lifecycle.public(), PublicState::Resumable);
+        assert_eq!(task.resumption.unwrap().cause, ResumeCause::Signals);
+        assert_eq!(stage.message(1).unwrap().due_at, None);
+    }
+}

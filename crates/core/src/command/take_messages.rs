@@ -1,0 +1,96 @@
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::mailbox::{Mailbox, Message};
+use crate::primitive::held;
+use crate::task::Fence;
+use crate::world::World;
+
+/// Takes messages out of the mailbox, by whoever holds the task and is done with them. Those that
+/// are gone already are passed over.
+#[derive(Clone, Debug)]
+pub struct TakeMessages {
+    pub fence: Fence,
+    pub seqs: Vec<u64>,
+}
+
+impl TakeMessages {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TAKEN.check(self.seqs.len())?;
+        let (task, _) = held(world, &self.fence)?;
+        if !task.has_mail {
+            return Ok(Outcome::Taken { taken: 0 });
+        }
+        let key = |seq: u64| Message::key_of(&task.tenant, &task.id, seq);
+        for &seq in &self.seqs {
+            world.prefetch(key(seq));
+        }
+        let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+        let Some(known) = known else { return Ok(Outcome::Taken { taken: 0 }) };
+        let (mut mailbox, mut taken) = ((*known).clone(), 0);
+        for &seq in &self.seqs {
+            let Some(message) = world.get::<Message>(&key(seq))? else { continue };
+            mailbox.forget(&message);
+            world.drop_payloads(message.payload_key());
+            world.remove(&key(seq));
+            taken += 1;
+        }
+        if taken > 0 {
+            world.put::<Mailbox>(mailbox);
+        }
+        Ok(Outcome::Taken { taken })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{NewMessage, Post};
+    use crate::payload::Payload;
+    use crate::testing::{Stage, check_task, fence, message};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found |
+            waiting   |         | waiting e0 a0   | ! stale          |
+            delayed   |         | delayed e0 a0   | ! stale          |
+            claimed   |         | claimed e1 a0   | taken 0          |
+            active    |         | active e1 a1    | taken 0          |
+            active    | none    | active e1 a1    | ! invalid        |
+            active    | epoch=2 | active e1 a1    | ! stale          |
+            lapsed    |         | active e1 a1    | ! lease_expired  |
+            completed |         | completed e1 a1 | ! ended          |
+            failed    |         | failed e1 a1    | ! ended          |
+            cancelled |         | cancelled e1 a1 | ! ended          |
+            expired   |         | expired e1 a1   | ! ended          |
+            suspended |         | suspended e1 a1 | ! not_leased     |
+            resumable |         | resumable e1 a1 | ! not_leased     |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated | | blocked e0 a0 | ! stale |
+            reserved | | reserved e0 a0 | ! stale |
+            granted | | granted e0 a0 | ! stale |
+            ",
+            |args| {
+                let seqs = if args.has("none") { vec![] } else { vec![1] };
+                TakeMessages { fence: args.fence(), seqs }
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_taken_is_gone_and_counted_no_more() {
+        let mut stage = Stage::with_task("active");
+        let with = |text: &str| NewMessage { payload: Some(Payload::json(text)), ..message("a") };
+        for text in ["1", "22", "333"] {
+            stage.must(Post::one(with(text)));
+        }
+        let take = |seqs: &[u64]| TakeMessages { fence: fence(1), seqs: seqs.to_vec() };
+        assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 2 });
+        assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 0 }, "once is enough");
+        assert_eq!(stage.must(take(&[2, 2])), Outcome::Taken { taken: 1 });
+        assert_eq!(stage.shelf.payloads().count(), 0);
+        let mailbox = stage.mailbox().unwrap();
+        assert_eq!((mailbox.next_seq, mailbox.held, mailbox.bytes), (4, 0, 0));
+    }
+}

@@ -1,0 +1,176 @@
+use crate::digest::{Digest, Digester};
+use crate::event::{Change, Event};
+use crate::lane::Lane;
+use crate::limits;
+use crate::mailbox::{Mailbox, Message};
+use crate::name::WaitpointId;
+use crate::payload::Payload;
+use crate::primitive::{Reservation, Reserved, reserve, resume_if_met};
+use crate::queue::Queue;
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Task};
+use crate::world::{Halt, World};
+
+/// A message on its way to a task.
+pub(crate) struct Letter<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) waitpoint: Option<&'a WaitpointId>,
+    pub(crate) after_ms: u64,
+    pub(crate) payload: Option<&'a Payload>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) seq: u64,
+    pub(crate) resumed: bool,
+}
+
+impl Letter<'_> {
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::MESSAGE_NAME.check(self.name)?;
+        limits::MESSAGE_SOURCE.check(self.source)?;
+        limits::DELAY_MS.check(self.after_ms)?;
+        if let Some(payload) = self.payload {
+            payload.check()?;
+            limits::MESSAGE_BYTES.check(payload.bytes.len())?;
+        }
+        Ok(())
+    }
+
+    /// What makes two of them the same.
+    fn fingerprint(&self) -> Digest {
+        let waitpoint = self.waitpoint.map_or("", WaitpointId::as_str);
+        let digester = Digester::new("message")
+            .part(self.name.as_bytes())
+            .part(self.source.as_bytes())
+            .part(waitpoint.as_bytes())
+            .json(&self.after_ms);
+        Payload::digest(self.payload, digester).finish()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.payload.map_or(0, |payload| payload.bytes.len() as u64)
+    }
+}
+
+/// Where the keys of the messages to a task are kept apart from others. A later task of the same
+/// id has keys of its own.
+pub(crate) fn scope_of(task: &Task) -> String {
+    format!("message/{}/{}", task.created_at.micros(), task.id)
+}
+
+/// The mailbox of a task. The task says whether there is one, so that nobody has to rely on there
+/// being none: whoever opens the first writes the task.
+pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
+    let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    task.has_mail = true;
+    Ok(known.map_or_else(|| Mailbox::empty(&task.tenant, &task.id), |known| (*known).clone()))
+}
+
+/// Asks for what the next `count` deliveries to a task need, so that one load is enough.
+pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>, count: u64) {
+    let (next, held) = mailbox.map_or((Mailbox::FIRST, 0), |known| (known.next_seq, known.held));
+    for seq in next..next + count {
+        world.prefetch(Message::key_of(&task.tenant, &task.id, seq));
+    }
+    if matches!(task.lifecycle, Lifecycle::Suspended(_)) {
+        let more = usize::try_from(count).unwrap_or(usize::MAX);
+        let messages = Message::of_task(&task.tenant, &task.id);
+        world.prefetch_scan(&messages, (held as usize).saturating_add(more));
+        world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    }
+}
+
+/// Takes a key for the next message to a task; or the number of the one that has it.
+pub(crate) fn reserve_message(
+    world: &mut World,
+    task: &Task,
+    letter: &Letter<'_>,
+    key: &str,
+    window_ms: u64,
+) -> Result<Option<u64>, Halt> {
+    let next = open(world, &mut task.clone())?.next_seq;
+    let wish = Reservation {
+        tenant: &task.tenant,
+        scope: &scope_of(task),
+        key,
+        fingerprint: letter.fingerprint(),
+        window_ms,
+        first: &next.to_string(),
+    };
+    match reserve(world, &wish)? {
+        Reserved::First => Ok(None),
+        Reserved::Before(first) => Ok(Some(first.parse().unwrap_or_default())),
+    }
+}
+
+/// Puts a message into the mailbox of a task that has not ended, within what a mailbox holds, and
+/// lets the task go on if it waited for it.
+pub(crate) fn deliver(
+    world: &mut World,
+    task: &Task,
+    letter: &Letter<'_>,
+) -> Result<Delivered, Halt> {
+    if task.lifecycle.ended_at().is_some() {
+        return Err(Rejection::Ended { state: task.lifecycle.public() }.into());
+    }
+    let mut task = task.clone();
+    let first = !task.has_mail;
+    let mailbox = open(world, &mut task)?;
+    prefetch(world, &task, Some(&mailbox), 1);
+    let full = mailbox.held >= limits::MAILBOX_MESSAGES
+        || mailbox.bytes + letter.bytes() > u64::from(limits::MAILBOX_BYTES);
+    if full {
+        let (messages, bytes) = (mailbox.held, mailbox.bytes);
+        return Err(Rejection::MailboxFull { messages, bytes }.into());
+    }
+    if first {
+        world.put::<Task>(task.clone());
+    }
+    let message = put(world, &task, mailbox, letter)?;
+    let visible = message.due_at.is_none();
+    let resumed = visible && resume_if_met(world, &task)?;
+    Ok(Delivered { seq: message.seq, resumed })
+}
+
+/// Puts a message into a mailbox, however full it is.
+pub(crate) fn put(
+    world: &mut World,
+    task: &Task,
+    mut mailbox: Mailbox,
+    letter: &Letter<'_>,
+) -> Result<Message, Halt> {
+    let now = world.now();
+    let seq = mailbox.next_seq;
+    // Its number was never given before: it is read only because what is written must be.
+    world.get::<Message>(&Message::key_of(&task.tenant, &task.id, seq))?;
+    mailbox.next_seq += 1;
+    mailbox.held += 1;
+    mailbox.bytes += letter.bytes();
+    let visible_at = now.plus_ms(letter.after_ms);
+    let message = Message {
+        tenant: task.tenant.clone(),
+        task: task.id.clone(),
+        seq,
+        name: letter.name.to_owned(),
+        source: letter.source.to_owned(),
+        waitpoint: letter.waitpoint.cloned(),
+        posted_at: now,
+        visible_at,
+        bytes: letter.payload.map(|_| letter.bytes()),
+        taken_by: None,
+        due_at: (now < visible_at).then_some(visible_at),
+    };
+    if let (Some(key), Some(payload)) = (message.payload_key(), letter.payload) {
+        world.attach(key, payload.clone());
+    }
+    let (name, source) = (message.name.clone(), message.source.clone());
+    let change = Change::Signaled { seq, name, source, waitpoint: message.waitpoint.clone() };
+    world.emit(Event::of_task(task, now, change));
+    world.put::<Message>(message.clone());
+    world.put::<Mailbox>(mailbox);
+    Ok(message)
+}

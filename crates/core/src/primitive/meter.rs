@@ -1,0 +1,111 @@
+use std::sync::Arc;
+
+use crate::gate::{Gate, GateKind};
+use crate::lane::Lane;
+use crate::name::{LaneName, Tenant};
+use crate::primitive::gate::save;
+use crate::row::RowKey;
+use crate::task::{Lifecycle, Metered, Task};
+use crate::time::Timestamp;
+use crate::world::{Halt, Wake, World, unless_quarantined};
+
+/// How many lanes a quota remembers to wake.
+const MOST_REFUSED: usize = 256;
+
+/// The quotas that a claim from a lane is counted by.
+#[derive(Default)]
+pub(crate) struct Meters {
+    lane: Option<Arc<Gate>>,
+    tenant: Option<Arc<Gate>>,
+}
+
+pub(crate) fn tenant_key(tenant: &Tenant) -> RowKey {
+    Gate::key_of(tenant, GateKind::Tenant, "")
+}
+
+fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
+    Gate::key_of(tenant, GateKind::Lane, lane.as_str())
+}
+
+/// The quotas of a lane; none when one of them cannot be read, so that nobody knows what is left.
+pub(crate) fn meters(world: &mut World, lane: &Lane) -> Result<Option<Meters>, Halt> {
+    let tenant = world.get::<Gate>(&tenant_key(&lane.tenant));
+    let own = match lane.metered {
+        true => world.get::<Gate>(&lane_key(&lane.tenant, &lane.name)),
+        false => Ok(None),
+    };
+    let (tenant, own) = (unless_quarantined(tenant)?, unless_quarantined(own)?);
+    let set = |gate: &Arc<Gate>| gate.configured;
+    Ok(tenant
+        .zip(own)
+        .map(|(tenant, own)| Meters { lane: own.filter(set), tenant: tenant.filter(set) }))
+}
+
+impl Meters {
+    fn each(&self) -> impl Iterator<Item = &Arc<Gate>> {
+        self.lane.iter().chain(&self.tenant)
+    }
+
+    /// How many more may be claimed, asking for `wanted`.
+    pub(crate) fn allowance(&self, wanted: usize, now: Timestamp) -> usize {
+        self.each().fold(wanted, |left, gate| left.min(gate.room(now) as usize))
+    }
+
+    /// Counts what was claimed.
+    pub(crate) fn charge(&self, world: &mut World, count: usize) -> Result<Metered, Halt> {
+        let (count, now) = (u32::try_from(count).expect("a claim is limited"), world.now());
+        for gate in self.each() {
+            let mut gate = (**gate).clone();
+            gate.charge(count, now);
+            gate.running += count;
+            save(world, gate, true)?;
+        }
+        Ok(Metered { lane: self.lane.is_some(), tenant: self.tenant.is_some() })
+    }
+
+    /// Notes a lane from which nothing more may be claimed, so that those who wait there are woken.
+    pub(crate) fn refuse(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
+        let now = world.now();
+        for gate in self.each().filter(|gate| gate.room(now) == 0) {
+            if !gate.refused.contains(lane) && gate.refused.len() < MOST_REFUSED {
+                let mut gate = (**gate).clone();
+                gate.refused.insert(lane.clone());
+                save(world, gate, true)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys of the quotas that count the lease of a task.
+pub(crate) fn keys(task: &Task) -> Vec<RowKey> {
+    let Lifecycle::Active(lease) = &task.lifecycle else { return Vec::new() };
+    let lane = lease.metered.lane.then(|| lane_key(&task.tenant, &task.lane));
+    let tenant = lease.metered.tenant.then(|| tenant_key(&task.tenant));
+    lane.into_iter().chain(tenant).collect()
+}
+
+/// Takes the lease of a task out of the quotas that count it.
+pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let keys = keys(task);
+    for key in &keys {
+        world.prefetch(key.clone());
+    }
+    for key in keys {
+        if let Some(gate) = world.get::<Gate>(&key)? {
+            let running = gate.running.saturating_sub(1);
+            reopen(world, Gate { running, ..(*gate).clone() })?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts a quota back, and wakes whoever was refused by it when there is something left.
+pub(crate) fn reopen(world: &mut World, mut gate: Gate) -> Result<(), Halt> {
+    if gate.room(world.now()) > 0 {
+        for lane in std::mem::take(&mut gate.refused) {
+            world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });
+        }
+    }
+    save(world, gate, true)
+}

@@ -1,0 +1,78 @@
+use std::sync::Arc;
+
+use crate::event::{Change, Event};
+use crate::mailbox::{Mailbox, Message};
+use crate::primitive::place;
+use crate::task::{Condition, Lifecycle, Paused, ResumeCause, Resumption, Task};
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+/// The messages that meet a condition of an attempt; none while it is not met. What that attempt
+/// went on with before counts no more.
+///
+/// The mailbox is read first: everybody who posts or takes a message writes it, so that the
+/// messages found after it are all there are, or the commit is refused.
+pub(crate) fn met(
+    world: &mut World,
+    task: &Task,
+    condition: &Condition,
+    began_at: Timestamp,
+) -> Result<Option<Vec<u64>>, Halt> {
+    if !task.has_mail {
+        return Ok(None);
+    }
+    let now = world.now();
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    let most = mailbox.map_or(0, |mailbox| mailbox.held as usize) + 1;
+    let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
+    let counts =
+        |message: &&Message| message.visible_at <= now && message.taken_by != Some(began_at);
+    let counted: Vec<&Message> = found.iter().map(Arc::as_ref).filter(counts).collect();
+    Ok(condition.met_by(&counted).map(|seqs| seqs.into_iter().collect()))
+}
+
+/// Notes that an attempt goes on with these messages.
+pub(crate) fn take(
+    world: &mut World,
+    task: &Task,
+    seqs: &[u64],
+    began_at: Timestamp,
+) -> Result<(), Halt> {
+    for &seq in seqs {
+        let key = Message::key_of(&task.tenant, &task.id, seq);
+        if let Some(message) = world.get::<Message>(&key)? {
+            let taken_by = Some(began_at);
+            world.put::<Message>(Message { taken_by, ..(*message).clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Lets a suspended task go on if its condition is met. Says whether it was.
+pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(false) };
+    let paused = &suspension.paused;
+    let Some(seqs) = met(world, task, &suspension.condition, paused.began_at)? else {
+        return Ok(false);
+    };
+    take(world, task, &seqs, paused.began_at)?;
+    resume(world, task, paused.clone(), ResumeCause::Signals, seqs, None)?;
+    Ok(true)
+}
+
+/// Lets a task that has paused go on with its attempt under the next claim.
+pub(crate) fn resume(
+    world: &mut World,
+    task: &Task,
+    paused: Paused,
+    cause: ResumeCause,
+    messages: Vec<u64>,
+    by: Option<String>,
+) -> Result<(), Halt> {
+    let now = world.now();
+    let change = Change::Resumed { cause, messages: messages.clone(), by };
+    world.emit(Event::of_task(task, now, change));
+    let resumption = Some(Resumption { at: now, cause, messages, request: None });
+    let lifecycle = Lifecycle::resumed(paused, now);
+    place(world, Task { lifecycle, resumption, ..task.clone() })
+}

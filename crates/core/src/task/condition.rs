@@ -1,0 +1,308 @@
+use std::collections::BTreeSet;
+
+use crate::limits;
+use crate::mailbox::Message;
+use crate::name::WaitpointId;
+use crate::rejection::{Problem, Rejection};
+use crate::task::{Condition, Distinct, Matcher};
+
+impl Condition {
+    /// One message of this name, from anywhere.
+    pub fn signal(name: impl Into<String>) -> Self {
+        Condition::Signal(Matcher { name: Some(name.into()), ..Matcher::default() })
+    }
+
+    /// One message of any name through this waitpoint.
+    pub fn waitpoint(id: impl Into<WaitpointId>) -> Self {
+        Condition::Signal(Matcher { waitpoint: Some(id.into()), ..Matcher::default() })
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::CONDITION_DEPTH.check(self.depth())?;
+        limits::CONDITION_PARTS.check(self.parts())?;
+        self.check_parts()
+    }
+
+    fn check_parts(&self) -> Result<(), Rejection> {
+        match self {
+            Condition::Signal(matcher) => matcher.check(),
+            Condition::All(parts) | Condition::Any(parts) if parts.is_empty() => {
+                Err(Rejection::Invalid { field: "condition", problem: Problem::Empty })
+            }
+            Condition::All(parts) | Condition::Any(parts) => {
+                parts.iter().try_for_each(Condition::check_parts)
+            }
+            Condition::Count { n, of, .. } => {
+                limits::CONDITION_COUNT.check(*n)?;
+                of.check()
+            }
+            Condition::Operator | Condition::Timeout => Ok(()),
+        }
+    }
+
+    /// How deep it is nested. One that is too deep is not followed to its end.
+    fn depth(&self) -> usize {
+        let mut level = vec![self];
+        let mut depth = 0;
+        while !level.is_empty() && depth <= limits::CONDITION_DEPTH.max as usize {
+            depth += 1;
+            level = level.into_iter().flat_map(Condition::inner).collect();
+        }
+        depth
+    }
+
+    fn parts(&self) -> usize {
+        1 + self.inner().iter().map(Condition::parts).sum::<usize>()
+    }
+
+    fn inner(&self) -> &[Condition] {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts,
+            Condition::Signal(_)
+            | Condition::Count { .. }
+            | Condition::Operator
+            | Condition::Timeout => &[],
+        }
+    }
+
+    /// Whether nothing but a timeout ends it.
+    pub(crate) fn needs_timeout(&self) -> bool {
+        match self {
+            Condition::Timeout => true,
+            Condition::All(parts) => parts.iter().any(Condition::needs_timeout),
+            Condition::Any(parts) => parts.iter().all(Condition::needs_timeout),
+            Condition::Signal(_) | Condition::Count { .. } | Condition::Operator => false,
+        }
+    }
+
+    /// The waitpoints that it names.
+    pub(crate) fn waitpoints(&self) -> BTreeSet<&WaitpointId> {
+        match self {
+            Condition::Signal(matcher) | Condition::Count { of: matcher, .. } => {
+                matcher.waitpoint.iter().collect()
+            }
+            Condition::All(parts) | Condition::Any(parts) => {
+                parts.iter().flat_map(Condition::waitpoints).collect()
+            }
+            Condition::Operator | Condition::Timeout => BTreeSet::new(),
+        }
+    }
+
+    /// The numbers of the messages that meet it, the earliest there are; none while it is not met.
+    /// One message may serve several parts: whoever wants different ones counts them.
+    pub(crate) fn met_by(&self, messages: &[&Message]) -> Option<BTreeSet<u64>> {
+        match self {
+            Condition::Signal(matcher) => {
+                let first = messages.iter().find(|message| matcher.takes(message))?;
+                Some(BTreeSet::from([first.seq]))
+            }
+            Condition::All(parts) => {
+                let met: Option<Vec<_>> = parts.iter().map(|part| part.met_by(messages)).collect();
+                Some(met?.into_iter().flatten().collect())
+            }
+            Condition::Any(parts) => parts.iter().find_map(|part| part.met_by(messages)),
+            Condition::Count { n, distinct, of } => {
+                let mut seen = BTreeSet::new();
+                let taken = messages.iter().filter(|message| of.takes(message));
+                let firsts = taken.filter(|m| distinct.of(m).is_some_and(|word| seen.insert(word)));
+                let met: BTreeSet<u64> = firsts.take(*n as usize).map(|m| m.seq).collect();
+                (met.len() == *n as usize).then_some(met)
+            }
+            Condition::Operator | Condition::Timeout => None,
+        }
+    }
+}
+
+impl Matcher {
+    fn check(&self) -> Result<(), Rejection> {
+        if let Some(waitpoint) = &self.waitpoint {
+            limits::WAITPOINT_ID.check(waitpoint.as_str())?;
+        }
+        if let Some(name) = &self.name {
+            limits::MESSAGE_NAME.check(name)?;
+        }
+        self.source.iter().try_for_each(|source| limits::MESSAGE_SOURCE.check(source))
+    }
+
+    fn takes(&self, message: &Message) -> bool {
+        let waitpoint = self.waitpoint.is_none() || self.waitpoint == message.waitpoint;
+        let name = self.name.as_ref().is_none_or(|name| *name == message.name);
+        let source = self.source.as_ref().is_none_or(|source| *source == message.source);
+        waitpoint && name && source
+    }
+}
+
+impl Distinct {
+    /// What messages must differ in; none for one that has nothing of the kind.
+    fn of(self, message: &Message) -> Option<&str> {
+        match self {
+            Distinct::Waitpoints => message.waitpoint.as_ref().map(WaitpointId::as_str),
+            Distinct::Names => Some(&message.name),
+            Distinct::Sources => Some(&message.source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    /// Messages of `name/source/waitpoint`, numbered from one.
+    fn messages(words: &str) -> Vec<Message> {
+        let message = |(at, word): (usize, &str)| {
+            let mut parts = word.split('/');
+            Message {
+                tenant: "default".into(),
+                task: "t".into(),
+                seq: at as u64 + 1,
+                name: parts.next().unwrap().into(),
+                source: parts.next().unwrap_or("s").into(),
+                waitpoint: parts.next().map(WaitpointId::from),
+                posted_at: Timestamp::default(),
+                visible_at: Timestamp::default(),
+                bytes: None,
+                taken_by: None,
+                due_at: None,
+            }
+        };
+        words.split_whitespace().enumerate().map(message).collect()
+    }
+
+    fn of(waitpoint: Option<&str>, name: Option<&str>, source: Option<&str>) -> Matcher {
+        Matcher {
+            waitpoint: waitpoint.map(WaitpointId::from),
+            name: name.map(String::from),
+            source: source.map(String::from),
+        }
+    }
+
+    fn count(n: u32, distinct: Distinct, of: Matcher) -> Condition {
+        Condition::Count { n, distinct, of }
+    }
+
+    fn signal(name: &str) -> Condition {
+        Condition::signal(name)
+    }
+
+    #[track_caller]
+    fn check(condition: &Condition, rows: &[(&str, Option<&[u64]>)]) {
+        condition.check().expect("it is within its limits");
+        for (words, expected) in rows {
+            let messages = messages(words);
+            let found = condition.met_by(&messages.iter().collect::<Vec<_>>());
+            let found = found.map(|seqs| seqs.into_iter().collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), *expected, "{condition:?} over {words:?}");
+        }
+    }
+
+    #[test]
+    fn one_signal() {
+        check(&signal("go"), &[("", None), ("stop", None), ("stop go go", Some(&[2]))]);
+        let any = Condition::Signal(Matcher::default());
+        check(&any, &[("", None), ("whatever go", Some(&[1]))]);
+        let through = Condition::waitpoint("p");
+        check(&through, &[("go go/s/q", None), ("go go/s/q go/s/p", Some(&[3]))]);
+        let narrow = Condition::Signal(of(Some("p"), Some("go"), Some("ada")));
+        let rows: &[(&str, Option<&[u64]>)] =
+            &[("go/ada go/bob/p no/ada/p go/ada/q", None), ("go/ada/p", Some(&[1]))];
+        check(&narrow, rows);
+    }
+
+    #[test]
+    fn all_and_any() {
+        let all = Condition::All(vec![signal("a"), signal("b")]);
+        check(&all, &[("a a", None), ("b", None), ("b x a", Some(&[1, 3]))]);
+        let same = Condition::All(vec![signal("a"), Condition::Signal(Matcher::default())]);
+        check(&same, &[("b", None), ("a", Some(&[1]))]);
+        let any = Condition::Any(vec![signal("a"), signal("b")]);
+        check(&any, &[("c", None), ("b", Some(&[1])), ("b a", Some(&[2]))]);
+    }
+
+    #[test]
+    fn counts() {
+        let names = count(2, Distinct::Names, Matcher::default());
+        check(&names, &[("a a a", None), ("a a b c", Some(&[1, 3]))]);
+        let sources = count(3, Distinct::Sources, of(None, Some("vote"), None));
+        let rows: &[(&str, Option<&[u64]>)] = &[
+            ("vote/a vote/b vote/a no/c", None),
+            ("vote/a no/c vote/b vote/a vote/c vote/d", Some(&[1, 3, 5])),
+        ];
+        check(&sources, rows);
+        let waitpoints = count(2, Distinct::Waitpoints, Matcher::default());
+        check(&waitpoints, &[("a b/s/p c/s/p d", None), ("b/s/p c/s/q", Some(&[1, 2]))]);
+        check(&count(1, Distinct::Names, of(None, None, Some("z"))), &[("a b/z", Some(&[2]))]);
+    }
+
+    #[test]
+    fn nested() {
+        let votes = count(2, Distinct::Sources, of(None, Some("yes"), None));
+        let both = Condition::All(vec![votes, Condition::Any(vec![signal("a"), signal("b")])]);
+        let either = Condition::Any(vec![signal("force"), both]);
+        let rows: &[(&str, Option<&[u64]>)] = &[
+            ("yes/x yes/x b", None),
+            ("yes/x yes/y", None),
+            ("yes/x b yes/y", Some(&[1, 2, 3])),
+            ("yes/x b yes/y force", Some(&[4])),
+        ];
+        check(&either, rows);
+    }
+
+    #[test]
+    fn no_message_stands_in_for_an_operator_or_for_time() {
+        for condition in [Condition::Operator, Condition::Timeout] {
+            check(&condition, &[("", None), ("go timeout resume", None)]);
+            let all = Condition::All(vec![signal("go"), condition.clone()]);
+            check(&all, &[("go", None)]);
+            let any = Condition::Any(vec![condition, signal("go")]);
+            check(&any, &[("", None), ("go", Some(&[1]))]);
+        }
+    }
+
+    #[test]
+    fn what_only_time_ends_needs_one() {
+        let any = |parts: &[Condition]| Condition::Any(parts.to_vec());
+        let all = |parts: &[Condition]| Condition::All(parts.to_vec());
+        let (timeout, go) = (Condition::Timeout, signal("go"));
+        for (condition, expected) in [
+            (timeout.clone(), true),
+            (go.clone(), false),
+            (Condition::Operator, false),
+            (any(&[timeout.clone(), go.clone()]), false),
+            (any(&[timeout.clone(), timeout.clone()]), true),
+            (all(&[timeout, go]), true),
+        ] {
+            assert_eq!(condition.needs_timeout(), expected, "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn limits_of_a_condition() {
+        let deep = |levels| (1..levels).fold(signal("a"), |c, _| Condition::All(vec![c]));
+        let wide = |parts: usize| Condition::Any(vec![signal("a"); parts - 1]);
+        let long = "x".repeat(256);
+        let rows = [
+            (deep(8), None),
+            (deep(9), Some("depth of the condition")),
+            (deep(1_000), Some("depth of the condition")),
+            (wide(64), None),
+            (wide(65), Some("parts of the condition")),
+            (Condition::All(vec![]), Some("condition")),
+            (Condition::Any(vec![Condition::Any(vec![])]), Some("condition")),
+            (count(0, Distinct::Names, Matcher::default()), Some("n")),
+            (count(1_001, Distinct::Names, Matcher::default()), Some("n")),
+            (signal(""), Some("name")),
+            (signal(&long), Some("name")),
+            (Condition::waitpoint(""), Some("waitpoint")),
+            (Condition::Signal(of(None, None, Some("a\0"))), Some("source")),
+        ];
+        for (condition, expected) in rows {
+            let found = match condition.check() {
+                Ok(()) => None,
+                Err(Rejection::Invalid { field, .. }) => Some(field),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(found, expected, "{condition:?}");
+        }
+    }
+}

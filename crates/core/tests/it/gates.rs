@@ -1,0 +1,231 @@
+//! What holds of every gate and every quota.
+
+use std::collections::BTreeMap;
+
+use windlass_core::{
+    Command, Gate, GateKind, Lane, Lifecycle, Metered, Outcome, Task, TaskId, Timestamp,
+};
+
+use crate::invariants::{Held, View, ensure};
+use crate::steps::Step;
+
+fn is_of(task: &Task, gate: &Gate) -> bool {
+    task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.gate_key()
+}
+
+fn own<'v>(view: &'v View, gate: &'v Gate) -> impl Iterator<Item = &'v Task> {
+    view.tasks.values().filter(move |task| is_of(task, gate))
+}
+
+/// What a gate that nobody wrote would count.
+pub(crate) fn a_gate_counts_its_tasks(view: &View) -> Held {
+    for task in view.tasks.values().filter(|task| task.gate.is_some()) {
+        let stands = matches!(
+            task.lifecycle,
+            Lifecycle::Gated(_)
+                | Lifecycle::Waiting(_)
+                | Lifecycle::Reserved { .. }
+                | Lifecycle::Active(_)
+        );
+        let known = view.gates.iter().any(|gate| is_of(task, gate));
+        ensure(known || !stands, || format!("nothing counts {task:?}"))?;
+    }
+    view.gates.iter().filter(|gate| gate.gate_key().is_some()).try_for_each(|gate| {
+        let count = |fits: fn(&Lifecycle) -> bool| {
+            own(view, gate).filter(|task| fits(&task.lifecycle)).count() as u64
+        };
+        let waiting = count(|state| matches!(state, Lifecycle::Gated(_)));
+        let admitted =
+            count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. }));
+        let running = count(|state| matches!(state, Lifecycle::Active(_)));
+        let counted = (gate.waiting, u64::from(gate.admitted), u64::from(gate.running));
+        let found = (waiting, admitted, running);
+        ensure(counted == found, || format!("{found:?} stand at {gate:?}"))
+    })
+}
+
+pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
+    let metered = |task: &Task| match &task.lifecycle {
+        Lifecycle::Active(lease) => lease.metered,
+        _ => Metered::default(),
+    };
+    let counts = |gate: &Gate, task: &Task| match gate.kind {
+        GateKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
+        GateKind::Tenant => metered(task).tenant,
+        GateKind::Key | GateKind::Session => false,
+    };
+    for gate in view.gates.iter().filter(|gate| gate.gate_key().is_none()) {
+        let leases = view.tasks.values().filter(|task| counts(gate, task)).count();
+        ensure(gate.running as usize == leases, || format!("{leases} leases of {gate:?}"))?;
+    }
+    for task in view.tasks.values() {
+        let metered = metered(task);
+        let has = |kind| view.gates.iter().any(|gate| gate.kind == kind && counts(gate, task));
+        let known =
+            (!metered.lane || has(GateKind::Lane)) && (!metered.tenant || has(GateKind::Tenant));
+        ensure(known, || format!("nothing counts the lease of {task:?}"))?;
+    }
+    Ok(())
+}
+
+/// How many more may start, as the rule says it, without a look at the code.
+pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
+    let taken = gate.running as usize + gate.admitted as usize;
+    let places = gate.limit.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(taken));
+    let started: usize =
+        gate.starts.iter().filter(|s| now < s.until).map(|s| s.count as usize).sum();
+    let started = started + gate.admitted as usize;
+    let starts =
+        gate.rate.map_or(usize::MAX, |rate| (rate.starts as usize).saturating_sub(started));
+    places.min(starts)
+}
+
+/// What the quotas of a lane leave to a claim.
+pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
+    let counts = |gate: &&Gate| match gate.kind {
+        GateKind::Lane => gate.name == lane.name.as_str(),
+        GateKind::Tenant => true,
+        GateKind::Key | GateKind::Session => false,
+    };
+    let quotas = view.gates.iter().filter(counts).filter(|gate| gate.configured);
+    quotas.map(|gate| room(gate, view.now)).min().unwrap_or(usize::MAX)
+}
+
+/// Whether somebody was told to wait until a quota of this lane has something left.
+pub(crate) fn has_refused(view: &View, lane: &Lane) -> bool {
+    view.gates.iter().any(|gate| gate.refused.contains(&lane.name))
+}
+
+/// Nothing stands behind a gate with room in it, unless the sweep is about to look at it.
+pub(crate) fn a_line_moves_when_there_is_room(view: &View) -> Held {
+    for gate in view.gates.iter().filter(|gate| gate.waiting > 0) {
+        let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
+        ensure(due || room(gate, view.now) == 0, || format!("{gate:?} could open"))?;
+        // Something will open it: what runs, what will run, or time.
+        let moves = gate.running > 0 || gate.admitted > 0 || gate.due_at.is_some();
+        ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))?;
+    }
+    view.gates.iter().filter(|gate| !gate.refused.is_empty()).try_for_each(|gate| {
+        let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
+        ensure(due || room(gate, view.now) == 0, || format!("nobody was woken by {gate:?}"))?;
+        let moves = gate.running > 0 || gate.due_at.is_some();
+        ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))
+    })
+}
+
+pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
+    for gate in view.gates.iter().filter(|gate| gate.kind == GateKind::Session) {
+        for task in own(view, gate) {
+            let at = match &task.lifecycle {
+                Lifecycle::Active(lease) => Some(&lease.worker),
+                Lifecycle::Reserved { worker, until: None, .. } => Some(worker),
+                _ => None,
+            };
+            let owner = gate.owner.as_ref().map(|owner| &owner.worker);
+            ensure(at.is_none() || at == owner, || format!("{task:?} is not at {owner:?}"))?;
+            let open = matches!(task.lifecycle, Lifecycle::Waiting(_));
+            let alive =
+                gate.owner.as_ref().is_some_and(|owner| gate.running > 0 || view.now < owner.until);
+            ensure(!open || !alive, || format!("{task:?} is not kept for {owner:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn no_gate_is_left_over(view: &View) -> Held {
+    view.gates.iter().try_for_each(|gate| {
+        let used = gate.waiting + u64::from(gate.admitted) + u64::from(gate.running) > 0;
+        let kept = gate.configured || gate.owner.is_some();
+        ensure(used || kept, || format!("nobody needs {gate:?}"))
+    })
+}
+
+fn before<'v>(step: &'v Step<'_>, gate: &Gate) -> Option<&'v Gate> {
+    let same = |was: &&Gate| was.kind == gate.kind && was.name == gate.name;
+    step.before.gates.iter().find(same)
+}
+
+pub(crate) fn a_gate_holds_unless_it_was_narrowed(step: &Step<'_>) -> Held {
+    step.after.gates.iter().try_for_each(|gate| {
+        let was = before(step, gate).map_or(0, |was| was.running);
+        let most = gate.limit.unwrap_or(u32::MAX).max(was);
+        ensure(gate.running <= most, || format!("too many run: {gate:?}"))?;
+        let narrowed = matches!(step.command, Command::SetQuota(_));
+        let taken = gate.running + gate.admitted;
+        let over = gate.limit.is_some_and(|limit| taken > limit) && gate.admitted > 0;
+        ensure(!over || narrowed, || format!("too many were let through: {gate:?}"))?;
+        ensure(!over, || format!("too many were left inside: {gate:?}"))
+    })
+}
+
+fn name(gate: &Gate) -> String {
+    format!("{}/{}", gate.kind.as_str(), gate.name)
+}
+
+fn counts(gate: &Gate, task: &Task) -> bool {
+    match gate.kind {
+        GateKind::Key | GateKind::Session => is_of(task, gate),
+        GateKind::Lane => gate.configured && task.lane.as_str() == gate.name,
+        GateKind::Tenant => gate.configured,
+    }
+}
+
+/// Remembers when tasks were started, for as long as the rate stays what it is.
+pub(crate) fn note_starts(step: &Step<'_>, starts: &mut BTreeMap<String, Vec<Timestamp>>) {
+    let Ok(answer) = step.answer else { return };
+    for gate in &step.after.gates {
+        let was = before(step, gate).and_then(|was| was.rate);
+        let known = starts.entry(name(gate)).or_default();
+        if was != gate.rate {
+            known.clear();
+        }
+        if let (Some(_), Outcome::Claimed(tasks)) = (gate.rate, answer) {
+            let count = tasks.iter().filter(|task| counts(gate, task)).count();
+            known.extend(std::iter::repeat_n(step.after.now, count));
+        }
+    }
+    starts.retain(|_, known| !known.is_empty());
+}
+
+/// Whatever the window, the rate holds in it.
+pub(crate) fn no_window_has_too_many_starts(step: &Step<'_>) -> Held {
+    let mut starts = step.ghost.starts.clone();
+    note_starts(step, &mut starts);
+    step.after.gates.iter().try_for_each(|gate| {
+        let (Some(rate), Some(starts)) = (gate.rate, starts.get(&name(gate))) else {
+            return Ok(());
+        };
+        starts.iter().try_for_each(|from| {
+            let end = from.plus_ms(rate.window_ms);
+            let within = starts.iter().filter(|at| *from <= **at && **at < end).count();
+            ensure(within <= rate.starts as usize, || format!("{within} starts: {gate:?}"))
+        })
+    })
+}
+
+/// Whoever is let through stood before all who are left behind.
+pub(crate) fn a_line_is_in_order(step: &Step<'_>) -> Held {
+    // Who changes places meanwhile does so after that.
+    if step.raced {
+        return Ok(());
+    }
+    let place = |task: &Task| {
+        let since = task.lifecycle.turn().map(|turn| turn.ready_at);
+        (-task.priority, since, task.id.clone())
+    };
+    let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Gated(_));
+    let through = |id: &TaskId| {
+        let is = step.after.tasks.get(id)?;
+        let let_through =
+            matches!(is.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. });
+        let_through.then_some(is)
+    };
+    for was in step.before.tasks.values().filter(|task| gated(task)) {
+        let Some(is) = through(&was.id) else { continue };
+        for other in step.after.tasks.values().filter(|other| other.gate == is.gate && gated(other))
+        {
+            ensure(place(is) < place(other), || format!("{is:?} came before {other:?}"))?;
+        }
+    }
+    Ok(())
+}

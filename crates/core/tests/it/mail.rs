@@ -1,0 +1,144 @@
+//! What holds of mailboxes: messages are counted, none is lost, and nobody waits for what is there.
+
+use std::collections::BTreeSet;
+
+use windlass_core::{
+    Command, Condition, Distinct, Filed, Lifecycle, Mailbox, Matcher, Message, Outcome, Row, Table,
+    Task, TaskId, Waitpoint, WaitpointState, read_row,
+};
+
+use crate::invariants::{Held, View, ensure};
+use crate::steps::Step;
+
+fn all<R: Filed>(view: &View) -> Vec<R> {
+    let of_table = |row: &&Row| row.key.table == R::TABLE;
+    let decoded = |row: &Row| read_row::<R>(row.schema, &row.body).expect("core wrote this row");
+    view.shelf.rows().filter(of_table).map(|row| (*decoded(row)).clone()).collect()
+}
+
+pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
+    let (mailboxes, messages) = (all::<Mailbox>(view), all::<Message>(view));
+    let waitpoints = all::<Waitpoint>(view);
+    for mailbox in &mailboxes {
+        let own: Vec<&Message> = messages.iter().filter(|m| m.task == mailbox.task).collect();
+        let bytes: u64 = own.iter().filter_map(|message| message.bytes).sum();
+        let open = waitpoints.iter().filter(|w| w.task == mailbox.task).count();
+        let fits = mailbox.held as usize == own.len()
+            && mailbox.bytes == bytes
+            && mailbox.waitpoints as usize == open
+            && own.iter().all(|message| message.seq < mailbox.next_seq);
+        ensure(fits, || format!("{mailbox:?} with {own:?} and {open} waitpoints"))?;
+    }
+    let owners: BTreeSet<&TaskId> = mailboxes.iter().map(|mailbox| &mailbox.task).collect();
+    let sent = messages.iter().map(|m| &m.task).chain(waitpoints.iter().map(|w| &w.task));
+    for task in sent {
+        ensure(owners.contains(task), || format!("{task} has mail and no mailbox"))?;
+    }
+    let with_mail: BTreeSet<&TaskId> =
+        view.tasks.values().filter(|task| task.has_mail).map(|task| &task.id).collect();
+    ensure(with_mail == owners, || format!("{with_mail:?} say so, {owners:?} have a mailbox"))
+}
+
+pub(crate) fn messages_have_what_they_carry(view: &View) -> Held {
+    for message in all::<Message>(view) {
+        if let Some(key) = message.payload_key() {
+            ensure(view.shelf.payload(&key).is_some(), || format!("{key:?} is lost"))?;
+        }
+    }
+    let messages: BTreeSet<_> = all::<Message>(view).iter().map(Message::payload_key).collect();
+    let of_messages = view.shelf.payloads().filter(|(key, _)| key.slot.as_str() != "input");
+    let mut of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "result");
+    of_messages.try_for_each(|(key, _)| {
+        ensure(messages.contains(&Some(key.clone())), || format!("{key:?} was left behind"))
+    })
+}
+
+pub(crate) fn a_waitpoint_has_had_one_message(view: &View) -> Held {
+    let messages = all::<Message>(view);
+    all::<Waitpoint>(view).iter().try_for_each(|waitpoint| {
+        let mut through = messages.iter().filter(|m| m.waitpoint.as_ref() == Some(&waitpoint.id));
+        let fits = match waitpoint.state {
+            WaitpointState::Used { seq } => through.all(|message| message.seq == seq),
+            WaitpointState::Pending | WaitpointState::Active => through.next().is_none(),
+        };
+        ensure(fits, || format!("{waitpoint:?} with {messages:?}"))
+    })
+}
+
+/// Whether some of these messages meet a condition, said in another way than core says it.
+fn is_met(condition: &Condition, messages: &[Message]) -> bool {
+    let takes = |of: &Matcher, message: &Message| {
+        (of.waitpoint.is_none() || of.waitpoint == message.waitpoint)
+            && of.name.as_ref().is_none_or(|name| message.name == *name)
+            && of.source.as_ref().is_none_or(|source| message.source == *source)
+    };
+    match condition {
+        Condition::Signal(of) => messages.iter().any(|message| takes(of, message)),
+        Condition::All(parts) => !parts.iter().any(|part| !is_met(part, messages)),
+        Condition::Any(parts) => parts.iter().any(|part| is_met(part, messages)),
+        Condition::Count { n, distinct, of } => {
+            let word = |message: &Message| match distinct {
+                Distinct::Waitpoints => message.waitpoint.as_ref().map(ToString::to_string),
+                Distinct::Names => Some(message.name.clone()),
+                Distinct::Sources => Some(message.source.clone()),
+            };
+            let words = messages.iter().filter(|message| takes(of, message)).filter_map(word);
+            words.collect::<BTreeSet<_>>().len() >= *n as usize
+        }
+        Condition::Operator | Condition::Timeout => false,
+    }
+}
+
+pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
+    let messages = all::<Message>(view);
+    view.tasks.values().try_for_each(|task| {
+        let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(()) };
+        let began_at = Some(suspension.paused.began_at);
+        let counts =
+            |m: &&Message| m.task == task.id && m.due_at.is_none() && m.taken_by != began_at;
+        let counted: Vec<Message> = messages.iter().filter(counts).cloned().collect();
+        let met = is_met(&suspension.condition, &counted);
+        ensure(!met, || format!("{task:?} waits with {counted:?}"))
+    })
+}
+
+/// What was accepted and is not answered for yet, after this step.
+pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
+    let mut accepted = step.ghost.accepted.clone();
+    match (step.command, step.answer) {
+        (_, Ok(Outcome::Posted(posted))) => {
+            let fresh = posted.iter().filter(|posted| !posted.duplicate);
+            accepted.extend(fresh.map(|posted| (posted.task.clone(), posted.seq)));
+        }
+        (Command::TakeMessages(take), Ok(_)) => {
+            accepted.retain(|(id, seq)| *id != take.fence.task.id || !take.seqs.contains(seq));
+        }
+        _ => {}
+    }
+    let alive = |task: Option<&Task>| task.is_some_and(|task| task.lifecycle.ended_at().is_none());
+    accepted.retain(|(id, _)| alive(step.after.tasks.get(id)));
+    accepted
+}
+
+/// A message that was accepted is in the mailbox, or was taken, or its task has ended.
+pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
+    let there: BTreeSet<(TaskId, u64)> =
+        all::<Message>(step.after).into_iter().map(|message| (message.task, message.seq)).collect();
+    let lost: Vec<_> = accepted(step).into_iter().filter(|sent| !there.contains(sent)).collect();
+    ensure(lost.is_empty(), || format!("{lost:?} are lost"))
+}
+
+/// A number of a mailbox is given once.
+pub(crate) fn a_number_is_given_once(step: &Step<'_>) -> Held {
+    let Ok(Outcome::Posted(posted)) = step.answer else { return Ok(()) };
+    posted.iter().filter(|posted| !posted.duplicate).try_for_each(|posted| {
+        let again = step.ghost.accepted.contains(&(posted.task.clone(), posted.seq));
+        ensure(!again, || format!("{posted:?} was there before"))
+    })
+}
+
+/// What a message carries goes with it and not before.
+pub(crate) fn is_of_a_message(step: &Step<'_>, slot: &str) -> bool {
+    slot.starts_with("message/")
+        && step.changes.deletes.iter().any(|(key, _)| key.table == Table::Message)
+}

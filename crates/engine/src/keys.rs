@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use windlass_core::command::RotateKey;
+use windlass_core::{
+    Command, Digest, Keyring, Outcome, Rejection, Secret, SigningKey, Tenant, Timestamp,
+};
+use windlass_store::StoreError;
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// How many bytes a secret has: as many as what it signs with makes of it.
+const SECRET_BYTES: usize = 32;
+const ID_BYTES: usize = 4;
+
+/// A key that signs tokens, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyInfo {
+    pub id: String,
+    /// Tells its secret from others, and nothing of what it is.
+    pub fingerprint: Digest,
+    pub added_at: Timestamp,
+    /// When it proves nothing any more; none for the one that signs.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl From<&SigningKey> for KeyInfo {
+    fn from(key: &SigningKey) -> Self {
+        let (id, fingerprint) = (key.id.clone(), key.fingerprint());
+        Self { id, fingerprint, added_at: key.added_at, ends_at: key.ends_at }
+    }
+}
+
+impl Engine {
+    /// The keys of a tenant, the one that signs last.
+    pub async fn keys(&self, tenant: &Tenant) -> Result<Vec<KeyInfo>, Error> {
+        let ring = self.one::<Keyring>(Keyring::key_of(tenant)).await?;
+        Ok(ring.map_or(Vec::new(), |ring| ring.keys.iter().map(KeyInfo::from).collect()))
+    }
+
+    /// Signs with a fresh key from here on. What the one before has signed is good until the grace
+    /// is over. Says the id of the fresh one.
+    pub async fn rotate_key(&self, tenant: &Tenant, grace: Duration) -> Result<String, Error> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let rotation = RotateKey { grace_ms, ..fresh(tenant)? };
+        let id = rotation.id.clone();
+        self.submit(rotation).await?;
+        Ok(id)
+    }
+
+    /// Decides a command that signs tokens. A tenant that has no key yet is given one first;
+    /// whoever is first to, all sign with the same.
+    pub(crate) async fn submit_signed(
+        &self,
+        tenant: &Tenant,
+        command: impl Into<Command>,
+    ) -> Result<Outcome, Error> {
+        let command = command.into();
+        match self.submit(command.clone()).await {
+            Err(Error::Rejected(Rejection::NoSigningKey)) => {}
+            answer => return answer,
+        }
+        self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
+        self.submit(command).await
+    }
+}
+
+fn fresh(tenant: &Tenant) -> Result<RotateKey, Error> {
+    let mut random = [0; ID_BYTES + SECRET_BYTES];
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::from(StoreError::Unavailable(error.into())))?;
+    let (id, secret) = random.split_at(ID_BYTES);
+    Ok(RotateKey {
+        tenant: tenant.clone(),
+        id: hex(id),
+        secret: Secret::new(hex(secret)),
+        grace_ms: 0,
+        seed: false,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

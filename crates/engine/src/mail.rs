@@ -1,0 +1,169 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::command::{
+    CreateWaitpoint, MadeWaitpoint, NewMessage, NewWaitpoint, Post, Posted, Resume, Suspend,
+    TakeMessages,
+};
+use windlass_core::{
+    Fence, Message, Outcome, Payload, PayloadKey, Rejection, Resumption, Table, TaskId, TaskKey,
+    Tenant, Waitpoint, WaitpointId, limits,
+};
+use windlass_store::Query;
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// A message with what it carries.
+#[derive(Clone, Debug)]
+pub struct Received {
+    pub message: Arc<Message>,
+    pub payload: Option<Payload>,
+}
+
+/// What came of a suspension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Suspended {
+    /// The lease has ended. The waitpoints are those that were made with it.
+    Waiting(Vec<MadeWaitpoint>),
+    /// What was to be waited for is there: the lease goes on.
+    AlreadySatisfied(Resumption),
+}
+
+impl Engine {
+    /// Posts messages to tasks: all of them, or none.
+    pub async fn post_many(
+        &self,
+        tenant: &Tenant,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Posted>, Error> {
+        match self.submit(Post { tenant: tenant.clone(), messages }).await? {
+            Outcome::Posted(posted) => Ok(posted),
+            other => unreachable!("a post is answered as a post, not {other:?}"),
+        }
+    }
+
+    /// Makes a waitpoint of a task, by an operator. The same again is the same, with the same
+    /// token.
+    pub async fn create_waitpoint(
+        &self,
+        task: &TaskKey,
+        id: impl Into<WaitpointId>,
+        expires: Duration,
+    ) -> Result<MadeWaitpoint, Error> {
+        self.make_waitpoint(task, None, id.into(), expires).await
+    }
+
+    /// Makes a waitpoint of a task, by whoever holds it.
+    pub async fn create_held_waitpoint(
+        &self,
+        fence: &Fence,
+        id: impl Into<WaitpointId>,
+        expires: Duration,
+    ) -> Result<MadeWaitpoint, Error> {
+        self.make_waitpoint(&fence.task, Some(fence.epoch), id.into(), expires).await
+    }
+
+    async fn make_waitpoint(
+        &self,
+        task: &TaskKey,
+        epoch: Option<u64>,
+        id: WaitpointId,
+        expires: Duration,
+    ) -> Result<MadeWaitpoint, Error> {
+        let expires_ms = u64::try_from(expires.as_millis()).unwrap_or(u64::MAX);
+        let waitpoint = NewWaitpoint { id, expires_ms };
+        let create = CreateWaitpoint { task: task.clone(), epoch, waitpoint };
+        match self.submit_signed(&task.tenant, create).await? {
+            Outcome::WaitpointMade(made) => Ok(made),
+            other => unreachable!("a waitpoint is answered as one, not {other:?}"),
+        }
+    }
+
+    /// Ends a lease until a condition holds, unless it holds already.
+    pub async fn suspend(&self, suspend: Suspend) -> Result<Suspended, Error> {
+        let tenant = suspend.fence.task.tenant.clone();
+        match self.submit_signed(&tenant, suspend).await? {
+            Outcome::Suspended { waitpoints } => Ok(Suspended::Waiting(waitpoints)),
+            Outcome::AlreadySatisfied(resumption) => Ok(Suspended::AlreadySatisfied(resumption)),
+            other => unreachable!("a suspension is answered as one, not {other:?}"),
+        }
+    }
+
+    /// Lets a suspended task go on, whatever it waits for.
+    pub async fn resume(&self, task: &TaskKey, by: impl Into<String>) -> Result<(), Error> {
+        self.submit(Resume { task: task.clone(), by: by.into() }).await.map(drop)
+    }
+
+    /// Takes messages out of the mailbox, by whoever holds the task. Says how many were there.
+    pub async fn take_messages(&self, fence: &Fence, seqs: Vec<u64>) -> Result<usize, Error> {
+        match self.submit(TakeMessages { fence: fence.clone(), seqs }).await? {
+            Outcome::Taken { taken } => Ok(taken),
+            other => unreachable!("taking is answered as taking, not {other:?}"),
+        }
+    }
+
+    /// The messages of a task behind the number `after`, in order, with what they carry. Those that
+    /// are to be visible later are among them.
+    pub async fn messages(
+        &self,
+        task: &TaskKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Received>, Error> {
+        let messages = self.list::<Message>(Query { limit, ..behind(task, after) }).await?;
+        self.with_payloads(messages).await
+    }
+
+    /// The messages that last let a task go on, with what they carry. One that was taken out of the
+    /// mailbox since is not among them.
+    pub async fn observe_signals(&self, task: &TaskKey) -> Result<Vec<Received>, Error> {
+        let known = self.task(task).await?.ok_or(Rejection::TaskNotFound)?;
+        match &known.resumption {
+            Some(resumption) => self.received(task, &resumption.messages).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Messages by their numbers, with what they carry.
+    pub async fn received(&self, task: &TaskKey, seqs: &[u64]) -> Result<Vec<Received>, Error> {
+        let Some(first) = seqs.iter().min() else { return Ok(Vec::new()) };
+        let mut messages = self.list::<Message>(behind(task, first.saturating_sub(1))).await?;
+        messages.retain(|message| seqs.contains(&message.seq));
+        self.with_payloads(messages).await
+    }
+
+    async fn with_payloads(&self, messages: Vec<Arc<Message>>) -> Result<Vec<Received>, Error> {
+        let keys: Vec<PayloadKey> = messages.iter().filter_map(|m| m.payload_key()).collect();
+        let mut payloads = self.store().payloads(&keys).await?.into_iter();
+        let received = messages.into_iter().map(|message| {
+            let payload = message.bytes.and_then(|_| payloads.next().flatten());
+            Received { message, payload }
+        });
+        Ok(received.collect())
+    }
+
+    /// The waitpoints of a tenant, or of one task, behind `after`, by id. Nothing of their tokens
+    /// is among what they tell but a fingerprint.
+    pub async fn waitpoints(
+        &self,
+        tenant: &Tenant,
+        task: Option<&TaskId>,
+        after: Option<&WaitpointId>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Waitpoint>>, Error> {
+        let filter = task.map(|task| ("task", task.into())).into_iter().collect();
+        let after = after.map(|id| vec![tenant.into(), id.into()]);
+        let prefix = vec![tenant.into()];
+        let query = Query { prefix, filter, after, ..Query::all(Table::Waitpoint, limit) };
+        self.list::<Waitpoint>(query).await
+    }
+}
+
+/// All messages of a task behind a number: a mailbox holds no more than a list gives.
+fn behind(task: &TaskKey, seq: u64) -> Query {
+    let prefix = vec![(&task.tenant).into(), (&task.id).into()];
+    let after = Some(Message::key_of(&task.tenant, &task.id, seq).values);
+    let most = usize::try_from(limits::MAILBOX_MESSAGES).unwrap_or(usize::MAX);
+    Query { prefix, after, ..Query::all(Table::Message, most) }
+}

@@ -1,0 +1,110 @@
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use windlass_core::command::{Idempotency, NewMessage, Post, Posted, Signal};
+use windlass_core::{Command, Outcome, Payload, TaskId, Tenant, Token, limits};
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// A message to be: say what it should be, then await it.
+#[derive(Debug)]
+#[must_use = "a message is posted when this is awaited"]
+pub struct Posting<'e> {
+    engine: &'e Engine,
+    tenant: Tenant,
+    /// Through a waitpoint; without one to the task that the message names.
+    token: Option<Token>,
+    message: NewMessage,
+    /// Why the payload could not be written.
+    unwritten: Option<serde_json::Error>,
+}
+
+impl Engine {
+    /// Posts a message of this name to a task.
+    pub fn post(&self, task: impl Into<TaskId>, name: impl Into<String>) -> Posting<'_> {
+        self.posting(None, NewMessage::new(task, name, "api"))
+    }
+
+    /// Posts the one message of a waitpoint, with its token.
+    pub fn signal(&self, token: &Token, name: impl Into<String>) -> Posting<'_> {
+        self.posting(Some(token.clone()), NewMessage::new("", name, "api"))
+    }
+
+    fn posting(&self, token: Option<Token>, message: NewMessage) -> Posting<'_> {
+        Posting { engine: self, tenant: Tenant::default(), token, message, unwritten: None }
+    }
+}
+
+impl Posting<'_> {
+    pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// Who says so, for conditions and for people; `api` unless it is said.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.message.source = source.into();
+        self
+    }
+
+    /// What it carries, as JSON.
+    pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
+        match serde_json::to_vec(payload) {
+            Ok(bytes) => self.raw_payload(Payload::new("application/json", bytes)),
+            Err(error) => {
+                self.unwritten = Some(error);
+                self
+            }
+        }
+    }
+
+    /// What it carries, as it is.
+    pub fn raw_payload(mut self, payload: Payload) -> Self {
+        self.message.payload = Some(payload);
+        self
+    }
+
+    /// Posts it once per key and day: the same again gets the number of the first.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        self.message.idempotency = Some(idempotency);
+        self
+    }
+
+    /// Visible only after so long. A message through a waitpoint is visible at once.
+    pub fn after(mut self, pause: Duration) -> Self {
+        self.message.after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
+    async fn submit(self) -> Result<Posted, Error> {
+        if let Some(error) = self.unwritten {
+            return Err(Error::Payload(Arc::new(error)));
+        }
+        let (tenant, message) = (self.tenant, self.message);
+        let command: Command = match self.token {
+            None => Post { tenant, messages: vec![message] }.into(),
+            Some(token) => {
+                let NewMessage { name, source, idempotency, payload, .. } = message;
+                Signal { tenant, token, name, source, idempotency, payload }.into()
+            }
+        };
+        match self.engine.submit(command).await? {
+            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one answer")),
+            other => unreachable!("a post is answered as a post, not {other:?}"),
+        }
+    }
+}
+
+impl<'e> IntoFuture for Posting<'e> {
+    type Output = Result<Posted, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.submit())
+    }
+}

@@ -1,0 +1,144 @@
+//! Commands about messages, waitpoints and suspensions.
+
+use windlass_core::command::{
+    CreateWaitpoint, Idempotency, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
+    Suspend, SuspendTimeout, TakeMessages,
+};
+use windlass_core::{
+    Command, Condition, Distinct, Lifecycle, Matcher, OnTimeout, Secret, SuspendReason, Task,
+    Tenant, Token,
+};
+
+use super::live::{Live, TENANTS};
+use super::wish::{BAD, open, payload, text};
+use crate::random::Random;
+
+const NAMES: &[&str] = &["go", "go", "more", "n\u{e4}me"];
+const SOURCES: &[&str] = &["ops", "ada", "s\u{f6}urce"];
+const WAITPOINTS: &[&str] = &["p", "q", "r", "s"];
+
+fn suspended(task: &Task) -> bool {
+    matches!(task.lifecycle, Lifecycle::Suspended(_))
+}
+
+fn idempotency(random: &mut Random) -> Option<Idempotency> {
+    let window_ms = *random.pick(&[1_000, 86_400_000]);
+    random.percent(25).then(|| Idempotency { key: text(random, &["k1", "k2"]), window_ms })
+}
+
+fn message(random: &mut Random, task: &windlass_core::TaskKey) -> NewMessage {
+    let name = if random.percent(BAD) { String::new() } else { text(random, NAMES) };
+    NewMessage {
+        idempotency: idempotency(random),
+        after_ms: *random.pick(&[0, 0, 0, 700, 60_000]),
+        payload: payload(random),
+        ..NewMessage::new(task.id.clone(), name, text(random, SOURCES))
+    }
+}
+
+pub(super) fn post(random: &mut Random, live: &Live) -> Command {
+    let task = match random.below(3) {
+        0 => live.key(random, open),
+        _ => live.key(random, suspended),
+    };
+    let count = if random.percent(15) { 2 + random.below(4) } else { 1 };
+    let messages = (0..count).map(|_| message(random, &task)).collect();
+    Post { tenant: task.tenant, messages }.into()
+}
+
+/// With a token that was handed out, or with one that was tampered with.
+pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
+    let token = match live.tokens.is_empty() {
+        true => Token::new("wl1.k1.p.1.00"),
+        false => random.pick(&live.tokens).clone(),
+    };
+    let token =
+        if random.percent(BAD * 2) { Token::new(token.reveal().replace("0", "1")) } else { token };
+    Signal {
+        tenant: if random.percent(BAD) { "acme".into() } else { Tenant::default() },
+        token,
+        name: text(random, NAMES),
+        source: text(random, SOURCES),
+        idempotency: idempotency(random),
+        payload: payload(random),
+    }
+    .into()
+}
+
+fn new_waitpoint(random: &mut Random) -> NewWaitpoint {
+    let id = if random.percent(BAD) { "no.dots" } else { *random.pick(WAITPOINTS) };
+    NewWaitpoint { id: id.into(), expires_ms: *random.pick(&[1_000, 86_400_000, 86_400_000]) }
+}
+
+pub(super) fn create_waitpoint(random: &mut Random, live: &Live) -> Command {
+    let waitpoint = new_waitpoint(random);
+    if random.percent(60) {
+        let fence = live.fence(random);
+        return CreateWaitpoint { task: fence.task, epoch: Some(fence.epoch), waitpoint }.into();
+    }
+    CreateWaitpoint { task: live.key(random, open), epoch: None, waitpoint }.into()
+}
+
+fn condition(random: &mut Random, depth: u64) -> Condition {
+    let matcher = |random: &mut Random| Matcher {
+        waitpoint: random.percent(15).then(|| (*random.pick(WAITPOINTS)).into()),
+        name: random.percent(60).then(|| text(random, NAMES)),
+        source: random.percent(15).then(|| text(random, SOURCES)),
+    };
+    match random.below(if depth == 0 { 6 } else { 9 }) {
+        0 | 1 => Condition::signal("go"),
+        2 | 3 => Condition::Signal(matcher(random)),
+        4 => Condition::Count {
+            n: 1 + u32::from(random.percent(60)),
+            distinct: *random.pick(&[Distinct::Names, Distinct::Sources, Distinct::Waitpoints]),
+            of: matcher(random),
+        },
+        5 => random.pick(&[Condition::Operator, Condition::Timeout]).clone(),
+        6 | 7 => Condition::All((0..2).map(|_| condition(random, depth - 1)).collect()),
+        _ => Condition::Any((0..2).map(|_| condition(random, depth - 1)).collect()),
+    }
+}
+
+pub(super) fn suspend(random: &mut Random, live: &Live) -> Command {
+    let then = *random.pick(&[
+        OnTimeout::Fail,
+        OnTimeout::Cancel,
+        OnTimeout::Expire,
+        OnTimeout::Resume,
+        OnTimeout::Escalate,
+    ]);
+    let after_ms = *random.pick(&[1, 900, 30_000]);
+    let timeout = random.percent(60).then_some(SuspendTimeout { after_ms, then });
+    let count = usize::from(random.percent(25));
+    Suspend {
+        reason: *random.pick(&[SuspendReason::Signal, SuspendReason::Approval]),
+        timeout,
+        waitpoints: (0..count).map(|_| new_waitpoint(random)).collect(),
+        nth: u32::from(random.percent(20)),
+        ..Suspend::new(live.running(random), condition(random, 2))
+    }
+    .into()
+}
+
+pub(super) fn resume(random: &mut Random, live: &Live) -> Command {
+    let by = if random.percent(BAD) { String::new() } else { "ada".into() };
+    Resume { task: live.key(random, suspended), by }.into()
+}
+
+pub(super) fn take_messages(random: &mut Random, live: &Live) -> Command {
+    let seqs = (0..random.below(4)).map(|_| 1 + random.below(4)).collect();
+    TakeMessages { fence: live.fence(random), seqs }.into()
+}
+
+pub(super) fn rotate_key(random: &mut Random, _: &Live) -> Command {
+    let secret = *random.pick(&["07", "07", "07", "08"]);
+    let length = if random.percent(BAD) { 3 } else { 32 };
+    RotateKey {
+        tenant: Tenant::new(*random.pick(TENANTS)),
+        id: text(random, &["k1", "k2", "k3"]),
+        secret: Secret::new(secret.repeat(length)),
+        grace_ms: *random.pick(&[0, 86_400_000, 86_400_000]),
+        seed: random.percent(20),
+    }
+    .into()
+}

@@ -1,0 +1,48 @@
+use std::time::Duration;
+
+use windlass_core::command::SuspendTimeout;
+use windlass_core::{Condition, OnTimeout, SuspendReason, WaitpointId};
+
+/// What a handler waits for, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Until {
+    pub(crate) condition: Condition,
+    pub(crate) reason: SuspendReason,
+    pub(crate) timeout: Option<SuspendTimeout>,
+}
+
+impl Until {
+    /// A message of this name, from anywhere.
+    pub fn signal(name: impl Into<String>) -> Self {
+        Condition::signal(name).into()
+    }
+
+    /// A message of any name through this waitpoint.
+    pub fn waitpoint(id: impl Into<WaitpointId>) -> Self {
+        Condition::waitpoint(id).into()
+    }
+
+    /// Nothing but this time.
+    pub fn elapsed(pause: Duration) -> Self {
+        Self::from(Condition::Timeout).timeout(pause, OnTimeout::Resume)
+    }
+
+    /// Why, for people and for lists.
+    pub fn reason(mut self, reason: SuspendReason) -> Self {
+        self.reason = reason;
+        self
+    }
+
+    /// What follows when it takes longer than this.
+    pub fn timeout(mut self, after: Duration, then: OnTimeout) -> Self {
+        let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        self.timeout = Some(SuspendTimeout { after_ms, then });
+        self
+    }
+}
+
+impl From<Condition> for Until {
+    fn from(condition: Condition) -> Self {
+        Self { condition, reason: SuspendReason::default(), timeout: None }
+    }
+}

@@ -1,0 +1,81 @@
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use windlass_core::command::{MadeWaitpoint, Suspend};
+use windlass_core::{Resumption, WaitpointId};
+use windlass_engine::{Error, Received, Suspended};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::lease::may_pass;
+use crate::pause::Pause;
+use crate::until::Until;
+
+/// Waiting for the world: people, callbacks, timers.
+impl Context {
+    /// A waitpoint of this task under a name of its own, with the token that whoever is to answer
+    /// needs. Asking again, also in a later attempt, gives the same one.
+    pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
+        let id = WaitpointId::of_task(&self.key(), name);
+        self.engine().create_held_waitpoint(&self.fence(), id, expires).await
+    }
+
+    /// Waits until there is what it asks for. When it is there already, this returns, and
+    /// [`Context::signals`] tells what it was. Otherwise the task is suspended and this run ends:
+    /// hand the failure on with `?`. The handler is called again when the task goes on, as the same
+    /// attempt, with [`Context::resumption`] set.
+    pub async fn suspend(&self, until: impl Into<Until>) -> Result<(), Failure> {
+        let Until { condition, reason, timeout } = until.into();
+        let suspend = Suspend {
+            reason,
+            timeout,
+            nth: self.next_request(),
+            ..Suspend::new(self.fence(), condition)
+        };
+        match self.ask(suspend).await? {
+            Suspended::Waiting(_) => Err(Failure::suspended()),
+            Suspended::AlreadySatisfied(resumption) => {
+                self.go_on(resumption);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks until there is an answer or the lease is over: a repeat gets the same one.
+    async fn ask(&self, suspend: Suspend) -> Result<Suspended, Error> {
+        let mut pause = Pause::default();
+        loop {
+            let answer = self.engine().suspend(suspend.clone());
+            match timeout_at(self.lease_deadline(), answer).await {
+                Ok(Err(error)) if may_pass(&error) && Instant::now() < self.lease_deadline() => {
+                    tracing::warn!(task = %self.id(), %error, "suspending failed and is tried again");
+                    sleep(pause.next()).await;
+                }
+                Ok(answer) => return answer,
+                Err(_) => return Err(Error::OutcomeUnknown),
+            }
+        }
+    }
+
+    /// What last let this attempt go on; none in its first run, before it waited for anything.
+    pub fn resumption(&self) -> Option<Resumption> {
+        self.resumed()
+    }
+
+    /// The messages that last let this attempt go on, with what they carry.
+    pub async fn signals(&self) -> Result<Vec<Received>, Error> {
+        match self.resumption() {
+            Some(resumption) => self.engine().received(&self.key(), &resumption.messages).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Takes messages out of the mailbox, so that no later attempt sees them again.
+    pub async fn take(&self, messages: &[Received]) -> Result<(), Error> {
+        let seqs: Vec<u64> = messages.iter().map(|received| received.message.seq).collect();
+        if seqs.is_empty() {
+            return Ok(());
+        }
+        self.engine().take_messages(&self.fence(), seqs).await.map(drop)
+    }
+}

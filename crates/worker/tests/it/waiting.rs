@@ -1,0 +1,195 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use windlass_core::command::{Create, NewTask};
+use windlass_core::{OnTimeout, Payload, ResumeCause, SuspendReason, Token};
+use windlass_engine::Error;
+use windlass_store_test::{Call, Failure as Fault};
+use windlass_worker::{Asked, Context, Failure, Until};
+
+use crate::stage::{Stage, key};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Where a handler leaves the token that it would send to somebody.
+type Desk = Arc<Mutex<Option<Token>>>;
+
+/// Asks for an approval, and says what came of it.
+async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
+    if context.resumption().is_none() {
+        let waitpoint = context.waitpoint("approval", DAY).await?;
+        *desk.lock().unwrap() = Some(waitpoint.token.clone());
+        context.progress(50, "asked").await?;
+        let until = Until::waitpoint(waitpoint.id).reason(SuspendReason::Approval);
+        context.suspend(until).await?;
+    }
+    let signals = context.signals().await?;
+    let answer = signals.first().expect("somebody has answered");
+    let payload = answer.payload.as_ref().map_or(String::new(), text);
+    let (name, source) = (&answer.message.name, &answer.message.source);
+    Ok(format!("{name} by {source}: {payload}, attempt {}", context.attempt()))
+}
+
+fn text(payload: &Payload) -> String {
+    String::from_utf8_lossy(&payload.bytes).into_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_goes_on_when_it_is_answered() {
+    let stage = Stage::new().await;
+    let desk = Desk::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (on_desk, notes) = (desk.clone(), told.clone());
+    let worker = stage.worker().on_settled(move |settlement| {
+        let asked = match settlement.asked {
+            Some(Asked::Suspend) => "suspend",
+            Some(Asked::Complete(_)) => "complete",
+            _ => "something else",
+        };
+        notes.lock().unwrap().push((asked, settlement.answer.is_settled()));
+    });
+    let handler = move |context, (): ()| approve(context, on_desk.clone());
+    let running = worker.handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    stage.until("t", "suspended").await;
+    let token = desk.lock().unwrap().clone().unwrap();
+    let signal = stage.other.signal(&token, "approve").source("ada").payload("fine");
+    assert!(signal.await.unwrap().resumed);
+    stage.until("t", "completed").await;
+    let result = stage.result("t").await.unwrap();
+    assert_eq!(result, "\"approve by ada: \\\"fine\\\", attempt 1\"");
+    let expected = "created claimed waitpoint_made progressed suspended signaled resumed claimed \
+                    completed";
+    assert_eq!(stage.history("t"), expected);
+    let task = stage.task("t").await;
+    assert_eq!((task.claims, task.attempts), (2, 1), "it is one attempt");
+    assert_eq!(task.progress.as_ref().map(|progress| progress.percent), Some(50));
+    running.drain(DAY).await;
+    assert_eq!(*told.lock().unwrap(), [("suspend", true), ("complete", true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_already_is_not_waited_for() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    for name in ["first", "second"] {
+        stage.other.post("t", name).payload(name).await.unwrap();
+    }
+    let handler = async |context: Context, (): ()| {
+        let mut heard = Vec::new();
+        for name in ["first", "second"] {
+            context.suspend(Until::signal(name)).await?;
+            let signals = context.signals().await?;
+            heard.extend(signals.iter().map(|received| received.message.name.clone()));
+            context.take(&signals).await?;
+        }
+        Ok(heard.join(" "))
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.until("t", "completed").await;
+    assert_eq!(stage.result("t").await.unwrap(), "\"first second\"");
+    assert_eq!(stage.history("t"), "created signaled signaled claimed resumed resumed completed");
+    assert!(stage.other.messages(&key("t"), 0, 10).await.unwrap().is_empty(), "they are taken");
+    running.drain(DAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_alone_lets_it_go_on() {
+    let stage = Stage::new().await;
+    let handler = async |context: Context, (): ()| match context.resumption() {
+        None => Err(context.suspend(Until::elapsed(Duration::from_secs(1_800))).await.unwrap_err()),
+        Some(resumption) => {
+            assert_eq!(resumption.cause, ResumeCause::Timeout);
+            Ok(context.signals().await?[0].message.name.clone())
+        }
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    stage.until("t", "completed").await;
+    assert_eq!(stage.result("t").await.unwrap(), "\"timeout\"");
+    let task = stage.task("t").await;
+    let took = task.created_at.ms_until(task.lifecycle.ended_at().unwrap());
+    assert!(took >= 1_800_000, "{took}");
+    running.drain(DAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_answers_and_the_attempt_fails() {
+    let stage = Stage::new().await;
+    let handler = async |context: Context, (): ()| {
+        let until = Until::signal("go").timeout(Duration::from_secs(60), OnTimeout::Fail);
+        context.suspend(until).await
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    stage.until("t", "failed").await;
+    let task = stage.task("t").await;
+    assert_eq!((task.attempts, task.claims), (2, 2), "its retry policy was followed");
+    running.drain(DAY).await;
+}
+
+/// An answer that was lost on the way is asked for again, and is the same.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_suspends_once() {
+    let stage = Stage::new().await;
+    let faults = stage.faults.clone();
+    let handler = move |context: Context, (): ()| {
+        let faults = faults.clone();
+        async move {
+            if context.resumption().is_some() {
+                return Ok(context.attempt());
+            }
+            faults.fail_times(Call::Commit, 1, Fault::Unavailable);
+            context.suspend(Until::signal("go")).await?;
+            Ok(0)
+        }
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    stage.until("t", "suspended").await;
+    stage.other.post("t", "go").await.unwrap();
+    stage.until("t", "completed").await;
+    assert_eq!(stage.result("t").await.unwrap(), "1");
+    running.drain(DAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waitpoint_is_the_same_in_every_attempt_and_no_other_tasks() {
+    let stage = Stage::new().await;
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let seen = tokens.clone();
+    let handler = move |context: Context, (): ()| {
+        let seen = seen.clone();
+        async move {
+            let waitpoint = context.waitpoint("approval", DAY).await?;
+            seen.lock().unwrap().push(waitpoint.token.reveal().to_owned());
+            if context.attempt() == 1 {
+                return Err(Failure::transient("again"));
+            }
+            Ok(())
+        }
+    };
+    let running = stage.worker().concurrency(1).handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    stage.until("t", "completed").await;
+    stage.create("u", "null").await;
+    stage.until("u", "completed").await;
+    let tokens = tokens.lock().unwrap().clone();
+    assert_eq!(tokens.len(), 4);
+    assert!(tokens[0] == tokens[1] && tokens[2] == tokens[3] && tokens[0] != tokens[2]);
+    running.drain(DAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_wish_is_an_ordinary_failure() {
+    let stage = Stage::new().await;
+    let handler = async |context: Context, (): ()| {
+        let refused = context.waitpoint("not a word", DAY).await.unwrap_err();
+        assert!(matches!(refused, Error::Rejected(_)));
+        context.suspend(Until::waitpoint("nobody-made-it")).await
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();
+    stage.until("t", "failed").await;
+    running.drain(DAY).await;
+}
