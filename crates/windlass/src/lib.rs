@@ -55,6 +55,8 @@ mod guide {
     mod creating {}
     #[doc = include_str!("../../../docs/learn/workers.md")]
     mod workers {}
+    #[doc = include_str!("../../../docs/learn/children.md")]
+    mod children {}
     #[doc = include_str!("../../../docs/learn/log.md")]
     mod log {}
     #[doc = include_str!("../../../docs/learn/time.md")]

@@ -119,8 +119,8 @@ impl Context {
         self.0.engine.submit(report).await.map(drop)
     }
 
-    /// Creates a child of this task, in its lane unless another is said: say what it should be, then
-    /// await it.
+    /// Creates a child of this task, in its lane unless another is said: say what it should be,
+    /// then await it.
     ///
     /// The name tells the children of one task apart. A handler that runs again, as after a
     /// failure or after [`Context::wait_children`], finds the child that it made under this name

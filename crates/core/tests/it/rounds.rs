@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use windlass_core::command::{Create, LimitLane, NewTask, Start, Sweep};
+use windlass_core::command::{
+    Cancel, Claim, Complete, Create, LimitLane, NewTask, Start, Sweep, WaitChildren,
+};
 use windlass_core::{Command, Hints, Outcome, Shelf, TagFilter, Tenant};
 
 use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_task};
@@ -183,5 +185,54 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
         let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
         assert_eq!(swept as u64, due.min(256));
         assert!(batch.rounds <= 5, "{due} due: {} rounds", batch.rounds);
+    }
+}
+
+/// A parent with so many children, each in a lane of its own that is limited, all of them held.
+fn family(children: usize) -> (Shelf, Vec<Command>) {
+    let mut shelf = Shelf::default();
+    let mut tasks = vec![new_task("parent")];
+    tasks.extend((0..children).map(|n| NewTask {
+        parent: Some("parent".into()),
+        lane: format!("lane{n}").as_str().into(),
+        ..new_task(&format!("child{n}"))
+    }));
+    let create = Create { tenant: Tenant::default(), tasks };
+    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    let mut ends = Vec::new();
+    for n in 0..children {
+        let lane = windlass_core::LaneName::new(format!("lane{n}"));
+        let limit = LimitLane { tenant: Tenant::default(), lane: lane.clone(), limit: Some(1) };
+        shelf.execute(START, &limit.into()).expect("the lane is there");
+        let claim = Claim { lanes: vec![lane], ..claim(1) };
+        let claimed = shelf.execute(START, &claim.into());
+        let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
+        ends.push(Complete { fence: tasks[0].fence(), result: None }.into());
+    }
+    (shelf, ends)
+}
+
+/// The number of loads must not grow with the size of a family, whether its members end by
+/// themselves or are called off.
+#[test]
+fn a_family_needs_a_few_rounds_however_large_it_is() {
+    for children in [1, 10, 60] {
+        let (shelf, mut ends) = family(children);
+        let mut waiting = shelf.clone();
+        let claimed = waiting.execute(START, &claim(1).into());
+        let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
+        ends.insert(0, WaitChildren { fence: tasks[0].fence() }.into());
+        let batch = run(&waiting, Hints::default(), &ends, Order::Kept);
+        assert!(batch.answers.iter().all(Result::is_ok));
+        assert!(batch.rounds <= 5, "{children} end: {} rounds", batch.rounds);
+
+        let mut called_off = shelf;
+        let cancel = Cancel { task: key("parent"), reason: String::new() };
+        called_off.execute(START, &cancel.into()).expect("it is open");
+        let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Kept);
+        let cancelled = batch.changes.events.len();
+        assert_eq!(cancelled, children);
+        eprintln!("R {children} {}", batch.rounds);
+        assert!(batch.rounds <= 60, "{children} are called off: {} rounds", batch.rounds);
     }
 }

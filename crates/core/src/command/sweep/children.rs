@@ -1,5 +1,6 @@
 use crate::children::Children;
 use crate::command::sweep::Due;
+use crate::command::sweep::run::due;
 use crate::primitive::are_neighbours_readable;
 use crate::primitive::cancel;
 use crate::task::Task;
@@ -24,6 +25,8 @@ impl Due for Children {
 
     fn prefetch(&self, world: &mut World) {
         world.prefetch_scan(&Task::open_children(&self.tenant, &self.parent), PAGE);
+        // They may have appointments, and will have others: the next of all is behind theirs.
+        world.prefetch_scan(&due::<Task>(None), PAGE + 1);
     }
 
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {

@@ -103,7 +103,7 @@ fn next_of<R: Due>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
     Ok(next.first().and_then(|next| next.due_at()))
 }
 
-fn due<R: Filed>(until: Option<Timestamp>) -> Range {
+pub(super) fn due<R: Filed>(until: Option<Timestamp>) -> Range {
     let index = R::TABLE.due().expect("only tables with an appointment are swept");
     Range { index, prefix: Vec::new(), until: until.map(Into::into) }
 }
