@@ -118,6 +118,27 @@ const GUARDS: &[Guard] = &[
         "{how:.0}\"#",
     ),
     guard(
+        "who ends the last child has checked that its parent does not wait",
+        "family::a_parent_that_begins_to_wait_meanwhile_is_not_overlooked",
+        SAVE,
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "",
+    ),
+    guard(
+        "who ends the last child and who waits for it see each other",
+        "family::the_last_two_children_wake_their_parent_once_without_locks",
+        SAVE,
+        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "",
+    ),
+    guard(
+        "the last child wakes its parent",
+        "family::the_last_two_children_wake_their_parent_once",
+        "crates/core/src/primitive/family.rs",
+        "let was_last = children.open == 0;",
+        "let was_last = false;",
+    ),
+    guard(
         "the log is written by one at a time",
         "log::late_commits_wait_for_their_numbers",
         STATEMENTS,

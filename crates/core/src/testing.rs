@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::command::{
     Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewMessage,
-    NewTask, Outcome, Post, RegisterWorker, RetireWorker, RotateKey, SetLaneState, Start, Suspend,
-    Sweep, WaitChildren,
+    NewTask, Outcome, Post, QuotaScope, RegisterWorker, RetireWorker, RotateKey, SetLaneState,
+    SetQuota, Start, Suspend, Sweep, WaitChildren,
 };
-use crate::gate::{Gate, GateKey};
+use crate::gate::{Gate, GateKey, Rate};
 use crate::keyring::Secret;
 use crate::lane::LaneState;
 use crate::mailbox::{Mailbox, Message};
@@ -54,6 +54,8 @@ pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone"
 /// The states that every table about workers must have a row for.
 pub(crate) const WORKER_STATES: &[&str] =
     &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
+/// The states that every table about gates must have a row for.
+pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -390,6 +392,37 @@ impl Stage {
         }
     }
 
+    /// A stage on which one task of key `k` runs and three are behind it: no limit was set, or they
+    /// may be three at once, or one may start in ten seconds.
+    pub(crate) fn with_gate(state: &str) -> Self {
+        let mut stage = Self::new();
+        let gate = Some(GateKey::Key("k".into()));
+        let rate = Rate { starts: 1, window_ms: 10_000 };
+        let (limit, rate) = match state {
+            "absent" => return stage,
+            "full" => (None, None),
+            "wide" => (Some(3), None),
+            "rated" => (None, Some(rate)),
+            other => panic!("no such state: {other}"),
+        };
+        let scope = QuotaScope::Key("k".into());
+        stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
+        for id in ["t", "u", "v", "w"] {
+            stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+        }
+        stage.must(claim());
+        stage
+    }
+
+    /// Running, let through, the most of them, the most starts per time, and those behind.
+    fn gate_after(&self) -> String {
+        let gates = self.gates();
+        let Some(gate) = gates.first() else { return "absent".into() };
+        let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
+        let rate = gate.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
+        format!("{}+{}/{limit}{rate} behind {}", gate.running, gate.admitted, gate.waiting)
+    }
+
     pub(crate) fn task_after(&self) -> String {
         match self.task("t") {
             None => "absent".into(),
@@ -557,6 +590,12 @@ pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 #[track_caller]
 pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
+}
+
+/// Rows of `gate state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_gate<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, GATE_STATES, |state, _| Stage::with_gate(state), command, Stage::gate_after);
 }
 
 /// Rows of `worker state | arguments | state after | answer | events`.

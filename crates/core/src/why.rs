@@ -191,7 +191,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::command::{Create, NewTask};
+    use crate::command::{Claim, Create, NewTask, QuotaScope, SetQuota};
+    use crate::name::Tenant;
     use crate::testing::{Stage, claim, lane, new_task};
 
     fn offer(capability: &str) -> Offer {
@@ -250,6 +251,8 @@ mod tests {
     #[test]
     fn states() {
         for (state, expected) in [
+            ("gated", "gated"),
+            ("reserved", "kept_for"),
             ("delayed", "delayed_until"),
             ("claimed", "held_by"),
             ("active", "held_by"),
@@ -263,6 +266,38 @@ mod tests {
             let found = why_of(&stage, "t", None);
             let json = serde_json::to_value(&found).unwrap();
             assert_eq!(json["why"], expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_gated_task_names_its_gate_and_when_it_opens() {
+        let mut stage = Stage::with_task("gated");
+        let gate = Some(GateKey::Key("k".into()));
+        let (limit, rate, waiting) = (Some(1), None, 1);
+        let (running, opens_at) = (1, None);
+        let full = Why::Gated { gate: gate.clone(), limit, rate, running, waiting, opens_at };
+        assert_eq!(why_of(&stage, "t", None), full);
+        let (limit, rate) = (None, Some(Rate { starts: 1, window_ms: 10_000 }));
+        let (tenant, scope) = (Tenant::default(), QuotaScope::Key("k".into()));
+        stage.must(SetQuota { tenant, scope, limit, rate });
+        stage.must(Claim { lanes: vec!["other".into()], ..claim() });
+        let opens_at = stage.gates()[0].due_at;
+        assert!(opens_at > Some(stage.now.plus_ms(10_000)), "a slice counts as one");
+        let shut = Why::Gated { gate, limit, rate, running, waiting, opens_at };
+        assert_eq!(why_of(&stage, "t", None), shut);
+    }
+
+    #[test]
+    fn a_spent_quota() {
+        for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
+            let mut stage = Stage::with_task("waiting");
+            let (kind, limit, rate) = (scope.kind(), Some(1), None);
+            stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
+            assert_eq!(why_of(&stage, "t", Some(&[Offer::default()])), Why::InLine);
+            stage.must(claim());
+            stage.must(Create::one(new_task("u")));
+            let spent = Why::QuotaSpent { kind, limit, rate, running: 1, opens_at: None };
+            assert_eq!(why_of(&stage, "u", Some(&[Offer::default()])), spent);
         }
     }
 }

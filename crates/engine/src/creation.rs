@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass_core::command::{Create, Idempotency, NewTask, Start};
 use windlass_core::{
-    Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey, Tenant, limits,
+    GateKey, Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey, Tenant, limits,
 };
 
 use crate::engine::Engine;
@@ -123,6 +123,20 @@ impl Creation<'_> {
     /// The word by which workers choose.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.task.tag = Some(tag.into());
+        self
+    }
+
+    /// The key that it shares with others: they run one at a time, or as the quota of the key
+    /// says.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.task.gate = Some(GateKey::Key(key.into()));
+        self
+    }
+
+    /// The session that it belongs to: its tasks run at one worker, one at a time, or as the quota
+    /// of the session says. A task has a key or a session.
+    pub fn session(mut self, session: impl Into<String>) -> Self {
+        self.task.gate = Some(GateKey::Session(session.into()));
         self
     }
 

@@ -264,6 +264,11 @@ impl Engine {
         &*self.0.store
     }
 
+    /// What its timers go by.
+    pub(crate) fn clock(&self) -> &dyn windlass_store::Clock {
+        &*self.0.config.clock
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.0.commits.has_ended()
     }

@@ -30,6 +30,7 @@ mod creation;
 mod endings;
 mod engine;
 mod error;
+mod gates;
 mod handed;
 mod handle;
 mod heart;

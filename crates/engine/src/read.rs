@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
+    Around, ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
     PublicState, Rejection, RowKey, Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row,
     why,
 };
@@ -128,7 +128,14 @@ impl Engine {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
         let offers = self.offers().of(&task.tenant, &task.lane);
-        let mut why = why(&task, lane.as_deref(), offers.as_deref());
+        let gates = self.gates_of(&task).await?;
+        let around = Around {
+            lane: lane.as_deref(),
+            gates: &gates,
+            offers: offers.as_deref(),
+            now: self.clock().now(),
+        };
+        let mut why = why(&task, &around);
         if let Why::WaitsForChildren { children, .. } = &mut why {
             *children = Some(self.child_counts(key).await?);
         }

@@ -285,6 +285,7 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::Reap(reap) => reap.task.id.to_string(),
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
+        Command::WaitChildren(wait) => under(&wait.fence),
         Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
             String::new()
         }

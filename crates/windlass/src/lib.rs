@@ -75,8 +75,9 @@ pub use windlass_core::{
     FailureClass, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease,
     Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload,
     PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption,
-    Retry, RetryPolicy, Route, Run, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId,
-    TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command, limits,
+    Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension, TagFilter, Task,
+    TaskId, TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command,
+    limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use windlass_core::command::Claim;
 use windlass_core::{
-    Kind, LaneName, Payload, Problem, Rejection, TagFilter, Tenant, WorkerId, limits,
+    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, Tenant, WorkerId, limits,
 };
 use windlass_engine::{Engine, Error};
 
@@ -70,7 +70,26 @@ impl Worker {
     where
         C: Into<String>,
     {
+        let sessions = self.claim.offer.takes_sessions();
         self.claim.offer.capabilities = capabilities.into_iter().map(Into::into).collect();
+        if sessions { self.sessions() } else { self }
+    }
+
+    /// Takes tasks of sessions as well. Whoever takes the first task of a session owns it: the
+    /// others run at the same worker, until it has run nothing of the session for a minute.
+    #[must_use]
+    pub fn sessions(mut self) -> Self {
+        self.claim.offer.capabilities.insert(SESSIONS.to_owned());
+        self
+    }
+
+    /// For how long a session stays with this worker after something of it has run; kept within
+    /// [`limits::SESSION_IDLE_MS`].
+    #[must_use]
+    pub fn session_idle(mut self, idle: Duration) -> Self {
+        let ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+        let ms = ms.clamp(limits::SESSION_IDLE_MS.min, limits::SESSION_IDLE_MS.max);
+        self.claim.session_idle_ms = ms.unsigned_abs();
         self
     }
 

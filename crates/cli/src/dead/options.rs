@@ -34,7 +34,8 @@ pub(super) struct Which {
 impl Which {
     pub(super) fn filter(&self) -> TaskFilter {
         let state = Some(PublicState::Failed);
-        TaskFilter { state, lane: self.lane.clone(), kind: self.kind.clone() }
+        let (lane, kind) = (self.lane.clone(), self.kind.clone());
+        TaskFilter { state, lane, kind, ..TaskFilter::default() }
     }
 
     pub(super) fn is_everything(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A log entry as people and programs get it.
 
 use serde_json::{Map, Value, json};
-use windlass::{Change, Logged, Timestamp};
+use windlass::{Change, Logged, ResumeCause, Timestamp};
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
@@ -44,6 +44,8 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
         Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
+        Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
+        Change::WaitingChildren { open, .. } => format!("{open} open"),
         Change::Created
         | Change::Completed { .. }
         | Change::Released { .. }
@@ -51,6 +53,20 @@ pub(crate) fn details(entry: &Logged) -> String {
         | Change::Expired
         | Change::Reaped => String::new(),
     }
+}
+
+fn resumed(cause: ResumeCause, messages: &[u64], by: Option<&str>) -> String {
+    let cause = match cause {
+        ResumeCause::Signals => "by signals",
+        ResumeCause::Timeout => "by its timeout",
+        ResumeCause::Operator => "by an operator",
+        ResumeCause::Children => "by its last child",
+    };
+    let by = by.map_or_else(String::new, |by| format!(", {}", one_line(by)));
+    let numbers: Vec<String> = messages.iter().map(u64::to_string).collect();
+    let messages =
+        if numbers.is_empty() { String::new() } else { format!(": {}", numbers.join(", ")) };
+    format!("{cause}{by}{messages}")
 }
 
 /// The entry with the cursor behind it.

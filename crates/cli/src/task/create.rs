@@ -20,6 +20,7 @@ use crate::target::Target;
 const OPTIONS: &[(&str, &str)] = &[
     ("id", "--id"),
     ("lane", "--lane"),
+    ("parent", "--parent"),
     ("priority", "--priority"),
     ("capability", "--requires"),
     ("capabilities", "the number of --requires"),
@@ -46,6 +47,9 @@ pub(crate) struct Create {
     /// Create it once per key and day: the same request again gets the first task.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// The task that it is made for, which may wait for it.
+    #[arg(long, value_name = "ID")]
+    parent: Option<TaskId>,
 
     /// What the handler gets, as JSON.
     #[arg(
@@ -168,6 +172,9 @@ impl Create {
         }
         if let Some(key) = &self.idempotency_key {
             creation = creation.idempotency_key(key);
+        }
+        if let Some(parent) = &self.parent {
+            creation = creation.parent(parent.clone());
         }
         if let Some(payload) = payload {
             creation = creation.raw_payload(payload);

@@ -25,6 +25,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
         "capabilities": task.route.capabilities().collect::<Vec<_>>(),
         "tag": task.route.tag(),
         "payload_bytes": task.input_bytes,
+        "parent": task.parent,
         "progress": task.progress.as_ref().map(|progress| json!({
             "percent": progress.percent,
             "message": progress.message,

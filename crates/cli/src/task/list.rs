@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use windlass::{Kind, LaneName, PublicState, Task, TaskFilter};
+use windlass::{Kind, LaneName, PublicState, Task, TaskFilter, TaskId};
 
 use crate::duration::now;
 use crate::error::CliError;
@@ -13,6 +13,7 @@ use crate::task::{Page, attempts, first_line, since, task_json};
 const EXAMPLES: &str = "Examples:
   windlass task list --state active
   windlass task list --lane email --kind welcome --limit 200
+  windlass task list --parent order-7 --state failed
   windlass task list --all --json | jq -r .id";
 
 #[derive(Debug, Args)]
@@ -27,6 +28,9 @@ pub(crate) struct List {
     /// Only those of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
+    /// Only the children of this task.
+    #[arg(long, value_name = "ID", help_heading = "Which")]
+    parent: Option<TaskId>,
     #[command(flatten)]
     page: Page,
     #[command(flatten)]
@@ -44,7 +48,8 @@ fn state() -> impl clap::builder::TypedValueParser<Value = PublicState> {
 impl List {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let filter = TaskFilter { state: self.state, lane: self.lane, kind: self.kind };
+        let Self { state, lane, kind, parent, .. } = self;
+        let filter = TaskFilter { state, lane, kind, parent };
         let (json, now) = (self.target.json, now());
         let mut shown: u64 = 0;
         let show = |tasks: &[Arc<Task>]| {

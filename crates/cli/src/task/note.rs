@@ -1,6 +1,6 @@
 //! A task in a few words, for lists.
 
-use windlass::{Lifecycle, Task, Timestamp};
+use windlass::{ChildCounts, Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, distance};
 use crate::output::one_line;
@@ -11,6 +11,20 @@ pub(crate) fn attempts(task: &Task) -> String {
         Some(retry) => format!("{} of {}", task.attempts, retry.max_attempts),
         None => task.attempts.to_string(),
     }
+}
+
+/// How the children of a task stand: `2 open, 1 completed`.
+pub(crate) fn child_counts(counts: &ChildCounts) -> String {
+    let ChildCounts { open, completed, failed, cancelled, expired } = *counts;
+    let all = [
+        (open, "open"),
+        (completed, "completed"),
+        (failed, "failed"),
+        (cancelled, "cancelled"),
+        (expired, "expired"),
+    ];
+    let some = all.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, state)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Since when it is as it is, or until when.

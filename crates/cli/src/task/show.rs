@@ -1,6 +1,6 @@
 use clap::Args;
-use serde_json::Value;
-use windlass::{Backoff, Engine, Lifecycle, Payload, Policy, Task, TaskId, Timestamp};
+use serde_json::{Value, json};
+use windlass::{Backoff, ChildCounts, Engine, Lifecycle, Payload, Policy, Task, TaskId, Timestamp};
 
 use crate::duration::{brief, distance, moment, now};
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use crate::log::{Found, LogView};
 use crate::output::{counted, one_line, say, say_json, say_pairs};
 use crate::target::Target;
 use crate::task::json::{policy_json, task_json};
-use crate::task::note::attempts;
+use crate::task::note::{attempts, child_counts};
 use crate::task::payload::{payload_json, readable};
 
 #[derive(Debug, Args)]
@@ -24,6 +24,7 @@ pub(crate) struct Show {
 struct Kept {
     payload: Option<Payload>,
     result: Option<Payload>,
+    children: Option<ChildCounts>,
     events: Found,
     incarnation: String,
 }
@@ -38,9 +39,14 @@ impl Kept {
             Some(key) => engine.payload(&key).await?,
             None => None,
         };
+        let children = if task.has_children {
+            Some(engine.child_counts(&task.task_key()).await?)
+        } else {
+            None
+        };
         let log = LogView::open(engine).await?;
         let events = log.of_task(task).await?;
-        Ok(Self { payload, result, events, incarnation: log.incarnation().to_owned() })
+        Ok(Self { payload, result, children, events, incarnation: log.incarnation().to_owned() })
     }
 }
 
@@ -63,6 +69,7 @@ fn whole_json(task: &Task, kept: &Kept) -> Value {
     fields["policy"] = policy_json(&task.policy);
     fields["payload"] = kept.payload.as_ref().map_or(Value::Null, payload_json);
     fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
+    fields["children"] = json!(kept.children);
     let events = kept.events.entries.iter().map(|entry| entry_json(entry, &kept.incarnation));
     fields["events"] = events.collect();
     fields["events_cut"] = kept.events.cut.into();
@@ -89,6 +96,12 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
     if !task.labels.is_empty() {
         let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
         pairs.push(("labels", labels.collect::<Vec<_>>().join("\n")));
+    }
+    if let Some(parent) = &task.parent {
+        pairs.push(("parent", parent.to_string()));
+    }
+    if let Some(counts) = &kept.children {
+        pairs.push(("children", child_counts(counts)));
     }
     pairs.push(("created", moment(task.created_at, now)));
     if task.generation > 0 {

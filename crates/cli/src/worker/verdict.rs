@@ -110,6 +110,7 @@ pub(crate) fn line(came: &Settlement) -> String {
         Some(Asked::Delay { pause, reason }) => {
             format!("put off for {} s: {reason}", pause.as_secs())
         }
+        Some(Asked::WaitChildren) => "waits for its children".into(),
     };
     let what = match came.answer.code() {
         None => asked,
@@ -125,6 +126,7 @@ pub(crate) fn object(came: &Settlement) -> Value {
         Some(Asked::Fail(_)) => (Some("fail"), "failure"),
         Some(Asked::Release) => (Some("release"), "released"),
         Some(Asked::Delay { .. }) => (Some("delay"), "put_off"),
+        Some(Asked::WaitChildren) => (Some("wait_children"), "waits"),
     };
     let settled = came.answer.is_settled();
     let failure = match &came.asked {

@@ -4,6 +4,7 @@
 
 mod bench;
 mod beside;
+mod children;
 mod create;
 mod dead;
 mod demo;

@@ -30,3 +30,54 @@ impl ReleaseSession {
         Ok(Outcome::SessionReleased { running })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, Create, NewTask, Outcome};
+    use crate::gate::GateKind;
+    use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
+
+    fn release() -> ReleaseSession {
+        ReleaseSession { tenant: Tenant::default(), session: "s".into() }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent          | released 0 running |
+            waiting   | | waiting e0 a0   | released 0 running |
+            delayed   | | delayed e0 a0   | released 0 running |
+            claimed   | | claimed e1 a0   | released 0 running |
+            active    | | active e1 a1    | released 0 running |
+            lapsed    | | active e1 a1    | released 0 running |
+            completed | | completed e1 a1 | released 0 running |
+            failed    | | failed e1 a1    | released 0 running |
+            cancelled | | cancelled e1 a1 | released 0 running |
+            expired   | | expired e1 a1   | released 0 running |
+            gated     | | blocked e0 a0   | released 0 running |
+            reserved  | | waiting e0 a0   | released 0 running | freed
+            ",
+            |_| release(),
+        );
+    }
+
+    #[test]
+    fn what_runs_goes_on_where_it_is() {
+        let mut stage = Stage::new();
+        for id in ["a", "b"] {
+            let gate = Some(GateKey::Session("s".into()));
+            stage.must(Create::one(NewTask { gate, ..new_task(id) }));
+        }
+        stage.must(session_claim("w"));
+        assert_eq!(stage.must(release()), Outcome::SessionReleased { running: 1 });
+        assert_eq!(stage.must(session_claim("v")), Outcome::Claimed(vec![]));
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
+        let Outcome::Claimed(tasks) = stage.must(session_claim("v")) else { panic!() };
+        assert_eq!(tasks[0].id, "b".into());
+        let named = ReleaseSession { session: String::new(), ..release() };
+        assert_eq!(stage.run(named).unwrap_err().code(), "invalid");
+        assert_eq!(stage.gates()[0].kind, GateKind::Session);
+    }
+}

@@ -134,3 +134,213 @@ impl SetQuota {
         world.emit(Event { at, tenant, lane, task: None, labels: BTreeMap::new(), change });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Cancel, Claim, Complete, Create, NewTask, Sweep};
+    use crate::testing::{Stage, check_gate, check_lane, claim, fence_of, key, lane, new_task};
+    use crate::time::Timestamp;
+
+    fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<(u32, u64)>) -> SetQuota {
+        let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+        SetQuota { tenant: Tenant::default(), scope, limit, rate }
+    }
+
+    fn of_key(limit: Option<u32>, rate: Option<(u32, u64)>) -> SetQuota {
+        quota(QuotaScope::Key("k".into()), limit, rate)
+    }
+
+    #[test]
+    fn table() {
+        check_gate(
+            "
+            absent  | to=5   | 0+0/5 behind 0   | set       | quota_set
+            absent  |        | absent           | set       |
+            absent  | rate=2 | 0+0/- 2r behind 0 | set      | quota_set
+            absent  | to=9999999 | absent       | ! invalid |
+            full    | to=1   | 1+0/1 behind 3   | set       | quota_set
+            full    | to=3   | 1+2/3 behind 1   | set       | quota_set admitted admitted
+            full    | to=9   | 1+3/9 behind 0   | set       | quota_set admitted admitted admitted
+            full    | to=0   | 1+0/0 behind 3   | set       | quota_set
+            full    | rate=2 | 1+2/- 2r behind 1 | set      | quota_set admitted admitted
+            full    |        | 1+0/1 behind 3   | set       |
+            wide    | to=3   | 1+2/3 behind 1   | set       |
+            wide    | to=2   | 1+1/2 behind 2   | set       | quota_set recalled
+            wide    | to=0   | 1+0/0 behind 3   | set       | quota_set recalled recalled
+            wide    | rate=1 | 1+1/- 1r behind 2 | set      | quota_set recalled
+            wide    |        | 1+0/1 behind 3   | set       | quota_set recalled recalled
+            rated   | rate=1 | 1+0/- 1r behind 3 | set      |
+            rated   | rate=2 | 1+1/- 2r behind 2 | set      | quota_set admitted
+            rated   | to=3   | 1+2/3 behind 1   | set       | quota_set admitted admitted
+            rated   |        | 1+0/1 behind 3   | set       | quota_set
+            ",
+            |args| {
+                let limit = args.has("to").then(|| args.number("to", 0));
+                let rate = args.has("rate").then(|| (args.number("rate", 0), 10_000));
+                of_key(limit, rate)
+            },
+        );
+    }
+
+    #[test]
+    fn lanes() {
+        check_lane(
+            "
+            absent   | to=5 | absent      | ! lane_not_found |
+            active   | to=5 | active      | set | quota_set
+            active   |      | active      | set |
+            paused   | to=5 | paused      | set | quota_set
+            draining | to=5 | draining    | set | quota_set
+            disabled | to=5 | disabled    | set | quota_set
+            limited  | to=5 | active 0/1  | set | quota_set
+            ",
+            |args| {
+                let limit = args.has("to").then(|| args.number("to", 0));
+                quota(QuotaScope::Lane(lane()), limit, None)
+            },
+        );
+    }
+
+    fn taken(stage: &mut Stage, limit: u32) -> usize {
+        match stage.must(Claim { limit, ..claim() }) {
+            Outcome::Claimed(tasks) => tasks.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn with_tasks(count: usize) -> Stage {
+        let mut stage = Stage::new();
+        for n in 0..count {
+            stage.must(Create::one(new_task(&n.to_string())));
+        }
+        stage
+    }
+
+    #[test]
+    fn a_lane_and_a_tenant_allow_so_many_at_once() {
+        for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
+            let mut stage = with_tasks(5);
+            stage.must(quota(scope.clone(), Some(2), None));
+            assert_eq!((taken(&mut stage, 10), taken(&mut stage, 10)), (2, 0), "{scope:?}");
+            assert_eq!(stage.gates()[0].refused.len(), 1);
+            stage.must(Complete { fence: fence_of("0", 1), result: None });
+            assert!(stage.gates()[0].refused.is_empty(), "they were woken");
+            assert_eq!(taken(&mut stage, 10), 1);
+            stage.must(quota(scope.clone(), None, None));
+            assert_eq!(taken(&mut stage, 10), 2, "what was lifted holds nobody up");
+            for id in ["1", "2"] {
+                assert_eq!(stage.gates().len(), 1, "what it counted is still there");
+                stage.must(Cancel { task: key(id), reason: String::new() });
+            }
+            assert_eq!(stage.gates(), [], "{scope:?}");
+        }
+    }
+
+    #[test]
+    fn a_lane_and_a_tenant_allow_so_many_starts_per_time() {
+        for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
+            let mut stage = with_tasks(9);
+            stage.must(quota(scope.clone(), None, Some((3, 10_000))));
+            assert_eq!((taken(&mut stage, 2), taken(&mut stage, 2)), (2, 1), "{scope:?}");
+            stage.later(10_000);
+            assert_eq!(taken(&mut stage, 10), 0, "a slice ends as one");
+            let due_at = stage.gates()[0].due_at.expect("somebody waits for it");
+            assert!(stage.now < due_at && due_at <= stage.now.plus_ms(10_000 / 32 + 1));
+            stage.now = due_at;
+            stage.must(Sweep::default());
+            assert_eq!(taken(&mut stage, 10), 3);
+        }
+    }
+
+    #[test]
+    fn a_quota_set_later_does_not_count_earlier_leases() {
+        let mut stage = with_tasks(3);
+        assert_eq!(taken(&mut stage, 1), 1);
+        stage.must(quota(QuotaScope::Tenant, Some(1), None));
+        assert_eq!((taken(&mut stage, 5), taken(&mut stage, 5)), (1, 0));
+        stage.must(Complete { fence: fence_of("0", 1), result: None });
+        assert_eq!(taken(&mut stage, 5), 0, "the other one runs");
+    }
+
+    #[test]
+    fn a_wide_gate_opens_page_by_page() {
+        let mut stage = Stage::new();
+        let keyed = |n: u32| NewTask {
+            gate: Some(GateKey::Key("k".into())),
+            ..new_task(&format!("{n:04}"))
+        };
+        for from in [0, 1_000, 2_000] {
+            let tasks = (from..from + 1_000).map(keyed).collect();
+            stage.must(Create { tenant: Tenant::default(), tasks });
+        }
+        let inside = |stage: &Stage| stage.gates()[0].admitted;
+        stage.must(of_key(Some(2_500), None));
+        assert_eq!((inside(&stage), stage.gates()[0].due_at), (1_001, Some(stage.now)));
+        stage.must(Sweep::default());
+        assert_eq!((inside(&stage), stage.gates()[0].due_at), (2_001, Some(stage.now)));
+        stage.must(Sweep::default());
+        assert_eq!((inside(&stage), stage.gates()[0].due_at), (2_500, None));
+        stage.must(of_key(Some(0), None));
+        assert_eq!((inside(&stage), stage.gates()[0].due_at), (1_500, Some(stage.now)));
+        assert_eq!(taken(&mut stage, 5), 0, "those that are still inside may not start");
+        stage.must(Sweep::default());
+        stage.must(Sweep::default());
+        assert_eq!((inside(&stage), stage.gates()[0].due_at), (0, None));
+    }
+
+    #[test]
+    fn bad_input_is_refused_by_name() {
+        for (named, quota) in [
+            ("tenant", SetQuota { tenant: "".into(), ..of_key(Some(1), None) }),
+            ("key", quota(QuotaScope::Key(String::new()), Some(1), None)),
+            ("session", quota(QuotaScope::Session("a\n".into()), Some(1), None)),
+            ("lane", quota(QuotaScope::Lane("".into()), Some(1), None)),
+            ("limit", of_key(Some(1_000_001), None)),
+            ("rate", of_key(None, Some((0, 1_000)))),
+            ("window_ms", of_key(None, Some((1, 1)))),
+            ("window_ms", of_key(None, Some((1, u64::MAX)))),
+        ] {
+            match Stage::new().run(quota) {
+                Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
+                other => panic!("{named}: {other:?}"),
+            }
+        }
+    }
+
+    /// Whatever is asked and whenever: no window of the rate's length has too many starts.
+    #[test]
+    fn no_window_is_ever_exceeded() {
+        let mut state: u64 = 7;
+        let mut dice = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        for seed in 0..200 {
+            let rate = Rate {
+                starts: u32::try_from(1 + dice(5)).expect("it is small"),
+                window_ms: [100, 101, 999, 5_000][usize::try_from(dice(4)).expect("it is small")],
+            };
+            let mut gate = Gate::new(&Tenant::default(), GateKind::Tenant, "");
+            gate.set(None, Some(rate));
+            let mut now = Timestamp::from_micros(i64::try_from(dice(1 << 40)).expect("it fits"));
+            let mut starts: Vec<Timestamp> = Vec::new();
+            for _ in 0..300 {
+                now = Timestamp::from_micros(now.micros() + dice(rate.window_ms * 700) as i64);
+                let count = gate.room(now).min(u32::try_from(dice(4)).expect("it is small"));
+                gate.charge(count, now);
+                starts.extend(std::iter::repeat_n(now, count as usize));
+                let within = starts.iter().filter(|at| now < at.plus_ms(rate.window_ms)).count();
+                assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
+                assert!(gate.starts.len() <= 34, "{:?}", gate.starts);
+                if gate.room(now) == 0 {
+                    let opens_at = gate.opens_at(now).expect("time opens it");
+                    assert!(gate.room(opens_at) > 0 && now < opens_at);
+                    let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
+                    assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
+                }
+            }
+            assert!(starts.len() > 50, "seed {seed}: it goes on");
+        }
+    }
+}

@@ -326,3 +326,279 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
     gate.count(Some(Stage::Running));
     save(world, gate, true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Cancel, ChangePriority, Claim, Complete, Create, Delay, Fail, NewTask, Outcome, QuotaScope,
+        Release, Replay, SetQuota, Sweep,
+    };
+    use crate::gate::Rate;
+    use crate::task::{FailureClass, PublicState, Retry, Route};
+    use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
+
+    fn keyed(id: &str) -> NewTask {
+        NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) }
+    }
+
+    fn of_session(id: &str) -> NewTask {
+        NewTask { gate: Some(GateKey::Session("s".into())), ..new_task(id) }
+    }
+
+    fn with(news: impl IntoIterator<Item = NewTask>) -> Stage {
+        let mut stage = Stage::new();
+        for new in news {
+            stage.must(Create::one(new));
+        }
+        stage
+    }
+
+    fn ids(outcome: Outcome) -> Vec<String> {
+        let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
+        tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    fn complete(id: &str, nth: u64) -> Complete {
+        Complete { fence: fence_of(id, nth), result: None }
+    }
+
+    fn set(stage: &mut Stage, scope: QuotaScope, limit: Option<u32>) {
+        stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate: None });
+    }
+
+    fn state(stage: &Stage, id: &str) -> PublicState {
+        stage.task(id).unwrap().lifecycle.public()
+    }
+
+    #[test]
+    fn one_at_a_time_in_the_order_of_the_line() {
+        let low = NewTask { priority: -1, ..keyed("a") };
+        let mut stage = with([keyed("b"), low, keyed("c"), keyed("d"), new_task("free")]);
+        stage.must(ChangePriority { task: key("d"), priority: 3 });
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["b", "free"]);
+        for (done, next) in [("b", "d"), ("d", "c"), ("c", "a")] {
+            assert!(ids(stage.must(claim())).is_empty());
+            stage.must(complete(done, 1));
+            assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), [next]);
+        }
+        stage.must(complete("a", 1));
+        assert_eq!(stage.gates(), [], "nobody needs it");
+    }
+
+    /// Whatever ends a lease makes room, and whatever ends a wait does not.
+    #[test]
+    fn what_lets_the_next_one_through() {
+        type End = fn(&mut Stage);
+        let fence = || fence_of("a", 1);
+        let rows: [(&str, End); 7] = [
+            ("complete", |stage| drop(stage.must(complete("a", 1)))),
+            ("fail", |stage| {
+                let (class, retry) = (FailureClass::Transient, Retry::Policy);
+                let fence = fence_of("a", 1);
+                stage.must(Fail { fence, class, reason: String::new(), retry });
+            }),
+            ("delay", |stage| {
+                stage.must(Delay { fence: fence_of("a", 1), delay_ms: 9 });
+            }),
+            ("release", |stage| drop(stage.must(Release { fence: fence_of("a", 1) }))),
+            ("cancel", |stage| {
+                stage.must(Cancel { task: key("a"), reason: String::new() });
+            }),
+            ("expiry of the lease", |stage| {
+                stage.later(30_000);
+                stage.must(Sweep::default());
+            }),
+            ("deadline", |stage| {
+                stage.later(20_000);
+                stage.must(Sweep::default());
+            }),
+        ];
+        for (what, end) in rows {
+            let deadline_ms = (what == "deadline").then_some(20_000);
+            let mut stage = with([NewTask { deadline_ms, ..keyed("a") }, keyed("b"), keyed("c")]);
+            assert_eq!(ids(stage.must(claim())), ["a"]);
+            assert_eq!(stage.task("a").unwrap().fence(), fence());
+            stage.must(Cancel { task: key("b"), reason: String::new() });
+            assert_eq!(state(&stage, "c"), PublicState::Blocked, "{what}");
+            stage.later(1);
+            end(&mut stage);
+            assert_eq!(state(&stage, "c"), PublicState::Waiting, "{what}");
+            let gate = &stage.gates()[0];
+            let left = u64::from(what == "release" || what.starts_with("expiry"));
+            assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, left), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_was_let_through_and_ends_makes_room() {
+        let dated = NewTask { deadline_ms: Some(1_000), ..keyed("a") };
+        let mut stage = with([dated, keyed("b"), keyed("c")]);
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Expired);
+        stage.must(Cancel { task: key("b"), reason: String::new() });
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+        stage.must(Replay { task: key("a"), generation: 0 });
+        assert_eq!(state(&stage, "a"), PublicState::Blocked, "it stands behind those before it");
+    }
+
+    #[test]
+    fn a_rate_opens_by_itself() {
+        let mut stage = with([keyed("a"), keyed("b"), keyed("c")]);
+        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 2, window_ms: 10_000 });
+        let tenant = Tenant::default();
+        stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
+        stage.must(complete("a", 1));
+        assert_eq!(state(&stage, "c"), PublicState::Blocked, "the end of one is not a start less");
+        let due_at = stage.gates()[0].due_at.expect("it opens by itself");
+        stage.now = due_at;
+        let Outcome::Swept { swept: 1, .. } = stage.must(Sweep::default()) else { panic!() };
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+    }
+
+    #[test]
+    fn a_session_stays_with_its_owner() {
+        let mut stage = with(["a", "b", "c"].map(of_session));
+        assert!(ids(stage.must(claim())).is_empty(), "it does not know of sessions");
+        assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "the next one is kept for w");
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+        stage.later(20_000);
+        stage.must(complete("b", 1));
+        stage.later(59_999);
+        stage.must(Sweep::default());
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(session_claim("v"))), ["c"], "w was idle for too long");
+        stage.must(complete("c", 1));
+        stage.later(60_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.gates(), []);
+    }
+
+    #[test]
+    fn a_session_of_many_moves_with_its_owner() {
+        let mut stage = Stage::new();
+        set(&mut stage, QuotaScope::Session("s".into()), Some(3));
+        for id in ["a", "b", "c", "d"] {
+            stage.must(Create::one(of_session(id)));
+        }
+        assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
+        assert!(ids(stage.must(Claim { limit: 9, ..session_claim("v") })).is_empty());
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        let taken = ids(stage.must(Claim { limit: 9, ..session_claim("v") }));
+        assert_eq!(taken, ["c", "d", "a"], "both leases of w ran out: it was lost");
+        assert_eq!(stage.gates()[0].owner.as_ref().unwrap().worker, "v".into());
+    }
+
+    #[test]
+    fn an_owner_that_lost_one_lease_of_two_keeps_what_it_holds() {
+        let mut stage = Stage::new();
+        set(&mut stage, QuotaScope::Session("s".into()), Some(2));
+        for id in ["a", "b", "c"] {
+            stage.must(Create::one(of_session(id)));
+        }
+        stage.must(Claim { lease_ms: 1_000, ..session_claim("w") });
+        stage.must(session_claim("w"));
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "b runs at w");
+        stage.must(complete("b", 1));
+        assert_eq!(ids(stage.must(session_claim("w"))), ["c"]);
+    }
+
+    #[test]
+    fn a_late_holder_is_not_lost() {
+        let mut new = of_session("a");
+        new.policy.accept_late = true;
+        let mut stage = with([new, of_session("b")]);
+        stage.must(session_claim("w"));
+        stage.later(40_000);
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
+    }
+
+    #[test]
+    fn what_is_kept_waits_for_a_lane_that_is_paused_and_for_what_it_demands() {
+        let mut demanding = of_session("b");
+        demanding.capabilities.insert("gpu".into());
+        let mut stage = with([of_session("a"), demanding]);
+        stage.must(session_claim("w"));
+        stage.must(complete("a", 1));
+        assert!(ids(stage.must(session_claim("w"))).is_empty(), "w has no gpu");
+        let mut able = session_claim("w");
+        able.offer.capabilities.insert("gpu".into());
+        let set = |state| {
+            let tenant = Tenant::default();
+            crate::command::SetLaneState { tenant, lane: lane(), state }
+        };
+        stage.must(set(crate::lane::LaneState::Paused));
+        assert!(ids(stage.must(able.clone())).is_empty());
+        stage.must(set(crate::lane::LaneState::Active));
+        assert_eq!(ids(stage.must(able)), ["b"]);
+    }
+
+    #[test]
+    fn a_gate_that_cannot_be_read_stops_only_its_own() {
+        let mut stage = with([keyed("a"), keyed("b"), new_task("c")]);
+        let garbled = Gate::key_of(&Tenant::default(), GateKind::Key, "k");
+        stage.must(Claim { limit: 1, ..claim() });
+        stage.garble(&garbled);
+        let refused = stage.run(complete("a", 1)).unwrap_err();
+        assert_eq!(refused.code(), "quarantined");
+        assert_eq!(ids(stage.must(claim())), ["c"]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Waiting);
+        let mut stage = with([keyed("a"), new_task("c")]);
+        stage.garble(&garbled);
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
+    }
+
+    #[test]
+    fn who_cannot_be_read_is_passed_over_in_the_line() {
+        let elsewhere = NewTask { lane: "other".into(), ..keyed("c") };
+        let mut stage = with([keyed("a"), keyed("b"), elsewhere, keyed("d")]);
+        stage.must(claim());
+        stage.garble(&key("b").row_key());
+        let queue = Queue::key_of(&Tenant::default(), &"other".into(), &Route::default());
+        stage.must(Create::one(NewTask { lane: "other".into(), ..new_task("e") }));
+        stage.garble(&queue);
+        stage.must(complete("a", 1));
+        assert_eq!(ids(stage.must(claim())), ["d"]);
+        stage.must(complete("d", 1));
+        let gate = &stage.gates()[0];
+        assert_eq!((gate.waiting, gate.running, gate.admitted), (2, 0, 0));
+        assert_eq!(gate.due_at, Some(stage.now.plus_ms(POSTPONED_MS)), "not at once");
+    }
+
+    #[test]
+    fn a_quota_that_cannot_be_read_allows_nothing() {
+        let mut stage = with([new_task("a"), new_task("b")]);
+        set(&mut stage, QuotaScope::Tenant, Some(5));
+        stage.must(claim());
+        stage.garble(&Gate::key_of(&Tenant::default(), GateKind::Tenant, ""));
+        assert!(ids(stage.must(claim())).is_empty());
+        assert_eq!(stage.run(complete("a", 1)).unwrap_err().code(), "quarantined");
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "a"), PublicState::Active);
+    }
+
+    #[test]
+    fn tenants_do_not_meet_at_a_gate() {
+        let mut stage = with([keyed("a")]);
+        stage.must(Create { tenant: "other".into(), tasks: vec![keyed("a")] });
+        assert_eq!(ids(stage.must(claim())), ["a"]);
+        assert_eq!(ids(stage.must(Claim { tenant: "other".into(), ..claim() })), ["a"]);
+    }
+}

@@ -1,7 +1,11 @@
 //! What a claim has to look at: the tasks it takes, whatever waits beside them.
 
-use windlass_core::command::{Claim, Create, LimitLane, NewTask, Start};
-use windlass_core::{Command, Decided, Hints, Shelf, Tenant, World, decide};
+use windlass_core::command::{
+    Claim, Complete, Create, LimitLane, NewTask, QuotaScope, SetQuota, Start,
+};
+use windlass_core::{
+    Command, Decided, GateKey, Hints, Outcome, Rejection, SESSIONS, Shelf, Tenant, World, decide,
+};
 
 use crate::batch::{START, lane, new_task};
 
@@ -9,13 +13,20 @@ const BACKLOG: usize = 2_000;
 
 /// How many rows of tasks the store gives out for one claim, and what is claimed.
 fn tasks_loaded(shelf: &Shelf, claim: &Command) -> (usize, Vec<String>) {
+    let (answer, rows, _) = decided(shelf, claim);
+    let Ok(Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
+    (rows, tasks.iter().map(|task| task.id.to_string()).collect())
+}
+
+/// The answer to a command, how many rows of tasks it scanned, and in how many rounds.
+fn decided(shelf: &Shelf, command: &Command) -> (Result<Outcome, Rejection>, usize, usize) {
     let mut world = World::new(START.plus_ms(1), Hints::default());
-    let mut rows = 0;
+    let (mut rows, mut rounds) = (0, 1);
     loop {
-        if let Decided::Ready(answer) = decide(&mut world, claim) {
-            let Ok(windlass_core::Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
-            return (rows, tasks.iter().map(|task| task.id.to_string()).collect());
+        if let Decided::Ready(answer) = decide(&mut world, command) {
+            return (answer, rows, rounds);
         }
+        rounds += 1;
         let wanted = world.wanted().expect("a parked claim lacks something");
         let loaded = shelf.load(&wanted);
         let of_tasks = wanted
@@ -77,6 +88,80 @@ fn a_full_lane_is_passed_over_before_its_tasks_are_looked_at() {
     shelf.execute(START, &limit.into()).expect("the lane is there");
     shelf.execute(START, &claim().into()).expect("it takes three");
     assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]));
+}
+
+/// Ten thousand that may not run, and what a claim of others looks at.
+fn crowd(shape: impl Fn(&mut NewTask)) -> Shelf {
+    let mut shelf = Shelf::default();
+    for from in (0..CROWD).step_by(1_000) {
+        let task = |n: usize| {
+            let mut new = NewTask { priority: 9, ..new_task(&format!("crowd-{n:05}")) };
+            shape(&mut new);
+            new
+        };
+        let tasks = (from..from + 1_000).map(task).collect();
+        let create = Create { tenant: Tenant::default(), tasks };
+        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    }
+    shelf
+}
+
+const CROWD: usize = 10_000;
+
+fn five_more(shelf: &mut Shelf, lane: &str) {
+    let task = |n| NewTask { lane: lane.into(), ..new_task(&format!("{n:05}")) };
+    let tasks = (0..5).map(task).collect();
+    let create = Create { tenant: Tenant::default(), tasks };
+    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+}
+
+fn with_sessions() -> Claim {
+    let mut claim = claim();
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
+}
+
+#[test]
+fn a_crowd_behind_a_gate_is_not_looked_at() {
+    let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
+    for gate in [GateKey::Key("k".into()), GateKey::Session("s".into())] {
+        let mut shelf = crowd(|new| new.gate = Some(gate.clone()));
+        let other = Claim { worker: "owner".into(), limit: 1, ..with_sessions() };
+        shelf.execute(START, &other.into()).expect("it takes the only one that may run");
+        assert_eq!(tasks_loaded(&shelf, &with_sessions().into()), (0, vec![]), "{gate:?}");
+        five_more(&mut shelf, "l");
+        assert_eq!(tasks_loaded(&shelf, &with_sessions().into()), (5, first.clone()), "{gate:?}");
+    }
+}
+
+#[test]
+fn a_crowd_under_a_spent_quota_is_not_looked_at() {
+    let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
+    for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
+        let mut shelf = crowd(|_| {});
+        let (tenant, limit) = (Tenant::default(), Some(2));
+        let quota = SetQuota { tenant, scope: scope.clone(), limit, rate: None };
+        shelf.execute(START, &quota.into()).expect("the lane is there");
+        shelf.execute(START, &claim().into()).expect("it takes two");
+        assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]), "{scope:?}");
+        if scope != QuotaScope::Tenant {
+            five_more(&mut shelf, "m");
+            let both = Claim { lanes: vec![lane(), "m".into()], ..claim() };
+            assert_eq!(tasks_loaded(&shelf, &both.into()), (5, first.clone()), "{scope:?}");
+        }
+    }
+}
+
+/// The end of one task looks at the one that it lets through, and at no other.
+#[test]
+fn a_gate_looks_at_those_that_it_lets_through() {
+    let mut shelf = crowd(|new| new.gate = Some(GateKey::Key("k".into())));
+    let claimed = shelf.execute(START, &Claim { limit: 1, ..claim() }.into());
+    let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
+    let complete = Complete { fence: tasks[0].fence(), result: None }.into();
+    let (answer, rows, rounds) = decided(&shelf, &complete);
+    answer.expect("it is held");
+    assert_eq!((rows, rounds), (1, 4), "the task, its gate, the line, and all of it");
 }
 
 #[test]

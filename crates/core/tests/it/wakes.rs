@@ -1,10 +1,13 @@
 //! Who is called when something may be found that was not there before.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask, Release, Replay,
-    SetLaneState, Start, Sweep,
+    Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
+    QuotaScope::{self, Tenant},
+    Release, Replay, SetLaneState, SetQuota, Start, Sweep,
 };
-use windlass_core::{Command, FailureClass, LaneState, Retry, RetryPolicy, Shelf, Timestamp};
+use windlass_core::{
+    Command, FailureClass, GateKey, LaneState, Rate, Retry, RetryPolicy, SESSIONS, Shelf, Timestamp,
+};
 
 use crate::batch::{START, fence, key, lane};
 
@@ -56,6 +59,30 @@ fn sweep() -> Command {
     Sweep::default().into()
 }
 
+fn keyed(id: &str) -> Command {
+    let gate = Some(GateKey::Key("k".into()));
+    Create::one(NewTask { gate, ..new_task(id) }).into()
+}
+
+fn in_session(id: &str) -> Command {
+    let gate = Some(GateKey::Session("s".into()));
+    Create::one(NewTask { gate, ..new_task(id) }).into()
+}
+
+fn claim_session() -> Command {
+    let mut claim = Claim { lanes: vec![lane()], ..Claim::new("w") };
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.into()
+}
+
+fn key_scope() -> QuotaScope {
+    QuotaScope::Key("k".into())
+}
+
+fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> Command {
+    SetQuota { tenant: Default::default(), scope, limit, rate }.into()
+}
+
 /// The wakes of a command: a route, or `*` for any.
 fn wakes(shelf: &Shelf, later_ms: u64, command: &Command) -> String {
     let now: Timestamp = START.plus_ms(later_ms);
@@ -83,6 +110,18 @@ fn what_wakes_whom() {
     let replay = Replay { task: key("t"), generation: 0 };
     let open = [create(), claim()];
     let gated = [create(), limit(Some(1)), claim()];
+    let keys = [keyed("t"), keyed("u"), claim()];
+    let session = [in_session("t"), claim_session(), in_session("u")];
+    let kept = [&session[..], &[complete()]].concat();
+    let spent = [
+        create(),
+        quota(Tenant, Some(1), None),
+        claim(),
+        claim(),
+        Create::one(new_task("u")).into(),
+    ];
+    let rate = Some(Rate { starts: 1, window_ms: 10_000 });
+    let rated = [create(), quota(Tenant, None, rate), claim(), claim()];
     let none = "";
     let rows: Vec<(&str, Vec<Command>, u64, Command, &str)> = vec![
         ("a task is created", vec![], 0, create(), "l/ x1"),
@@ -113,6 +152,18 @@ fn what_wakes_whom() {
         ("a limit is raised", gated.to_vec(), 0, limit(Some(2)), "l/* x1"),
         ("a limit is lifted", gated.to_vec(), 0, limit(None), "l/* x1"),
         ("a limit stays", gated.to_vec(), 0, limit(Some(1)), none),
+        ("one of a key is let through", vec![], 0, keyed("t"), "l/ x1"),
+        ("the next is not", vec![keyed("t")], 0, keyed("u"), none),
+        ("until the first ends", keys.to_vec(), 0, complete(), "l/ x1"),
+        ("or more may run", keys.to_vec(), 0, quota(key_scope(), Some(2), None), "l/ x1"),
+        ("one of a session", session[..1].to_vec(), 0, claim_session(), none),
+        ("the next is kept for one worker", session.to_vec(), 0, complete(), "l/* x1"),
+        ("and free when that is idle", kept.to_vec(), 60_000, sweep(), "l/windlass.session x1"),
+        ("a quota that refused nobody", spent[..3].to_vec(), 0, complete(), none),
+        ("a quota that refused somebody", spent.to_vec(), 0, complete(), "l/* x1"),
+        ("a quota is raised", spent.to_vec(), 0, quota(Tenant, Some(2), None), "l/* x1"),
+        ("a quota is lifted", spent.to_vec(), 0, quota(Tenant, None, None), "l/* x1"),
+        ("a rate opens", rated.to_vec(), 11_000, sweep(), "l/* x1"),
     ];
     for (what, before, later_ms, command, expected) in rows {
         assert_eq!(wakes(&after(&before), later_ms, &command), expected, "{what}: {command:?}");

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, Complete, Create, NewTask, WaitChildren};
 use windlass_core::{Fence, LaneName, Outcome, PublicState, Settled, Tenant};
-use windlass_engine::Engine;
-use windlass_store::Store;
+use windlass_engine::{Config, Engine};
+use windlass_store::{Store, StoreError};
+use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::postgres::Server;
 
-use crate::stage::{engine, key, open};
+use crate::stage::{engine, key, must, open, prepare};
 
 const ROUNDS: usize = 1_000;
 
@@ -85,15 +86,55 @@ async fn resumed(store: &dyn Store) -> BTreeMap<String, usize> {
     }
 }
 
+/// A store that relies on its checks alone: it locks nothing ahead.
+async fn open_optimistic(server: &Server) -> PostgresStore {
+    let options = Options { optimistic: true, ..Options::default() };
+    PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap()
+}
+
 /// Two nodes complete the last two children of a parent at once, while it waits or while it is
 /// about to: it always wakes, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_two_children_wake_their_parent_once() {
     let server = Server::start();
     let (one, two) = (engine(&server).await, engine(&server).await);
+    wake_each_once(&server, one, two, ROUNDS).await;
+}
+
+/// The same where nobody waits for anybody, and only the checks at the commit are left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_two_children_wake_their_parent_once_without_locks() {
+    let server = Server::start();
+    let start = async || Engine::start(open_optimistic(&server).await, Config::default()).await;
+    let (one, two) = (start().await.unwrap(), start().await.unwrap());
+    wake_each_once(&server, one, two, ROUNDS / 4).await;
+}
+
+/// Who ends the last child has seen the parent at work; by the time of the commit it waits.
+#[tokio::test]
+async fn a_parent_that_begins_to_wait_meanwhile_is_not_overlooked() {
+    let server = Server::start();
+    let (one, two) = (open_optimistic(&server).await, open_optimistic(&server).await);
+    let tasks = vec![NewTask::new("p", "k"), child("c".into(), "p")];
+    must(&one, Create { tenant: Tenant::default(), tasks }).await;
+    let lanes = vec!["default".into(), "children".into()];
+    let claimed = must(&one, Claim { lanes, limit: 2, ..Claim::new("w") }).await;
+    let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
+    let fence = |id: &str| tasks.iter().find(|task| task.id.as_str() == id).unwrap().fence();
+    let complete = Complete { fence: fence("c"), result: None };
+    let last = prepare(&one, complete.clone()).await;
+    assert!(last.answer.is_ok());
+    let waits = must(&two, WaitChildren { fence: fence("p") }).await;
+    assert_eq!(waits, Outcome::Settled(Settled::WaitingChildren));
+    assert!(matches!(last.commit().await, Err(StoreError::Conflict)));
+    must(&one, complete).await;
+    assert_eq!(server.sql("SELECT state FROM windlass.task WHERE id = 'p'"), "resumable");
+}
+
+async fn wake_each_once(server: &Server, one: Engine, two: Engine, rounds: usize) {
     let mut waited = 0;
     let mut expected = BTreeMap::new();
-    for (round, Family { parent, children }) in families(&one, ROUNDS).await.into_iter().enumerate()
+    for (round, Family { parent, children }) in families(&one, rounds).await.into_iter().enumerate()
     {
         let name = parent.task.id.to_string();
         let [first, second] = children;
@@ -114,9 +155,9 @@ async fn the_last_two_children_wake_their_parent_once() {
             expected.insert(name, 1);
         }
     }
-    assert!(waited >= ROUNDS / 2, "{waited} waited");
-    assert_eq!(resumed(&open(&server).await).await, expected);
-    eprintln!("{waited} of {ROUNDS} parents waited, and each was woken once");
+    assert!(waited >= rounds / 2, "{waited} waited");
+    assert_eq!(resumed(&open(server).await).await, expected);
+    eprintln!("{waited} of {rounds} parents waited, and each was woken once");
 }
 
 /// A node makes the first child of a task while another one ends the task: there is no child of a

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, family, foreign, handle, log, mail, payload, query, scan, text, time};
+use super::{change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -162,6 +162,14 @@ cases! {
         a_wait_off_an_old_count_conflicts,
         children_are_cancelled_page_by_page,
         children_are_listed_by_their_parent,
+    }
+    gates::{
+        a_key_lets_one_through_at_a_time,
+        a_wider_key_lets_more_through,
+        a_rate_opens_when_its_window_has_passed,
+        quotas_count_what_is_claimed,
+        a_session_stays_with_its_owner,
+        handles_race_at_a_key,
     }
     mail::{
         a_message_lets_a_suspended_task_go_on,

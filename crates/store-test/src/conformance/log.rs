@@ -1,6 +1,7 @@
+use windlass_core::command::QuotaScope;
 use windlass_core::{
-    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, ResumeCause,
-    Tenant, Timestamp, Wanted,
+    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate,
+    ResumeCause, Tenant, Timestamp, Wanted,
 };
 
 use super::case::{Verdict, Wrong};
@@ -80,6 +81,11 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
         Change::PriorityChanged { priority: i32::MIN },
         Change::LaneLimited { limit: None },
         Change::LaneLimited { limit: Some(u32::MAX) },
+        Change::QuotaSet {
+            scope: QuotaScope::Key("k\u{e9}y".into()),
+            limit: None,
+            rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
+        },
         Change::Signaled {
             seq: u64::MAX,
             name: "n\u{e4}me".into(),

@@ -4,6 +4,7 @@ mod case;
 mod change;
 mod family;
 mod foreign;
+mod gates;
 mod ground;
 mod handle;
 mod log;

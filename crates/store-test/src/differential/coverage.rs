@@ -75,6 +75,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Left => "left",
         Outcome::ChildrenDone(counts) if counts.total() == 0 => "no_children",
         Outcome::ChildrenDone(_) => "children_done",
+        Outcome::QuotaSet => "quota_set",
+        Outcome::SessionReleased { .. } => "session_released",
         Outcome::Posted(posted) => posted_code(posted),
         Outcome::WaitpointMade(_) => "waitpoint_made",
         Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
@@ -157,6 +159,8 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "children_done ended lease_expired no_children not_leased settled_otherwise stale \
          task_not_found waiting_children",
     ),
+    ("SetQuota", "invalid lane_not_found quota_set"),
+    ("ReleaseSession", "invalid session_released"),
     (
         "Post",
         "conflict ended invalid posted posted_and_resumed posted_before quarantined \

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{
     Beat, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
-    Idempotency, Leave, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress,
-    SetLaneState, Start, Sweep, TrimLog, WaitChildren,
+    Idempotency, Leave, LimitLane, NewTask, QuotaScope, Reap, Release, ReleaseSession, Renew,
+    Replay, ReportProgress, SetLaneState, SetQuota, Start, Sweep, TrimLog, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, LaneName, LaneState, Lifecycle, NodeId, Offer, Payload, Policy,
-    Retry, RetryPolicy, TagFilter, Task, Tenant,
+    Backoff, Command, FailureClass, GateKey, LaneName, LaneState, Lifecycle, NodeId, Offer,
+    Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
@@ -42,6 +42,8 @@ const WISHES: &[(u64, Wish)] = &[
     (2, leave),
     (6, create_child),
     (6, wait_children),
+    (5, set_quota),
+    (2, release_session),
     (10, mail::post),
     (5, mail::signal),
     (5, mail::create_waitpoint),
@@ -53,6 +55,9 @@ const WISHES: &[(u64, Wish)] = &[
 
 /// So many of a hundred commands are such as nobody should send.
 pub(super) const BAD: u64 = 4;
+
+const KEY_NAMES: &[&str] = &["k1", "k1", "k\u{1f511}"];
+const SESSION_NAMES: &[&str] = &["s1", "S1"];
 
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
@@ -133,11 +138,18 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
         task.idempotency =
             Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]), window_ms });
     }
+    if random.percent(30) {
+        task.gate = Some(match random.below(3) {
+            0 => GateKey::Session(text(random, SESSION_NAMES)),
+            _ => GateKey::Key(text(random, KEY_NAMES)),
+        });
+    }
     task
 }
 
 fn spoil(random: &mut Random, task: &mut NewTask) {
-    match random.below(6) {
+    match random.below(7) {
+        5 => task.gate = Some(GateKey::Key("a\0b".into())),
         0 => task.id = "".into(),
         1 => task.kind = "k".repeat(256).into(),
         2 => task.lane = "a\nb".into(),
@@ -201,7 +213,11 @@ fn offer(random: &mut Random) -> Offer {
         5 => TagFilter::None,
         _ => TagFilter::Untagged,
     };
-    Offer { capabilities: words(random, &["gpu", "ssd", "fpga"], 60), tags }
+    let mut capabilities = words(random, &["gpu", "ssd", "fpga"], 60);
+    if random.percent(50) {
+        capabilities.insert(SESSIONS.to_owned());
+    }
+    Offer { capabilities, tags }
 }
 
 fn claim(random: &mut Random, live: &Live) -> Command {
@@ -219,6 +235,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
         turn: u32::try_from(random.below(4)).expect("it is below four"),
+        session_idle_ms: *random.pick(&[100, 5_000]),
     }
     .into()
 }
@@ -364,4 +381,26 @@ fn beat(random: &mut Random, _: &Live) -> Command {
 
 fn leave(random: &mut Random, _: &Live) -> Command {
     Leave { id: node(random) }.into()
+}
+
+fn set_quota(random: &mut Random, live: &Live) -> Command {
+    let (tenant, lane) = live.lane(random);
+    let scope = match random.below(6) {
+        0 => QuotaScope::Tenant,
+        1 => QuotaScope::Lane(lane),
+        2 => QuotaScope::Session(text(random, SESSION_NAMES)),
+        _ => QuotaScope::Key(text(random, KEY_NAMES)),
+    };
+    let most = if random.percent(BAD) { u32::MAX } else { *random.pick(&[0, 1, 2, 5]) };
+    let limit = random.percent(50).then_some(most);
+    let rate = Rate { starts: *random.pick(&[1, 3]), window_ms: *random.pick(&[100, 3_000]) };
+    let rate = random.percent(40).then_some(rate);
+    SetQuota { tenant, scope, limit, rate }.into()
+}
+
+fn release_session(random: &mut Random, _: &Live) -> Command {
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    let bad = random.percent(BAD * 3);
+    let session = if bad { String::new() } else { text(random, SESSION_NAMES) };
+    ReleaseSession { tenant, session }.into()
 }

@@ -1,10 +1,11 @@
 use windlass::{
-    FailureClass, GateKey, LaneState, Lifecycle, Suspension, Task, Timestamp, Why, WorkerId,
+    ChildCounts, FailureClass, GateKey, LaneState, Lifecycle, Suspension, Task, Timestamp, Why,
+    WorkerId,
 };
 
 use crate::duration::{brief, distance, moment};
 use crate::output::one_line;
-use crate::task::note::attempts;
+use crate::task::note::{attempts, child_counts};
 use crate::task::why::evidence::Evidence;
 
 /// Why a task is not further than it is, for a person.
@@ -58,10 +59,9 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::Gated { gate } => gated(task, gate.as_ref()),
         Why::KeptFor { worker, until } => kept(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, now),
-        Why::WaitsForChildren { since } => explanation(
-            format!("Task {id} waits for its children, {}.", distance(*since, now)),
-            format!("See what they do: windlass task list --parent {id}."),
-        ),
+        Why::WaitsForChildren { since, children } => {
+            waits_for_children(task, *since, children.as_ref(), now)
+        }
         Why::HeldBy { worker, until, attempt } => held(task, worker, *until, *attempt, now),
         Why::Ended { at, .. } => ended(task, *at, now),
     }
@@ -92,8 +92,23 @@ fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) -> Explanatio
     explanation(
         format!("Task {id} is suspended since {since} for {reason}{until}."),
         format!(
-            "A signal lets it go on: windlass signal {id} NAME; or an operator: windlass task resume {id}."
+            "A signal lets it go on: windlass signal {id} NAME; or an operator: windlass task \
+             resume {id}."
         ),
+    )
+}
+
+fn waits_for_children(
+    task: &Task,
+    since: Timestamp,
+    counts: Option<&ChildCounts>,
+    now: Timestamp,
+) -> Explanation {
+    let (id, since) = (&task.id, moment(since, now));
+    let counts = counts.map_or_else(String::new, |counts| format!(": {}", child_counts(counts)));
+    explanation(
+        format!("Task {id} waits until the last of its children has ended, since {since}{counts}."),
+        format!("See what they do: windlass task list --parent {id}."),
     )
 }
 

@@ -1,0 +1,184 @@
+//! Limits on every store: keys, rates, quotas and sessions, and two handles that race at them.
+
+use std::sync::Arc;
+
+use windlass_core::command::{
+    Claim, Complete, Create, NewTask, QuotaScope, ReleaseSession, SetQuota, Sweep,
+};
+use windlass_core::{
+    Fence, Gate, GateKey, GateKind, Outcome, PublicState, Rate, SESSIONS, Table, Task, TaskKey,
+    Tenant, read_row,
+};
+use windlass_store::{Query, Store};
+
+use super::case::{Verdict, Wrong};
+use super::ground::{Ground, ensure, same};
+use crate::runner::execute;
+
+fn keyed(id: &str) -> NewTask {
+    NewTask { gate: Some(GateKey::Key("k\u{e9}y".into())), ..NewTask::new(id, "k") }
+}
+
+fn of_session(id: &str) -> NewTask {
+    NewTask { gate: Some(GateKey::Session("s".into())), ..NewTask::new(id, "k") }
+}
+
+async fn create(ground: &Ground<'_>, tasks: Vec<NewTask>) -> Verdict {
+    ground.must(Create { tenant: Tenant::default(), tasks }).await.map(drop)
+}
+
+fn claim_as(worker: &str, limit: u32) -> Claim {
+    let mut claim = Claim { limit, ..Claim::new(worker) };
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
+}
+
+async fn claimed(ground: &Ground<'_>, claim: Claim) -> Result<Vec<Arc<Task>>, Wrong> {
+    match ground.must(claim).await? {
+        Outcome::Claimed(tasks) => Ok(tasks),
+        other => Err(Wrong(format!("a claim was answered with {other:?}"))),
+    }
+}
+
+fn ids(tasks: &[Arc<Task>]) -> Vec<&str> {
+    tasks.iter().map(|task| task.id.as_str()).collect()
+}
+
+async fn complete(ground: &Ground<'_>, fence: Fence) -> Verdict {
+    ground.must(Complete { fence, result: None }).await.map(drop)
+}
+
+async fn set(
+    ground: &Ground<'_>,
+    scope: QuotaScope,
+    limit: Option<u32>,
+    rate: Option<Rate>,
+) -> Verdict {
+    ground.must(SetQuota { tenant: Tenant::default(), scope, limit, rate }).await.map(drop)
+}
+
+async fn state(ground: &Ground<'_>, id: &str) -> Result<PublicState, Wrong> {
+    let row = ground.row(&TaskKey::new(&Tenant::default(), &id.into()).row_key()).await?;
+    let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
+    Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be read")))?.lifecycle.public())
+}
+
+async fn gates(store: &dyn Store) -> Result<Vec<Arc<Gate>>, Wrong> {
+    let rows = store.query(&Query::all(Table::Gate, 100)).await?;
+    let read = |row: &windlass_core::StoredRow| read_row::<Gate>(row.schema, &row.body);
+    rows.iter().map(|row| read(row).ok_or_else(|| Wrong(format!("{row:?}")))).collect()
+}
+
+pub(super) async fn a_key_lets_one_through_at_a_time(ground: &Ground<'_>) -> Verdict {
+    let low = NewTask { priority: -1, ..keyed("a") };
+    create(ground, vec![keyed("b"), low, keyed("c"), NewTask::new("free", "k")]).await?;
+    let first = claimed(ground, claim_as("w", 9)).await?;
+    same("the first of a key", &ids(&first), &vec!["b", "free"])?;
+    same("behind it", &state(ground, "c").await?, &PublicState::Blocked)?;
+    complete(ground, first[0].fence()).await?;
+    let second = claimed(ground, claim_as("w", 9)).await?;
+    same("the next", &ids(&second), &vec!["c"])?;
+    complete(ground, second[0].fence()).await?;
+    let third = claimed(ground, claim_as("w", 9)).await?;
+    same("the last", &ids(&third), &vec!["a"])?;
+    complete(ground, third[0].fence()).await?;
+    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+}
+
+pub(super) async fn a_wider_key_lets_more_through(ground: &Ground<'_>) -> Verdict {
+    let names: Vec<String> = (0..30).map(|n| format!("t{n:02}")).collect();
+    create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
+    let key = || QuotaScope::Key("k\u{e9}y".into());
+    set(ground, key(), Some(20), None).await?;
+    let taken = claimed(ground, claim_as("w", 10)).await?;
+    same("so many", &taken.len(), &10)?;
+    set(ground, key(), Some(12), None).await?;
+    same("and so many", &claimed(ground, claim_as("w", 10)).await?.len(), &2)?;
+    set(ground, key(), None, None).await?;
+    let gate = gates(&*ground.store).await?;
+    let gate = gate.first().ok_or_else(|| Wrong("there is no gate".into()))?;
+    same("counted", &(gate.running, gate.admitted, gate.waiting), &(12, 0, 18))
+}
+
+pub(super) async fn a_rate_opens_when_its_window_has_passed(ground: &Ground<'_>) -> Verdict {
+    let rate = Rate { starts: 2, window_ms: 1_000 };
+    set(ground, QuotaScope::Key("k\u{e9}y".into()), None, Some(rate)).await?;
+    create(ground, ["a", "b", "c"].map(keyed).into()).await?;
+    same("starts", &claimed(ground, claim_as("w", 9)).await?.len(), &2)?;
+    ground.clock.advance_ms(999);
+    ground.must(Sweep::default()).await?;
+    same("too early", &claimed(ground, claim_as("w", 9)).await?.len(), &0)?;
+    ground.clock.advance_ms(100);
+    ground.must(Sweep::default()).await?;
+    same("in time", &ids(&claimed(ground, claim_as("w", 9)).await?), &vec!["c"])
+}
+
+pub(super) async fn quotas_count_what_is_claimed(ground: &Ground<'_>) -> Verdict {
+    let plain = |n| NewTask::new(format!("t{n}"), "k");
+    create(ground, (0..9).map(plain).collect()).await?;
+    set(ground, QuotaScope::Tenant, Some(3), None).await?;
+    set(ground, QuotaScope::Lane("default".into()), Some(2), None).await?;
+    let taken = claimed(ground, claim_as("w", 9)).await?;
+    same("by the narrower one", &taken.len(), &2)?;
+    same("none left", &claimed(ground, claim_as("w", 9)).await?.len(), &0)?;
+    complete(ground, taken[0].fence()).await?;
+    same("one more", &claimed(ground, claim_as("w", 9)).await?.len(), &1)?;
+    set(ground, QuotaScope::Lane("default".into()), None, None).await?;
+    same("by the wider one", &claimed(ground, claim_as("w", 9)).await?.len(), &1)?;
+    let counted: Vec<_> =
+        gates(&*ground.store).await?.iter().map(|g| (g.kind, g.running)).collect();
+    same("counted", &counted, &vec![(GateKind::Lane, 2), (GateKind::Tenant, 3)])
+}
+
+pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdict {
+    create(ground, ["a", "b", "c"].map(of_session).into()).await?;
+    same("without sessions", &claimed(ground, Claim::new("w")).await?.len(), &0)?;
+    let first = claimed(ground, claim_as("w", 9)).await?;
+    same("the first", &ids(&first), &vec!["a"])?;
+    complete(ground, first[0].fence()).await?;
+    same("for another", &claimed(ground, claim_as("v", 9)).await?.len(), &0)?;
+    let second = claimed(ground, claim_as("w", 9)).await?;
+    same("for its owner", &ids(&second), &vec!["b"])?;
+    complete(ground, second[0].fence()).await?;
+    // Every commit has a time of its own, and is a little later than the one before.
+    ground.clock.advance_ms(60_001);
+    ground.must(Sweep::default()).await?;
+    let third = claimed(ground, claim_as("v", 9)).await?;
+    same("after its owner was idle", &ids(&third), &vec!["c"])?;
+    complete(ground, third[0].fence()).await?;
+    ground.must(ReleaseSession { tenant: Tenant::default(), session: "s".into() }).await?;
+    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+}
+
+/// Two handles complete and claim tasks of one key at once: never do two of it run, and in the end
+/// all have run.
+pub(super) async fn handles_race_at_a_key(ground: &Ground<'_>) -> Verdict {
+    const TASKS: usize = 20;
+    let names: Vec<String> = (0..TASKS).map(|n| format!("t{n:02}")).collect();
+    create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
+    let other = ground.another().await;
+    let work = |store: Arc<dyn Store>, worker: &'static str| async move {
+        let mut done = 0;
+        for _ in 0..20 * TASKS {
+            let answer = execute(&*store, &claim_as(worker, 3).into()).await?;
+            let Ok(Outcome::Claimed(tasks)) = answer else {
+                return Err(Wrong(format!("a claim was answered with {answer:?}")));
+            };
+            ensure(tasks.len() <= 1, || format!("{tasks:?} at once"))?;
+            for task in tasks {
+                let running = gates(&*store).await?;
+                let running = running.first().map_or(0, |gate| gate.running);
+                same("running", &running, &1)?;
+                let complete = Complete { fence: task.fence(), result: None }.into();
+                let answer = execute(&*store, &complete).await?;
+                answer.map_err(|rejection| Wrong(format!("{rejection}")))?;
+                done += 1;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(done)
+    };
+    let (one, two) = tokio::join!(work(ground.store.clone(), "w"), work(other, "v"));
+    same("all of them", &(one? + two?), &TASKS)?;
+    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+}
