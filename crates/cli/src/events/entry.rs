@@ -46,7 +46,14 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
         Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
         Change::WaitingChildren { open, .. } => format!("{open} open"),
+        Change::Signaled { seq, name, source, waitpoint } => {
+            let through = waitpoint.map_or_else(String::new, |id| format!(", through {id}"));
+            format!("message {seq}: {} from {}{through}", one_line(&name), one_line(&source))
+        }
+        Change::WaitpointMade { id } => id.to_string(),
+        Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
         Change::Created
+        | Change::Escalated
         | Change::Completed { .. }
         | Change::Released { .. }
         | Change::Promoted

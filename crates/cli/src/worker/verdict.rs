@@ -111,6 +111,7 @@ pub(crate) fn line(came: &Settlement) -> String {
             format!("put off for {} s: {reason}", pause.as_secs())
         }
         Some(Asked::WaitChildren) => "waits for its children".into(),
+        Some(Asked::Suspend) => "suspended".into(),
     };
     let what = match came.answer.code() {
         None => asked,
@@ -127,6 +128,7 @@ pub(crate) fn object(came: &Settlement) -> Value {
         Some(Asked::Release) => (Some("release"), "released"),
         Some(Asked::Delay { .. }) => (Some("delay"), "put_off"),
         Some(Asked::WaitChildren) => (Some("wait_children"), "waits"),
+        Some(Asked::Suspend) => (Some("suspend"), "suspended"),
     };
     let settled = came.answer.is_settled();
     let failure = match &came.asked {
