@@ -15,6 +15,7 @@ use crate::batcher::Batcher;
 use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::handed::Handed;
 use crate::heart::Heart;
 use crate::inbox::{Inbox, Job};
@@ -182,6 +183,14 @@ impl Engine {
         receiver.try_recv().map_or(Ok(Vec::new()), Handed::take)
     }
 
+    /// Decides one command that leases tasks, without waiting for any.
+    pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let reply = Reply::Claim { sender, waits: false };
+        self.0.inbox.push(Job::new(vec![command], reply))?;
+        receiver.await.map_err(|_| self.0.inbox.no_answer())?.take()
+    }
+
     /// Looks at a page of what is due; says how much it was and when the next is due.
     pub async fn sweep(&self) -> Result<(usize, Option<Timestamp>), Error> {
         let sweep = Sweep { page: self.0.config.sweep_page };
@@ -215,6 +224,15 @@ impl Engine {
 
     /// Reads the log from `cursor` on; from the oldest entry there is without one.
     pub async fn subscribe(&self, cursor: Option<Cursor>) -> Result<Subscription, Error> {
+        self.subscribe_with(Filter::default(), cursor).await
+    }
+
+    /// As [`Engine::subscribe`], but shows only what the filter takes.
+    pub async fn subscribe_with(
+        &self,
+        filter: Filter,
+        cursor: Option<Cursor>,
+    ) -> Result<Subscription, Error> {
         let listener = self.0.commits.listen();
         let start = match cursor {
             Some(cursor) => cursor,
@@ -226,7 +244,7 @@ impl Engine {
                 Cursor { incarnation, seq }
             }
         };
-        Ok(Subscription::new(self.0.store.clone(), listener, start, 500))
+        Ok(Subscription::new(self.0.store.clone(), listener, start, filter, 500))
     }
 
     /// What it runs on.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use windlass_core::{CursorExpired, PublicState, Rejection, TaskId};
+use windlass_core::{Cursor, CursorExpired, PublicState, Rejection, TaskId};
 use windlass_store::StoreError;
 
 /// Why a call has no answer, or a refusal for one.
@@ -25,6 +25,9 @@ pub enum Error {
     OutcomeUnknown,
     #[error(transparent)]
     CursorExpired(#[from] CursorExpired),
+    /// A subscription has ended. A later one goes on from this cursor without a gap.
+    #[error("the subscription ended, and can go on from {}: {cause}", cursor.seq)]
+    Disconnected { cursor: Cursor, cause: Box<Error> },
     #[error(transparent)]
     Store(Arc<StoreError>),
     /// A payload could not be written, or a result not read as what it was asked for.
@@ -48,6 +51,7 @@ impl Error {
             Error::ShuttingDown => "shutting_down",
             Error::OutcomeUnknown => "outcome_unknown",
             Error::CursorExpired(_) => "cursor_expired",
+            Error::Disconnected { .. } => "disconnected",
             Error::Store(error) => error.code(),
             Error::Payload(_) => "payload",
             Error::NotCompleted { .. } => "not_completed",

@@ -127,7 +127,7 @@ impl Engine {
     pub async fn why(&self, key: &TaskKey) -> Result<Option<Why>, Error> {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
-        let offers = self.offers().of(&task.tenant, &task.lane);
+        let offers = self.offers_for(&task).await?;
         let gates = self.gates_of(&task).await?;
         let around = Around {
             lane: lane.as_deref(),

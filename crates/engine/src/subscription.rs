@@ -5,6 +5,8 @@ use windlass_core::{Cursor, Log, Logged, read_row};
 use windlass_store::{Query, Store};
 
 use crate::error::Error;
+use crate::filter::Filter;
+use crate::stream::Events;
 
 /// The count that is never reached by counting.
 const ENDED: u64 = u64::MAX;
@@ -36,12 +38,13 @@ impl Commits {
     }
 }
 
-/// A reader of the log: every event, in the order of the commits, without gaps.
+/// A reader of the log: every event that it asked for, in the order of the commits, without gaps.
 #[derive(Debug)]
 pub struct Subscription {
     store: Arc<dyn Store>,
     commits: watch::Receiver<u64>,
     cursor: Cursor,
+    filter: Filter,
     page: usize,
 }
 
@@ -50,42 +53,64 @@ impl Subscription {
         store: Arc<dyn Store>,
         commits: watch::Receiver<u64>,
         cursor: Cursor,
+        filter: Filter,
         page: usize,
     ) -> Self {
-        Self { store, commits, cursor, page: page.clamp(1, 10_000) }
+        Self { store, commits, cursor, filter, page: page.clamp(1, 10_000) }
     }
 
-    /// Where the next page starts. Keep it, and a later subscription goes on from there.
+    /// Behind everything that was read. Keep it, and a later subscription goes on from there.
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
+    /// Goes on from elsewhere, as from the oldest entry after [`Error::CursorExpired`].
+    pub fn seek(&mut self, cursor: Cursor) {
+        self.cursor = cursor;
+    }
+
     /// The next events; waits while there are none. [`Error::CursorExpired`] when some that were
-    /// not read yet are gone, [`Error::ShuttingDown`] when the engine has ended: what was not read
-    /// by then is there for a later subscription from the same cursor.
+    /// not read yet are gone, [`Error::Disconnected`] when the engine has ended or the store does
+    /// not answer: what was not read by then is there for a later subscription from its cursor.
     pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
-            let ended = *self.commits.borrow_and_update() == ENDED;
-            if ended {
-                return Err(Error::ShuttingDown);
+            if *self.commits.borrow_and_update() == ENDED {
+                return Err(self.disconnected(Error::ShuttingDown));
             }
             let events = match self.read().await {
                 Err(Error::Store(_)) if *self.commits.borrow() == ENDED => {
-                    return Err(Error::ShuttingDown);
+                    return Err(self.disconnected(Error::ShuttingDown));
                 }
+                Err(error @ Error::Store(_)) => return Err(self.disconnected(error)),
                 other => other?,
             };
             if !events.is_empty() {
                 return Ok(events);
             }
             if self.commits.changed().await.is_err() {
-                return Err(Error::ShuttingDown);
+                return Err(self.disconnected(Error::ShuttingDown));
             }
         }
     }
 
+    fn disconnected(&self, cause: Error) -> Error {
+        Error::Disconnected { cursor: self.cursor.clone(), cause: Box::new(cause) }
+    }
+
     /// The next events that are there already.
     pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
+        loop {
+            let mut events = self.read_page().await?;
+            let more = !events.is_empty();
+            events.retain(|event| self.filter.takes(event));
+            if !events.is_empty() || !more {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// The next events, whatever they are.
+    async fn read_page(&mut self) -> Result<Vec<Logged>, Error> {
         let events = self.store.events(self.cursor.seq, self.page).await?;
         // The floor is read after the events: what was forgotten before they were read is below it.
         let floor = floor(&*self.store).await?;
@@ -95,6 +120,11 @@ impl Subscription {
             self.cursor.seq = last.seq;
         }
         Ok(events)
+    }
+
+    /// The events one by one, as a stream. It ends after its first error.
+    pub fn into_stream(self) -> Events {
+        Events::new(self)
     }
 }
 

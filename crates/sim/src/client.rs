@@ -286,6 +286,22 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
         Command::WaitChildren(wait) => under(&wait.fence),
+        Command::SetQuota(set) => format!("{:?} {:?} {:?}", set.scope, set.limit, set.rate),
+        Command::ReleaseSession(release) => release.session.clone(),
+        Command::Post(post) => format!("{} messages", post.messages.len()),
+        Command::Signal(signal) => signal.name.clone(),
+        Command::CreateWaitpoint(create) => create.waitpoint.id.to_string(),
+        Command::Suspend(suspend) => under(&suspend.fence),
+        Command::Resume(resume) => resume.task.id.to_string(),
+        Command::TakeMessages(take) => under(&take.fence),
+        Command::RotateKey(rotate) => rotate.id.clone(),
+        Command::RegisterWorker(register) => register.id.to_string(),
+        Command::RetireWorker(retire) => retire.id.to_string(),
+        Command::Grant(grant) => format!("{} to {}", grant.task.id, grant.worker),
+        Command::Consume(consume) => format!("{} by {}", consume.task.id, consume.worker),
+        Command::Revoke(revoke) => revoke.task.id.to_string(),
+        Command::MoveBookmark(moved) => format!("{} to {}", moved.name, moved.cursor.seq),
+        Command::DropBookmark(dropped) => dropped.name.clone(),
         Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
             String::new()
         }

@@ -284,8 +284,7 @@ async fn read(engine: Engine, watch: Watch) {
                 }
                 seen.read(entries);
             }
-            Err(Error::Store(_)) => return,
-            Err(Error::ShuttingDown) => return,
+            Err(Error::Disconnected { .. }) => return,
             Err(error) => {
                 let what = format!("a reader at {before} was told: {error}");
                 let kind = crate::violation::Kind::Reader;

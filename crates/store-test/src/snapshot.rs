@@ -11,14 +11,9 @@ use windlass_store::{Query, Store, StoreError};
 /// Small enough that a snapshot of a lively store takes several pages.
 const PAGE: usize = 50;
 
-const INDEXES: &[Index] = &[
-    Index::TaskReady,
-    Index::TaskDue,
-    Index::QueueByLane,
-    Index::QueueDue,
-    Index::AdmissionDue,
-    Index::NodeDue,
-];
+fn every_index() -> impl Iterator<Item = Index> {
+    Table::ALL.iter().flat_map(|table| table.spec().indexes).map(|spec| spec.index)
+}
 
 /// Everything that can be read from a store: every row of every table, every index in its order,
 /// the payloads of every task, and the log.
@@ -62,13 +57,13 @@ impl Snapshot {
             StoredRow { key, version, schema, body }
         };
         let wanted = Wanted {
-            scans: INDEXES.iter().map(|&index| page(index, None, usize::MAX)).collect(),
+            scans: every_index().map(|index| page(index, None, usize::MAX)).collect(),
             ..Wanted::default()
         };
         let pages = shelf.load(&wanted).pages;
         Self {
             rows: shelf.rows().map(stored).collect(),
-            indexes: INDEXES.iter().copied().zip(pages).collect(),
+            indexes: every_index().zip(pages).collect(),
             payloads: shelf.payloads().map(|(k, p)| (k.clone(), p.clone())).collect(),
             events: shelf.events_after(0).collect(),
         }
@@ -121,7 +116,7 @@ async fn table_of(store: &dyn Store, table: Table) -> Result<Vec<StoredRow>, Sto
 async fn indexes_of(store: &dyn Store) -> Result<Vec<(Index, Vec<PageRow>)>, StoreError> {
     let mut tx = store.begin().await?;
     let mut indexes = Vec::new();
-    for &index in INDEXES {
+    for index in every_index() {
         let mut rows: Vec<PageRow> = Vec::new();
         loop {
             let after = rows.last().map(|row| row.position.clone());

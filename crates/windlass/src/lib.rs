@@ -69,20 +69,21 @@ mod guarantees {}
 pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 
+pub use windlass_core::Worker as RegisteredWorker;
 pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
-    Backoff, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired, Distinct,
-    FailureClass, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName, LaneState, Lease,
-    Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload,
-    PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause, Resumption,
-    Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension, TagFilter, Task,
-    TaskId, TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command,
-    limits,
+    Backoff, Bookmark, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired,
+    Distinct, FailureClass, Family, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName,
+    LaneState, Lease, Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome,
+    Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause,
+    Resumption, Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension,
+    TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why,
+    WorkerId, command, limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    Claimed, Config, Creation, Error, Input, KeyInfo, Posting, Received, Stats, Subscription,
-    Suspended, TaskFilter, TaskHandle,
+    Claimed, Config, Creation, Error, Events, Filter, Input, KeyInfo, NamedSubscription, Posting,
+    Received, Stats, Subscription, Suspended, TaskFilter, TaskHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};

@@ -11,6 +11,7 @@ use windlass_engine::{Claimed, Error};
 
 use crate::attempt::Attempt;
 use crate::pause::Pause;
+use crate::pulse::Pulse;
 use crate::running::Stop;
 use crate::worker::Worker;
 
@@ -37,6 +38,7 @@ impl Claimer {
     /// Claims until it is told to stop, then waits for the attempts under way.
     pub(crate) async fn run(mut self) {
         let closing = self.stop.closing.clone();
+        let pulse = Pulse::start(&self.worker);
         tokio::select! {
             biased;
             // A claim that is dropped here gives back what it was handed.
@@ -46,6 +48,7 @@ impl Claimer {
         while let Some(ended) = self.attempts.join_next().await {
             report(ended);
         }
+        pulse.retire().await;
     }
 
     /// Returns when the engine shuts down, or when the worker is to end by itself.

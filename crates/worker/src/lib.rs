@@ -46,6 +46,7 @@ mod failure;
 mod handler;
 mod lease;
 mod pause;
+mod pulse;
 mod running;
 mod settlement;
 mod token;

@@ -16,6 +16,9 @@ use crate::handler::Handler;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
 
+/// How often a worker says that it is there, unless told otherwise.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+
 /// A worker to be: what it takes, how much at once, and the code for each kind of task.
 ///
 /// Unless told otherwise it takes untagged tasks of the default lane of the default tenant that
@@ -25,6 +28,7 @@ pub struct Worker {
     pub(crate) engine: Engine,
     pub(crate) claim: Claim,
     pub(crate) concurrency: usize,
+    pub(crate) beat_every: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
     pub(crate) end: End,
     pub(crate) listener: Listener,
@@ -41,11 +45,12 @@ pub(crate) struct End {
 
 impl Worker {
     pub fn new(engine: Engine, name: impl Into<WorkerId>) -> Self {
-        let claim = Claim::new(name);
+        let claim = Claim { registered: true, ..Claim::new(name) };
         Self {
             engine,
             claim,
             concurrency: 1,
+            beat_every: BEAT_EVERY,
             handlers: BTreeMap::new(),
             end: End::default(),
             listener: Listener::default(),
@@ -113,6 +118,16 @@ impl Worker {
         let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let ms = ms.clamp(limits::LEASE_MS.min, limits::LEASE_MS.max);
         self.claim.lease_ms = ms.unsigned_abs();
+        self
+    }
+
+    /// How often it says that it is there; kept within [`limits::BEAT_MS`]. After three beats that
+    /// did not come it is taken for dead, and what it holds is free before its leases run out.
+    #[must_use]
+    pub fn beat_every(mut self, every: Duration) -> Self {
+        let ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        let ms = ms.clamp(limits::BEAT_MS.min, limits::BEAT_MS.max);
+        self.beat_every = Duration::from_millis(ms.unsigned_abs());
         self
     }
 

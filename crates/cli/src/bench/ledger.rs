@@ -128,7 +128,8 @@ mod tests {
             };
             let (at, task) = (Timestamp::from_micros(0), Some(((*id).into(), Kind::new("k"))));
             let (tenant, lane) = (Tenant::default(), LaneName::default());
-            ledger.note(&Logged::new(seq, &Event { at, tenant, lane, task, change }));
+            let labels = BTreeMap::new();
+            ledger.note(&Logged::new(seq, &Event { at, tenant, lane, task, labels, change }));
         }
         ledger
     }

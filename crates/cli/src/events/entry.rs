@@ -46,14 +46,22 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
         Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
         Change::WaitingChildren { open, .. } => format!("{open} open"),
-        Change::Signaled { seq, name, source, waitpoint } => {
-            let through = waitpoint.map_or_else(String::new, |id| format!(", through {id}"));
-            format!("message {seq}: {} from {}{through}", one_line(&name), one_line(&source))
+        Change::Granted { worker, until } => format!("to {worker} until {}", later(until)),
+        Change::GrantExpired { worker } => format!("to {worker}"),
+        Change::Revoked { worker, reason, .. } => {
+            format!("from {worker}: {}", one_line(&reason)).trim_end_matches(": ").to_owned()
+        }
+        Change::Signaled { seq, name, source, .. } => {
+            format!("{seq}: {} from {}", one_line(&name), one_line(&source))
         }
         Change::WaitpointMade { id } => id.to_string(),
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
-        Change::Created
-        | Change::Escalated
+        Change::Kept { worker } | Change::Freed { worker } => format!("for {worker}"),
+        Change::QuotaSet { .. } => one_line(&entry.body),
+        Change::Escalated
+        | Change::Admitted
+        | Change::Recalled
+        | Change::Created
         | Change::Completed { .. }
         | Change::Released { .. }
         | Change::Promoted

@@ -696,3 +696,23 @@ fn held_races() {
 fn suspended_races() {
     check("suspended_races", &SUSPENDED_RACES);
 }
+
+#[test]
+fn grants() {
+    check("grants", &GRANTS);
+}
+
+#[test]
+fn grant_races() {
+    check("grant_races", &GRANT_RACES);
+}
+
+#[test]
+fn workers() {
+    check("workers", &WORKERS);
+}
+
+#[test]
+fn worker_races() {
+    check("worker_races", &WORKER_RACES);
+}

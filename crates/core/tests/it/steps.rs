@@ -209,17 +209,11 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let began = failed
             || waits_unbegun
             || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
-        let gave_back = runs.is_none()
-            && ran.is_some()
-            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
-        let goes_on = was.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
-        let fresh = ran.is_none() || is.epoch != was.epoch;
-        let began = failed || runs.is_some() && fresh && !goes_on;
         let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
         let gave_back = runs.is_none()
             && ran.is_some()
             && !kept
-            && matches!(step.command, Command::Release(_) | Command::Delay(_));
+            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,

@@ -74,5 +74,6 @@ async fn a_subscriber_learns_of_the_end() {
     let waiting = tokio::spawn(async move { subscription.next().await });
     until(|| true).await;
     stage.engine.shutdown().await.unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap_err().code(), "shutting_down");
+    let Err(Error::Disconnected { cursor, cause }) = waiting.await.unwrap() else { panic!() };
+    assert_eq!((cursor.seq, cause.code()), (0, "shutting_down"));
 }

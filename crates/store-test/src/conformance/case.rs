@@ -6,7 +6,9 @@ use std::time::Duration;
 use windlass_store::StoreError;
 
 use super::ground::Ground;
-use super::{change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time};
+use super::{
+    change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time, workers,
+};
 use crate::factory::Factory;
 
 /// A case that takes this long waits for something that will not come.
@@ -170,6 +172,13 @@ cases! {
         quotas_count_what_is_claimed,
         a_session_stays_with_its_owner,
         handles_race_at_a_key,
+    }
+    workers::{
+        a_task_is_kept_for_a_worker,
+        what_a_dead_worker_holds_is_freed_early,
+        a_lease_is_revoked,
+        a_subscriber_keeps_its_place,
+        labels_are_in_the_log,
     }
     mail::{
         a_message_lets_a_suspended_task_go_on,

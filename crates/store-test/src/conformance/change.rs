@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
@@ -97,7 +98,8 @@ fn everything(first_event: u64) -> ChangeSet {
 
 fn event() -> Event {
     let (tenant, lane) = (Tenant::default(), LaneName::default());
-    Event { at: START, tenant, lane, task: None, change: Change::Created }
+    let (task, labels) = (None, BTreeMap::new());
+    Event { at: START, tenant, lane, task, labels, change: Change::Created }
 }
 
 /// Answers with the number of its one event.

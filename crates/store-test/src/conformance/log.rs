@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use windlass_core::command::QuotaScope;
 use windlass_core::{
     Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate,
@@ -15,6 +17,7 @@ fn event(name: &str, at_ms: i64) -> Event {
         tenant: Tenant::default(),
         lane: LaneName::new(name),
         task: None,
+        labels: BTreeMap::new(),
         change: Change::LaneStateChanged { state: LaneState::Paused },
     }
 }
@@ -86,6 +89,7 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
             limit: None,
             rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
         },
+        Change::Granted { worker: "w\u{f6}rker".into(), until: START },
         Change::Signaled {
             seq: u64::MAX,
             name: "n\u{e4}me".into(),
@@ -101,12 +105,15 @@ pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
     };
     let mut events: Vec<Event> = changes.into_iter().map(task).collect();
     events.push(event("of a lane", i64::MIN));
+    let labels = [("wh\u{f6}".to_owned(), "\"so\" \\ 'it'".to_owned())].into();
+    events.push(Event { labels, ..task(Change::Promoted) });
     ground.commit(ChangeSet { events: events.clone(), ..ChangeSet::default() }).await?;
     let found = log(ground).await?;
     same("events", &found.len(), &events.len())?;
     for (found, event) in found.iter().zip(&events) {
         same("an event", found, &Logged::new(found.seq, event))?;
         same("its change", &found.change().as_ref(), &Some(&event.change))?;
+        same("its labels", &found.labels(), &event.labels)?;
     }
     Ok(())
 }

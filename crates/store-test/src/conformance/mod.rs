@@ -14,5 +14,6 @@ mod query;
 mod scan;
 mod text;
 mod time;
+mod workers;
 
 pub use case::{CASES, Case, Verdict, Wrong, run, verdicts};

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use windlass_core::{Change, ChangeSet, Event, LaneName, Tenant, Timestamp};
 use windlass_store::Store;
 
@@ -42,7 +44,14 @@ pub(super) async fn time_never_falls(ground: &Ground<'_>) -> Verdict {
     now_is(&*other, "for the other handle", last.next()).await?;
     now_is(&*ground.another().await, "for a handle opened later", last.next()).await?;
     let (tenant, lane) = (Tenant::default(), LaneName::default());
-    let event = Event { at: START, tenant, lane, task: None, change: Change::Created };
+    let event = Event {
+        at: START,
+        tenant,
+        lane,
+        task: None,
+        labels: BTreeMap::new(),
+        change: Change::Created,
+    };
     // What is written behind the clock's back does not set the time back either.
     ground.commit(ChangeSet { events: vec![event], ..ChangeSet::default() }).await?;
     now_is(&*ground.store, "after a commit in the meantime", last.next().next()).await?;

@@ -5,7 +5,7 @@ use super::live::{Live, UNREADABLE};
 use super::oracle::{Expected, Oracle};
 use super::run::STEPS;
 use super::step::{Deed, Step};
-use super::wish;
+use super::{wish, workers};
 use crate::fixture::{START, TaskSpot};
 use crate::random::Random;
 use crate::runner::Order;
@@ -50,6 +50,7 @@ impl Generator {
             n if self.crowds && n == STEPS - 4 => single(crowd()),
             n if self.crowds && n == STEPS - 3 => single(one_too_many()),
             _ if self.random.percent(4) => self.turnover(&live),
+            _ if self.random.percent(3) => self.in_vain(&live),
             _ if self.random.percent(30) => self.batch(&live),
             _ => single(self.command(&live)),
         };
@@ -124,6 +125,15 @@ impl Generator {
             Reap { task }.into(),
             create.into(),
         ];
+        Deed::Batch { commands, order: Order::Strict }
+    }
+
+    /// Keeps a task for a worker who cannot have it: its lane hands out nothing, or no more.
+    fn in_vain(&mut self, live: &Live) -> Deed {
+        let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
+            return single(self.command(live));
+        };
+        let commands = workers::in_vain(&mut self.random, task);
         Deed::Batch { commands, order: Order::Strict }
     }
 }

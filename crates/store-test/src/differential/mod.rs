@@ -14,6 +14,7 @@ mod run;
 mod step;
 mod subject;
 mod wish;
+mod workers;
 
 pub use coverage::{Coverage, REQUIRED};
 pub use run::{DEFAULT_SEEDS, Divergence, STEPS, run, seeds};

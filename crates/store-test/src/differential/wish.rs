@@ -14,6 +14,7 @@ use windlass_core::{
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::mail;
+use super::workers::{self, WORKERS};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -44,6 +45,7 @@ const WISHES: &[(u64, Wish)] = &[
     (6, wait_children),
     (5, set_quota),
     (2, release_session),
+    (14, workers::wish),
     (10, mail::post),
     (5, mail::signal),
     (5, mail::create_waitpoint),
@@ -77,7 +79,7 @@ pub(super) fn text(random: &mut Random, choices: &[&str]) -> String {
     (*random.pick(choices)).to_owned()
 }
 
-fn reason(random: &mut Random) -> String {
+pub(super) fn reason(random: &mut Random) -> String {
     if random.percent(BAD) { "a\0b".to_owned() } else { text(random, REASONS) }
 }
 
@@ -205,7 +207,7 @@ pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Comma
     }
 }
 
-fn offer(random: &mut Random) -> Offer {
+pub(super) fn offer(random: &mut Random) -> Offer {
     let tags = match random.below(8) {
         0 => TagFilter::Only(words(random, &["blue", "red"], 60)),
         1 => TagFilter::UntaggedAnd(words(random, &["blue", "red"], 60)),
@@ -229,13 +231,14 @@ fn claim(random: &mut Random, live: &Live) -> Command {
     Claim {
         tenant,
         lanes,
-        worker: (*random.pick(&["w1", "w\u{f6}rker"])).into(),
+        worker: (*random.pick(WORKERS)).into(),
         offer: offer(random),
         lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
         turn: u32::try_from(random.below(4)).expect("it is below four"),
         session_idle_ms: *random.pick(&[100, 5_000]),
+        registered: random.percent(40),
     }
     .into()
 }

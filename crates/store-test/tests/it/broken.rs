@@ -82,7 +82,7 @@ async fn conformance_catches_what_is_broken() {
 async fn the_differential_catches_what_is_broken() {
     for (mode, _, _) in MODES.iter().filter(|(_, _, told)| *told) {
         let factory = BrokenFactory::new(*mode);
-        let run = differential::run(0..8, &[("broken", &factory)]).await;
+        let run = differential::run(0..40, &[("broken", &factory)]).await;
         let divergence = run.expect_err("a broken store differs from the shelf");
         assert_eq!(divergence.store, "broken", "{mode:?}: {divergence}");
         let line = divergence.to_string();

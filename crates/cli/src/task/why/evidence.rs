@@ -71,6 +71,7 @@ impl Evidence {
             }
             Why::DelayedUntil { after: None, .. }
             | Why::Gated { .. }
+            | Why::QuotaSpent { .. }
             | Why::KeptFor { .. }
             | Why::Suspended(_)
             | Why::WaitsForChildren { .. }

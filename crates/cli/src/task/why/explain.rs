@@ -56,7 +56,11 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
             format!("Start a worker on lane {lane}."),
         ),
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
-        Why::Gated { gate } => gated(task, gate.as_ref()),
+        Why::Gated { gate, .. } => gated(task, gate.as_ref()),
+        Why::QuotaSpent { kind, .. } => explanation(
+            format!("Task {id} waits in lane {lane}: the quota of its {} is spent.", kind.as_str()),
+            "See what it allows: windlass quota list.".to_owned(),
+        ),
         Why::KeptFor { worker, until } => kept(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, now),
         Why::WaitsForChildren { since, children } => {

@@ -187,6 +187,7 @@ fn write_down(journal: &Journal, settlement: &Settlement) {
         Some(Asked::Fail(_)) => How::Fail,
         Some(Asked::Release) => How::Release,
         Some(Asked::Delay { .. }) => journal.trouble(format!("{run} was put off")),
+        Some(Asked::Suspend) => journal.trouble(format!("{run} was suspended")),
         Some(Asked::WaitChildren) => journal.trouble(format!("{run} waits for children")),
         None => match &settlement.answer {
             Answer::Lost(rejection) => {

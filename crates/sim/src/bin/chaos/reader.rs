@@ -79,8 +79,10 @@ async fn read(engine: Engine, progress: Arc<Progress>) -> Result<Vec<Entry>, Str
             Err(error) => error,
         };
         match error {
-            Error::ShuttingDown => return Ok(entries),
-            Error::Store(_) => {
+            Error::Disconnected { cause, .. } if matches!(*cause, Error::ShuttingDown) => {
+                return Ok(entries);
+            }
+            Error::Disconnected { .. } | Error::Store(_) => {
                 progress.restarts.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(PAUSE).await;
             }

@@ -1,0 +1,87 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::{Family, Kind, LaneName, Logged, Tenant};
+
+/// Which events a subscriber is shown: those that are all of what is said here. What is left empty
+/// says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Of one of these families.
+    pub families: BTreeSet<Family>,
+    pub tenant: Option<Tenant>,
+    /// In one of these lanes.
+    pub lanes: BTreeSet<LaneName>,
+    /// Of tasks of one of these kinds.
+    pub kinds: BTreeSet<Kind>,
+    /// Of tasks that had all of these labels at the time.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Filter {
+    pub fn takes(&self, event: &Logged) -> bool {
+        let of_family = |family: &Family| family.as_str() == event.family;
+        (self.families.is_empty() || self.families.iter().any(of_family))
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
+            && (self.lanes.is_empty() || self.lanes.contains(&event.lane))
+            && (self.kinds.is_empty()
+                || event.kind.as_ref().is_some_and(|kind| self.kinds.contains(kind)))
+            && self.takes_labels(event)
+    }
+
+    /// The body is read only by those who ask for labels.
+    fn takes_labels(&self, event: &Logged) -> bool {
+        if self.labels.is_empty() {
+            return true;
+        }
+        let labels = event.labels();
+        self.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(body: &str) -> Logged {
+        Logged {
+            seq: 1,
+            at: windlass_core::Timestamp::default(),
+            tenant: "acme".into(),
+            lane: "mail".into(),
+            task: Some("t".into()),
+            kind: Some("email".into()),
+            family: "lease".into(),
+            name: "claimed".into(),
+            body: body.into(),
+        }
+    }
+
+    #[test]
+    fn what_is_taken() {
+        let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
+        let of_lane = Logged { task: None, kind: None, family: "lane".into(), ..event("{}") };
+        let any = Filter::default;
+        let labels = |pairs: &[(&str, &str)]| Filter {
+            labels: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            ..any()
+        };
+        for (filter, takes_labelled, takes_of_lane) in [
+            (any(), true, true),
+            (Filter { families: [Family::Lease, Family::Task].into(), ..any() }, true, false),
+            (Filter { families: [Family::Lane].into(), ..any() }, false, true),
+            (Filter { tenant: Some("acme".into()), ..any() }, true, true),
+            (Filter { tenant: Some("other".into()), ..any() }, false, false),
+            (Filter { lanes: ["mail".into()].into(), ..any() }, true, true),
+            (Filter { lanes: ["bulk".into()].into(), ..any() }, false, false),
+            (Filter { kinds: ["email".into(), "fax".into()].into(), ..any() }, true, false),
+            (Filter { kinds: ["fax".into()].into(), ..any() }, false, false),
+            (labels(&[("who", "me")]), true, false),
+            (labels(&[("who", "me"), ("region", "eu")]), true, false),
+            (labels(&[("who", "me"), ("region", "us")]), false, false),
+            (labels(&[("nobody", "")]), false, false),
+        ] {
+            let found = (filter.takes(&labelled), filter.takes(&of_lane));
+            assert_eq!(found, (takes_labelled, takes_of_lane), "{filter:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use windlass_core::command::{
+    Claim, Complete, Consume, Create, DropBookmark, Grant, MoveBookmark, NewTask, RegisterWorker,
+    RetireWorker, Revoke, Sweep,
+};
+use windlass_core::{
+    Bookmark, Cursor, LaneName, Lifecycle, Offer, Outcome, Rejection, Task, TaskKey, Tenant,
+    Worker, read_row,
+};
+
+use super::case::{Verdict, Wrong};
+use super::ground::{Ground, ensure, same};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn key(id: &str) -> TaskKey {
+    TaskKey { tenant: Tenant::default(), id: id.into() }
+}
+
+async fn create(ground: &Ground<'_>, ids: &[&str]) -> Verdict {
+    for id in ids {
+        ground.must(Create::one(NewTask::new(*id, "k"))).await?;
+    }
+    Ok(())
+}
+
+async fn task(ground: &Ground<'_>, id: &str) -> Result<Task, Wrong> {
+    let row = ground.row(&key(id).row_key()).await?;
+    let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
+    task.map(|task| (*task).clone()).ok_or_else(|| Wrong(format!("{id} cannot be read")))
+}
+
+async fn claimed(ground: &Ground<'_>, claim: Claim) -> Result<Vec<String>, Wrong> {
+    match ground.must(claim).await? {
+        Outcome::Claimed(tasks) => Ok(tasks.iter().map(|task| task.id.to_string()).collect()),
+        other => Err(Wrong(format!("a claim claims: {other:?}"))),
+    }
+}
+
+pub(super) async fn a_task_is_kept_for_a_worker(ground: &Ground<'_>) -> Verdict {
+    create(ground, &["a", "b"]).await?;
+    let grant = |id: &str| Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 };
+    ground.must(grant("a")).await?;
+    ground.must(grant("b")).await?;
+    same("claimed", &claimed(ground, Claim::new("v")).await?, &Vec::new())?;
+    let refused = ground.run(Consume::new("a", "v")).await?;
+    same("of another worker", &refused, &Err(Rejection::NotGranted))?;
+    let Outcome::Claimed(tasks) = ground.must(Consume::new("a", "w")).await? else {
+        return Err(Wrong("what is kept can be taken".into()));
+    };
+    same("taken", &tasks.len(), &1)?;
+    ground.must(Complete { fence: tasks[0].fence(), result: None }).await?;
+    // Time has risen with every commit.
+    ground.clock.advance_ms(10_001);
+    ground.must(Sweep::default()).await?;
+    same("afterwards", &claimed(ground, Claim::new("v")).await?, &vec!["b".to_owned()])
+}
+
+pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>) -> Verdict {
+    create(ground, &["a", "b", "c"]).await?;
+    let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
+    let (offer, every_ms) = (Offer::default(), 1_000);
+    let register = RegisterWorker { tenant, id: "w".into(), lanes, offer, every_ms };
+    ground.must(register.clone()).await?;
+    let claim =
+        |worker: &str, registered| Claim { registered, lease_ms: HOUR_MS, ..Claim::new(worker) };
+    for claim in [claim("w", true), claim("w", false), claim("v", true)] {
+        same("claimed", &claimed(ground, claim).await?.len(), &1)?;
+    }
+    ground.clock.advance_ms(3_499);
+    ground.must(Sweep::default()).await?;
+    let held = async |id: &str| {
+        let task = task(ground, id).await?;
+        Ok::<bool, Wrong>(matches!(task.lifecycle, Lifecycle::Active(_)))
+    };
+    ensure(held("a").await?, || "it was freed too early".into())?;
+    ground.clock.advance_ms(2);
+    ground.must(Sweep::default()).await?;
+    let found = (held("a").await?, held("b").await?, held("c").await?);
+    same("still held", &found, &(false, true, true))?;
+    let freed = task(ground, "a").await?;
+    same("counted", &(freed.attempts, freed.reclaims), &(1, 1))?;
+    let gone = ground.row(&Worker::key_of(&Tenant::default(), &"w".into())).await?;
+    same("the worker", &gone, &None)?;
+    ground.must(register).await?;
+    ground.must(RetireWorker { tenant: Tenant::default(), id: "w".into() }).await?;
+    let gone = ground.row(&Worker::key_of(&Tenant::default(), &"w".into())).await?;
+    same("the worker", &gone, &None)
+}
+
+pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {
+    create(ground, &["a"]).await?;
+    let Outcome::Claimed(tasks) = ground.must(Claim::new("w")).await? else {
+        return Err(Wrong("a claim claims".into()));
+    };
+    let fence = tasks[0].fence();
+    ground.must(Revoke { task: key("a"), reason: "elsewhere".into() }).await?;
+    let complete = || Complete { fence: fence.clone(), result: None };
+    same("at once", &ground.run(complete()).await?, &Err(Rejection::NotLeased))?;
+    same("claimed", &claimed(ground, Claim::new("v")).await?, &vec!["a".to_owned()])?;
+    let stale = Rejection::Stale { current: fence.epoch + 1 };
+    same("later", &ground.run(complete()).await?, &Err(stale))?;
+    let task = task(ground, "a").await?;
+    same("counted", &(task.claims, task.attempts, task.reclaims), &(2, 1, 0))
+}
+
+pub(super) async fn a_subscriber_keeps_its_place(ground: &Ground<'_>) -> Verdict {
+    let (tenant, name) = (Tenant::default(), "m\u{e4}iler".to_owned());
+    let at = |seq| Cursor { incarnation: "one".into(), seq };
+    let move_to =
+        |seq| MoveBookmark { tenant: Tenant::default(), name: name.clone(), cursor: at(seq) };
+    ground.must(move_to(7)).await?;
+    same("moved back", &ground.must(move_to(3)).await?, &Outcome::BookmarkAt(at(7)))?;
+    ground.must(move_to(i64::MAX as u64)).await?;
+    let row = ground.row(&Bookmark::key_of(&tenant, &name)).await?;
+    let kept = row.and_then(|row| read_row::<Bookmark>(row.schema, &row.body));
+    same("kept", &kept.map(|kept| kept.cursor.clone()), &Some(at(i64::MAX as u64)))?;
+    ground.must(DropBookmark { tenant: tenant.clone(), name: name.clone() }).await?;
+    same("dropped", &ground.row(&Bookmark::key_of(&tenant, &name)).await?, &None)
+}
+
+pub(super) async fn labels_are_in_the_log(ground: &Ground<'_>) -> Verdict {
+    let mut labelled = NewTask::new("a", "k");
+    labelled.labels = [("who".to_owned(), "\"it's\" \u{1f600}".to_owned())].into();
+    ground.must(Create::one(labelled.clone())).await?;
+    create(ground, &["b"]).await?;
+    let events = ground.store.events(0, 10).await?;
+    let found: Vec<_> = events.iter().map(windlass_core::Logged::labels).collect();
+    same("labels", &found, &vec![labelled.labels, Default::default()])
+}

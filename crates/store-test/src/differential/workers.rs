@@ -1,0 +1,117 @@
+//! Commands about workers as records, what is kept for them, and named subscribers.
+
+use windlass_core::command::{
+    Consume, Create, DropBookmark, Grant, LimitLane, MoveBookmark, NewTask, RegisterWorker,
+    RetireWorker, Revoke, SetLaneState,
+};
+use windlass_core::{
+    Command, Cursor, LaneName, LaneState, Lifecycle, Task, TaskKey, Tenant, WorkerId,
+};
+
+use super::live::{LANES, Live, TENANTS};
+use super::wish::{BAD, offer, open, reason, text};
+use crate::random::Random;
+
+pub(super) const WORKERS: &[&str] = &["w1", "w\u{f6}rker"];
+
+pub(super) fn wish(random: &mut Random, live: &Live) -> Command {
+    match random.below(14) {
+        0..3 => register(random),
+        3 => retire(random),
+        4..7 => grant(random, live),
+        7..10 => consume(random, live),
+        10 | 11 => Revoke { task: live.key(random, open), reason: reason(random) }.into(),
+        12 => move_bookmark(random),
+        _ => drop_bookmark(random),
+    }
+}
+
+fn worker(random: &mut Random) -> WorkerId {
+    if random.percent(BAD) { "".into() } else { (*random.pick(WORKERS)).into() }
+}
+
+fn register(random: &mut Random) -> Command {
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
+    let lanes = lanes.collect();
+    let (id, offer) = (worker(random), offer(random));
+    RegisterWorker { tenant, id, lanes, offer, every_ms: *random.pick(&[10, 5_000, 60_000]) }.into()
+}
+
+fn retire(random: &mut Random) -> Command {
+    RetireWorker { tenant: Tenant::new(*random.pick(TENANTS)), id: worker(random) }.into()
+}
+
+fn waits(task: &Task) -> bool {
+    task.lifecycle.turn().is_some()
+}
+
+fn kept(task: &Task) -> bool {
+    matches!(task.lifecycle, Lifecycle::Reserved { .. })
+}
+
+fn grant(random: &mut Random, live: &Live) -> Command {
+    let ttl_ms = if random.percent(BAD) { 99 } else { *random.pick(&[100, 5_000, 3_600_000]) };
+    let task = live.key(random, waits);
+    Grant { task, worker: worker(random), ttl_ms }.into()
+}
+
+fn consume(random: &mut Random, live: &Live) -> Command {
+    let found = live.task(random, kept).filter(|_| random.percent(90));
+    let task = found.map_or_else(|| live.key(random, kept), |task| task.task_key());
+    let worker = match found.map(|task| &task.lifecycle) {
+        Some(Lifecycle::Reserved { worker, .. }) if random.percent(80) => worker.clone(),
+        _ => worker(random),
+    };
+    let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };
+    let (begin, registered) = (random.percent(65), random.percent(50));
+    Consume { task, worker, lease_ms, begin, registered }.into()
+}
+
+fn subscriber(random: &mut Random) -> String {
+    if random.percent(4 * BAD) { String::new() } else { text(random, &["mailer", "\u{e4}udit"]) }
+}
+
+fn move_bookmark(random: &mut Random) -> Command {
+    let incarnation = text(random, &["one", "one", "one", "two"]);
+    let cursor = Cursor { incarnation, seq: random.below(20) };
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    MoveBookmark { tenant, name: subscriber(random), cursor }.into()
+}
+
+fn drop_bookmark(random: &mut Random) -> Command {
+    DropBookmark { tenant: Tenant::new(*random.pick(TENANTS)), name: subscriber(random) }.into()
+}
+
+/// Keeps a task for a worker and shuts its lane, or fills it with another task that is kept, before
+/// the worker comes for it.
+pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
+    let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
+    let (worker, lease_ms) = (worker(random), *random.pick(&[2_500, 2_500, 2_500, 99]));
+    let grant =
+        |task: &TaskKey| Grant { task: task.clone(), worker: worker.clone(), ttl_ms: 60_000 };
+    let consume = |task: &TaskKey| Consume {
+        task: task.clone(),
+        worker: worker.clone(),
+        lease_ms,
+        begin: true,
+        registered: true,
+    };
+    let key = task.task_key();
+    if random.percent(50) {
+        let state = *random.pick(&[LaneState::Paused, LaneState::Disabled]);
+        let shut = SetLaneState { tenant, lane, state };
+        return vec![grant(&key).into(), shut.into(), consume(&key).into()];
+    }
+    let filler = NewTask { lane: lane.clone(), ..NewTask::new("filler", "k") };
+    let create = Create { tenant: tenant.clone(), tasks: vec![filler] };
+    let other = TaskKey { tenant: tenant.clone(), id: "filler".into() };
+    vec![
+        LimitLane { tenant, lane, limit: Some(1) }.into(),
+        create.into(),
+        grant(&other).into(),
+        grant(&key).into(),
+        consume(&other).into(),
+        consume(&key).into(),
+    ]
+}
