@@ -8,17 +8,21 @@ mod doctor;
 mod duration;
 mod error;
 mod events;
+mod key;
 mod lane;
 mod log;
 mod migrate;
 mod node;
 mod output;
+mod payload;
+mod signal;
 mod signals;
 mod stats;
 mod store;
 mod target;
 mod task;
 mod usage;
+mod waitpoint;
 mod worker;
 
 use std::process::ExitCode;
@@ -52,6 +56,11 @@ enum Command {
     Node(node::NodeCommand),
     /// Look at tasks that have failed, and start them over.
     Dead(dead::DeadCommand),
+    Signal(signal::Signal),
+    /// Make waitpoints and look at them: each lets one message in from outside.
+    Waitpoint(waitpoint::WaitpointCommand),
+    /// Look at the keys that sign tokens, and rotate them.
+    Key(key::KeyCommand),
     Events(events::Events),
     Stats(stats::Stats),
     Migrate(migrate::Migrate),
@@ -69,6 +78,9 @@ impl Command {
             Command::Lane(lane) => lane.run().await,
             Command::Node(node) => node.run().await,
             Command::Dead(dead) => dead.run().await,
+            Command::Signal(signal) => signal.run().await,
+            Command::Waitpoint(waitpoint) => waitpoint.run().await,
+            Command::Key(key) => key.run().await,
             Command::Events(events) => events.run().await,
             Command::Stats(stats) => stats.run().await,
             Command::Migrate(migrate) => migrate.run().await,

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use windlass_core::command::{
     CreateWaitpoint, MadeWaitpoint, NewMessage, NewWaitpoint, Post, Posted, Resume, Suspend,
     TakeMessages,
@@ -19,6 +20,14 @@ use crate::error::Error;
 pub struct Received {
     pub message: Arc<Message>,
     pub payload: Option<Payload>,
+}
+
+impl Received {
+    /// What it carries, read as JSON; nothing is read as `null`.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let bytes = self.payload.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
+        serde_json::from_slice(bytes).map_err(|error| Error::Payload(Arc::new(error)))
+    }
 }
 
 /// What came of a suspension.

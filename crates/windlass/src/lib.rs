@@ -61,6 +61,12 @@ mod guide {
     mod log {}
     #[doc = include_str!("../../../docs/learn/time.md")]
     mod time {}
+    #[doc = include_str!("../../../docs/learn/signals.md")]
+    mod signals {}
+    #[doc = include_str!("../../../docs/guide/approval.md")]
+    mod approval {}
+    #[doc = include_str!("../../../docs/guide/callback.md")]
+    mod callback {}
 }
 
 /// The examples of the guarantees, so that they run.

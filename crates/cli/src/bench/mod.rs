@@ -13,6 +13,7 @@ mod place;
 mod process;
 mod report;
 mod share;
+mod signal;
 mod snapshot;
 mod tasks;
 mod team;

@@ -3,7 +3,7 @@ use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 
 use crate::bench::place::Place;
-use crate::bench::{claim, contended, drain, idle, pickup, share, snapshot, tasks};
+use crate::bench::{claim, contended, drain, idle, pickup, share, signal, snapshot, tasks};
 use windlass::StoreUrl;
 
 /// Measure this machine.
@@ -23,6 +23,8 @@ enum What {
     Drain(drain::Drain),
     /// What a claim costs against backlogs of different size and shape.
     Claim(claim::ClaimCost),
+    /// From a signal to the handler that it lets go on, for many suspended tasks at once.
+    Signal(signal::SignalCost),
     /// Engines side by side on a lane with a limit: waiting for it, and without.
     Contended(contended::Contended),
     /// The load of `tasks` while somebody holds an old snapshot of the database open.
@@ -110,6 +112,7 @@ impl Bench {
             What::Pickup(pickup) => pickup.run().await,
             What::Drain(drain) => drain.run().await,
             What::Claim(claim) => claim.run().await,
+            What::Signal(signal) => signal.run().await,
             What::Contended(contended) => contended.run().await,
             What::Snapshot(snapshot) => snapshot.run().await,
             What::DrainShare(share) => share.run().await,

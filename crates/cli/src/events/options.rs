@@ -10,11 +10,12 @@ use crate::log::LogView;
 use crate::output::{reader_left, say, say_json};
 use crate::target::Target;
 
-const FAMILIES: [&str; 4] = [
+const FAMILIES: [&str; 5] = [
     Family::Task.as_str(),
     Family::Lease.as_str(),
     Family::Completion.as_str(),
     Family::Lane.as_str(),
+    Family::Signal.as_str(),
 ];
 
 /// What is shown without --limit and without --after.

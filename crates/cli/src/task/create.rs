@@ -1,19 +1,16 @@
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{Read, stdin};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 use windlass::{
-    Backoff, Config, Creation, Engine, Kind, LaneName, Payload, Problem, RetryPolicy, StoreUrl,
-    TaskId, limits,
+    Backoff, Config, Creation, Engine, Kind, LaneName, Payload, RetryPolicy, StoreUrl, TaskId,
 };
 
 use crate::duration::{self, BadDuration};
 use crate::error::CliError;
 use crate::output::{say, say_json};
+use crate::payload::PayloadArgs;
 use crate::target::Target;
 
 /// The options that give fields which other commands take as arguments.
@@ -51,22 +48,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "ID")]
     parent: Option<TaskId>,
 
-    /// What the handler gets, as JSON.
-    #[arg(
-        long,
-        value_name = "JSON",
-        value_parser = json_text,
-        conflicts_with = "payload_file",
-        help_heading = "Payload"
-    )]
-    payload: Option<String>,
-    /// A file whose bytes the handler gets as they are; - is standard input.
-    #[arg(long, value_name = "PATH", help_heading = "Payload")]
-    payload_file: Option<PathBuf>,
-    /// What the payload is [default: application/json; of a file, application/octet-stream unless
-    /// its name ends in .json]
-    #[arg(long, value_name = "TYPE", help_heading = "Payload")]
-    content_type: Option<String>,
+    #[command(flatten)]
+    payload: PayloadArgs,
 
     /// The queue it waits in.
     #[arg(long, default_value = "default", help_heading = "When and where it runs")]
@@ -124,7 +107,7 @@ pub(crate) struct Create {
 impl Create {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         self.check_labels()?;
-        let payload = self.read_payload()?;
+        let payload = self.payload.read()?;
         let is_there = self.target.store.exists();
         if !is_there {
             self.rehearse(payload.clone()).await?;
@@ -198,43 +181,6 @@ impl Create {
         }
         let creation = self.requires.iter().fold(creation, Creation::requires);
         self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))
-    }
-
-    fn read_payload(&self) -> Result<Option<Payload>, CliError> {
-        let content_type = |unsaid: &str| self.content_type.as_deref().unwrap_or(unsaid).to_owned();
-        if let Some(text) = &self.payload {
-            return Ok(Some(Payload::new(content_type("application/json"), text.as_bytes())));
-        }
-        let Some(path) = &self.payload_file else { return Ok(None) };
-        let bytes =
-            read(path).map_err(|error| CliError::PayloadFile { path: path.clone(), error })?;
-        let max_bytes = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap_or(usize::MAX);
-        if bytes.len() > max_bytes {
-            let (field, problem) = (limits::PAYLOAD_BYTES.field, Problem::TooLong { max_bytes });
-            return Err(CliError::Invalid { name: "--payload-file", field, problem });
-        }
-        let is_json = path.extension().is_some_and(|extension| extension == "json");
-        let unsaid = if is_json { "application/json" } else { "application/octet-stream" };
-        Ok(Some(Payload::new(content_type(unsaid), bytes)))
-    }
-}
-
-/// Enough of it to see whether it is too long.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let most = limits::PAYLOAD_BYTES.max.unsigned_abs() + 1;
-    let mut bytes = Vec::new();
-    if path == Path::new("-") {
-        stdin().lock().take(most).read_to_end(&mut bytes)?;
-    } else {
-        File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
-}
-
-fn json_text(text: &str) -> Result<String, String> {
-    match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("this is not JSON: {error}; other bytes go by --payload-file")),
     }
 }
 

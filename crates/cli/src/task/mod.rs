@@ -10,6 +10,7 @@ mod pages;
 mod payload;
 mod priority;
 mod replay;
+mod resume;
 mod show;
 mod wait;
 mod why;

@@ -6,6 +6,7 @@ use crate::task::create::Create;
 use crate::task::list::List;
 use crate::task::priority::Priority;
 use crate::task::replay::Replay;
+use crate::task::resume::Resume;
 use crate::task::show::Show;
 use crate::task::wait::Wait;
 use crate::task::why::Why;
@@ -31,6 +32,8 @@ enum Verb {
     Cancel(Cancel),
     /// Start an ended task over, with the payload it was created with.
     Replay(Replay),
+    /// Let a suspended task go on, whatever it waits for.
+    Resume(Resume),
     /// Move a task forward or back in its lane: higher goes first.
     Priority(Priority),
     /// Wait until a task has ended; exit code 0 if it was completed, 3 if not.
@@ -46,6 +49,7 @@ impl TaskCommand {
             Verb::Why(why) => why.run().await,
             Verb::Cancel(cancel) => cancel.run().await,
             Verb::Replay(replay) => replay.run().await,
+            Verb::Resume(resume) => resume.run().await,
             Verb::Priority(priority) => priority.run().await,
             Verb::Wait(wait) => wait.run().await,
         }

@@ -21,7 +21,7 @@ fn help_names_what_there_is() {
     let help = text(&windlass(&["--help"]).stdout);
     assert!(help.contains("bench"), "{help}");
     let help = text(&windlass(&["bench", "--help"]).stdout);
-    for name in ["tasks", "pickup", "drain", "claim", "contended", "snapshot", "idle"] {
+    for name in ["tasks", "pickup", "drain", "claim", "signal", "contended", "snapshot", "idle"] {
         assert!(help.contains(name), "{help}");
     }
     assert!(!help.contains("drain-share"), "{help}");
@@ -131,6 +131,16 @@ fn pickup_times_every_task() {
     let ms = |key: &str| found[key].as_f64().unwrap();
     // One that came late is counted from when it was due.
     assert!(ms("max_ms") >= ms("latest_arrival_ms"), "{found}");
+    assert!(ms("p50_ms") > 0.0 && ms("p50_ms") <= ms("p99_ms") && ms("p99_ms") <= ms("max_ms"));
+    assert_eq!(found["durability"], "wal, synchronous=FULL");
+}
+
+#[test]
+fn signal_times_every_task_that_goes_on() {
+    let args = ["bench", "signal", "--tasks", "100", "--callers", "8", "--json"];
+    let found = json(&windlass(&args));
+    assert_eq!((&found["tasks"], &found["resumed"]), (&100.into(), &100.into()));
+    let ms = |key: &str| found[key].as_f64().unwrap();
     assert!(ms("p50_ms") > 0.0 && ms("p50_ms") <= ms("p99_ms") && ms("p99_ms") <= ms("max_ms"));
     assert_eq!(found["durability"], "wal, synchronous=FULL");
 }

@@ -13,6 +13,12 @@ const COMMANDS: &[&str] = &[
     "task replay",
     "task priority",
     "task wait",
+    "task resume",
+    "signal",
+    "waitpoint create",
+    "waitpoint list",
+    "key rotate",
+    "key list",
     "lane list",
     "lane pause",
     "lane resume",
@@ -43,7 +49,7 @@ fn every_command_explains_itself() {
             assert!(words > 1, "{command}: {option} says what it is for");
         }
     }
-    for command in ["task create", "task list", "dead replay", "events"] {
+    for command in ["task create", "task list", "dead replay", "events", "signal"] {
         assert!(place.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
     }
 }
@@ -94,11 +100,19 @@ fn wrong_arguments_are_named() {
         ("task wait t --timeout 5", "a duration is"),
         ("task explode t", "unrecognized subcommand"),
         ("task list --stat x", "'--stat' found; a similar argument exists: '--state'"),
+        ("signal", "<NAME>"),
+        ("signal go", "--token <TOKEN>"),
+        ("signal go --task t --token x", "cannot be used with"),
+        ("signal go --task t --after soon", "a duration is"),
+        ("signal go --task t --payload {broken", "this is not JSON"),
+        ("waitpoint create t", "<ID>"),
+        ("waitpoint list --limit 0", "0 is not in 1..=1000"),
+        ("key rotate --grace soon", "a duration is"),
         ("lane limit mail 0", "a limit is a number from 1 on, or none"),
         ("dead replay", "--all"),
         ("dead replay t --all", "cannot be used with"),
         ("events --after 17", "a cursor is INCARNATION:NUMBER"),
-        ("events --family tasks", "task, lease, completion, lane"),
+        ("events --family tasks", "task, lease, completion, lane, signal"),
         ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
         ("stats --store postgres://app:hidden@h/d?nonsense=1", "'postgres://app@h/d?nonsense=1'"),
         ("stats --store postgress://app:hidden@h/d", "'postgress://app@h/d'"),
@@ -147,6 +161,12 @@ fn errors_are_json_for_programs() {
         ("task replay nope", "task_not_found", 4),
         ("task priority nope 1", "task_not_found", 4),
         ("task wait nope", "task_not_found", 4),
+        ("task resume nope", "task_not_found", 4),
+        ("task resume t", "not_suspended", 3),
+        ("signal go --task nope", "task_not_found", 4),
+        ("signal go --token nope", "token_invalid", 3),
+        ("waitpoint create nope p", "task_not_found", 4),
+        ("waitpoint create t not.so", "invalid", 2),
         ("lane pause nope", "lane_not_found", 4),
         ("lane limit nope 1", "lane_not_found", 4),
         ("task replay t", "not_ended", 3),

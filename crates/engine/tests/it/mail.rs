@@ -41,6 +41,8 @@ async fn a_signal_lets_a_task_go_on_and_can_be_observed() {
     assert_eq!(observed.len(), 1);
     assert_eq!(observed[0].message.source, "ada");
     assert_eq!(observed[0].payload, Some(Payload::json("[1,2]")));
+    assert_eq!(observed[0].json::<Vec<u32>>().unwrap(), [1, 2]);
+    assert_eq!(observed[0].json::<String>().unwrap_err().code(), "payload");
     let claimed = engine.claim(claim(), Duration::ZERO).await.unwrap();
     let task = &claimed[0].task;
     assert_eq!((task.attempts, task.claims), (1, 2));

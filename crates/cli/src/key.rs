@@ -1,0 +1,102 @@
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use windlass::{KeyInfo, Timestamp};
+
+use crate::duration;
+use crate::error::CliError;
+use crate::output::{say, say_json, say_table, time};
+use crate::target::Target;
+
+const OPTIONS: &[(&str, &str)] = &[("grace_ms", "--grace")];
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Sign tokens with a fresh key; those of the one before are good until its grace is over.
+    Rotate(Rotate),
+    /// List the keys of a tenant: their age and a fingerprint, never what is secret about them.
+    #[command(visible_alias = "ls")]
+    List(List),
+}
+
+#[derive(Debug, Args)]
+struct Rotate {
+    /// For how long the key before it still proves what it signed.
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration::parse)]
+    grace: Duration,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl KeyCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::Rotate(rotate) => rotate.run().await,
+            Verb::List(list) => list.run().await,
+        }
+    }
+}
+
+impl Rotate {
+    async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let rotated = engine.rotate_key(&self.target.tenant, self.grace).await;
+        let id = rotated.map_err(|error| CliError::from(error).named(OPTIONS))?;
+        if self.target.json {
+            say_json(&json!({ "id": id }));
+        } else {
+            say(&format!("Tokens are signed with key {id} from here on."));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let keys = engine.keys(&self.target.tenant).await?;
+        let now = duration::now();
+        if self.target.json {
+            keys.iter().for_each(|key| say_json(&described(key)));
+        } else if keys.is_empty() {
+            say("There is no key: one comes to be with the first waitpoint.");
+        } else {
+            let rows = keys.iter().map(|key| row(key, now)).collect();
+            say_table(["id", "fingerprint", "added", "state"], rows);
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn described(key: &KeyInfo) -> Value {
+    json!({
+        "id": key.id,
+        "fingerprint": key.fingerprint.to_string(),
+        "added_at": time(key.added_at),
+        "ends_at": time(key.ends_at),
+        "signs": key.ends_at.is_none(),
+    })
+}
+
+fn row(key: &KeyInfo, now: Timestamp) -> [String; 4] {
+    let state = match key.ends_at {
+        None => "signs".to_owned(),
+        Some(at) if at <= now => "has ended".to_owned(),
+        Some(at) => format!("proves, ends {}", duration::distance(at, now)),
+    };
+    let fingerprint = key.fingerprint.to_string()[..8].to_owned();
+    [key.id.clone(), fingerprint, duration::distance(key.added_at, now), state]
+}

@@ -1,0 +1,64 @@
+//! What a task or a message carries, as it is given on the command line.
+
+use std::fs::File;
+use std::io::{Read as _, stdin};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use windlass::{Payload, Problem, limits};
+
+use crate::error::CliError;
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Payload")]
+pub(crate) struct PayloadArgs {
+    /// What it carries, as JSON.
+    #[arg(long, value_name = "JSON", value_parser = json_text, conflicts_with = "payload_file")]
+    payload: Option<String>,
+    /// A file whose bytes it carries as they are; - is standard input.
+    #[arg(long, value_name = "PATH")]
+    payload_file: Option<PathBuf>,
+    /// What the payload is [default: application/json; of a file, application/octet-stream unless
+    /// its name ends in .json]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+}
+
+impl PayloadArgs {
+    pub(crate) fn read(&self) -> Result<Option<Payload>, CliError> {
+        let content_type = |unsaid: &str| self.content_type.as_deref().unwrap_or(unsaid).to_owned();
+        if let Some(text) = &self.payload {
+            return Ok(Some(Payload::new(content_type("application/json"), text.as_bytes())));
+        }
+        let Some(path) = &self.payload_file else { return Ok(None) };
+        let bytes =
+            read(path).map_err(|error| CliError::PayloadFile { path: path.clone(), error })?;
+        let max_bytes = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap_or(usize::MAX);
+        if bytes.len() > max_bytes {
+            let (field, problem) = (limits::PAYLOAD_BYTES.field, Problem::TooLong { max_bytes });
+            return Err(CliError::Invalid { name: "--payload-file", field, problem });
+        }
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let unsaid = if is_json { "application/json" } else { "application/octet-stream" };
+        Ok(Some(Payload::new(content_type(unsaid), bytes)))
+    }
+}
+
+/// Enough of it to see whether it is too long.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let most = limits::PAYLOAD_BYTES.max.unsigned_abs() + 1;
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn json_text(text: &str) -> Result<String, String> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("this is not JSON: {error}; other bytes go by --payload-file")),
+    }
+}

@@ -1,0 +1,120 @@
+use std::io::{Read as _, stdin};
+
+use clap::Args;
+use serde_json::json;
+use windlass::{Posted, TaskId, Token};
+
+use crate::error::CliError;
+use crate::output::{say, say_json};
+use crate::payload::PayloadArgs;
+use crate::target::Target;
+
+/// A token is shorter than this.
+const MOST_TOKEN: u64 = 4_096;
+
+/// The options that give fields of another name.
+const OPTIONS: &[(&str, &str)] = &[
+    ("id", "--task"),
+    ("name", "NAME"),
+    ("source", "--source"),
+    ("idempotency_key", "--key"),
+    ("payload in bytes", "what it carries in bytes"),
+];
+
+const EXAMPLES: &str = "Examples:
+  windlass signal approve --task order-17 --payload '{\"by\":\"ada\"}'
+  windlass signal approve --token - --source ada < token.txt
+  WINDLASS_TOKEN=wl1... windlass signal approve --key answer-1
+  windlass signal remind --task order-17 --after 1h
+
+A token on the command line can be seen by others on this machine: give it on standard input, or
+in WINDLASS_TOKEN.";
+
+/// Send a message to a task: by its id, or through a waitpoint with its token.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Signal {
+    /// What the message is called.
+    name: String,
+    /// The task it is for, as `task list` shows it.
+    #[arg(long, value_name = "ID", conflicts_with = "token")]
+    task: Option<TaskId>,
+    /// The token of the waitpoint it goes through; - reads it from standard input.
+    #[arg(
+        long,
+        env = "WINDLASS_TOKEN",
+        hide_env_values = true,
+        required_unless_present = "task",
+        conflicts_with = "after"
+    )]
+    token: Option<String>,
+    /// Who says so.
+    #[arg(long, default_value = "command line")]
+    source: String,
+    /// Send it once per key and day: the same again gets the number of the first.
+    #[arg(long)]
+    key: Option<String>,
+    /// Let it be seen only after so long, as in 5m.
+    #[arg(long, value_parser = crate::duration::parse)]
+    after: Option<std::time::Duration>,
+    #[command(flatten)]
+    payload: PayloadArgs,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Signal {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let payload = self.payload.read()?;
+        let token = self.token.as_deref().map(read_token).transpose()?;
+        let engine = self.target.open().await?;
+        let posting = match (&self.task, &token) {
+            (Some(task), _) => engine.post(task.clone(), &self.name),
+            (None, Some(token)) => engine.signal(token, &self.name),
+            (None, None) => unreachable!("one of the two is asked for"),
+        };
+        let mut posting = posting.tenant(self.target.tenant.clone()).source(&self.source);
+        if let Some(key) = &self.key {
+            posting = posting.idempotency_key(key);
+        }
+        if let Some(after) = self.after {
+            posting = posting.after(after);
+        }
+        if let Some(payload) = payload {
+            posting = posting.raw_payload(payload);
+        }
+        let task = self.task.as_ref().map(TaskId::as_str).unwrap_or_default();
+        let refused = |error| CliError::about("task", task, error).named(OPTIONS);
+        let posted = posting.await.map_err(refused)?;
+        if self.target.json {
+            say_json(&json!({
+                "task": posted.task,
+                "seq": posted.seq,
+                "duplicate": posted.duplicate,
+                "resumed": posted.resumed,
+            }));
+        } else {
+            say(&told(&posted));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn told(posted: &Posted) -> String {
+    let Posted { task, seq, .. } = posted;
+    match (posted.duplicate, posted.resumed) {
+        (true, _) => format!("It was sent before, as message {seq} of task {task}."),
+        (false, true) => format!("Task {task} goes on with message {seq}."),
+        (false, false) => format!("Task {task} keeps message {seq} until it asks for it."),
+    }
+}
+
+fn read_token(given: &str) -> Result<Token, CliError> {
+    if given != "-" {
+        return Ok(Token::new(given.trim()));
+    }
+    let mut text = String::new();
+    let read = stdin().lock().take(MOST_TOKEN).read_to_string(&mut text);
+    read.map_err(|error| CliError::System { what: "the token on standard input", error })?;
+    Ok(Token::new(text.trim()))
+}
