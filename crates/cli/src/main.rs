@@ -13,6 +13,8 @@ mod log;
 mod migrate;
 mod node;
 mod output;
+mod quota;
+mod session;
 mod signals;
 mod stats;
 mod store;
@@ -48,6 +50,10 @@ enum Command {
     Task(task::TaskCommand),
     /// Look at lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
+    /// Look at limits and set them: of keys, sessions, lanes and tenants.
+    Quota(quota::QuotaCommand),
+    /// Look at sessions and the workers that own them.
+    Session(session::SessionCommand),
     /// Look at the engines that share a database.
     Node(node::NodeCommand),
     /// Look at tasks that have failed, and start them over.
@@ -67,6 +73,8 @@ impl Command {
         match self {
             Command::Task(task) => task.run().await,
             Command::Lane(lane) => lane.run().await,
+            Command::Quota(quota) => quota.run().await,
+            Command::Session(session) => session.run().await,
             Command::Node(node) => node.run().await,
             Command::Dead(dead) => dead.run().await,
             Command::Events(events) => events.run().await,
