@@ -15,6 +15,8 @@ mod migrate;
 mod node;
 mod output;
 mod payload;
+mod quota;
+mod session;
 mod signal;
 mod signals;
 mod stats;
@@ -52,6 +54,10 @@ enum Command {
     Task(task::TaskCommand),
     /// Look at lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
+    /// Look at limits and set them: of keys, sessions, lanes and tenants.
+    Quota(quota::QuotaCommand),
+    /// Look at sessions and the workers that own them.
+    Session(session::SessionCommand),
     /// Look at the engines that share a database.
     Node(node::NodeCommand),
     /// Look at tasks that have failed, and start them over.
@@ -76,6 +82,8 @@ impl Command {
         match self {
             Command::Task(task) => task.run().await,
             Command::Lane(lane) => lane.run().await,
+            Command::Quota(quota) => quota.run().await,
+            Command::Session(session) => session.run().await,
             Command::Node(node) => node.run().await,
             Command::Dead(dead) => dead.run().await,
             Command::Signal(signal) => signal.run().await,

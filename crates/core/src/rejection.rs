@@ -48,6 +48,8 @@ pub enum Rejection {
     LaneHandsOutNone { lane: LaneName },
     #[error("lane {lane} has handed out the {limit} tasks that it may at once")]
     LaneFull { lane: LaneName, limit: u32 },
+    #[error("its gate lets nobody start it, or only the owner of its session")]
+    GateShut,
     #[error("a quota of lane {lane} or of its tenant is spent")]
     QuotaSpent { lane: LaneName },
     #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
@@ -128,6 +130,7 @@ impl Rejection {
             Rejection::NotGranted => "not_granted",
             Rejection::LaneHandsOutNone { .. } => "lane_hands_out_none",
             Rejection::LaneFull { .. } => "lane_full",
+            Rejection::GateShut => "gate_shut",
             Rejection::QuotaSpent { .. } => "quota_spent",
             Rejection::Quarantined { .. } => "quarantined",
             Rejection::ParentNotFound => "parent_not_found",

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use windlass_core::command::{Claim, LimitLane, NewTask, Release, Start};
-use windlass_core::{LaneName, Offer, TagFilter, Tenant};
+use windlass_core::command::{Claim, LimitLane, NewTask, QuotaScope, Release, SetQuota, Start};
+use windlass_core::{Command, GateKey, LaneName, Offer, SESSIONS, TagFilter, Tenant};
 use windlass_engine::Engine;
 use windlass_store::Store;
 
@@ -51,6 +51,12 @@ enum Shape {
     Delayed,
     /// They wait in a lane whose limit is reached; the claim names it first.
     FullLane,
+    /// They have one key, of which one task runs, and the higher priority.
+    BusyKey,
+    /// They wait in a lane whose quota is used up; the claim names it first.
+    SpentQuota,
+    /// They are of one session, which runs at another worker, and have the higher priority.
+    BusySession,
 }
 
 impl fmt::Display for Shape {
@@ -64,6 +70,9 @@ impl fmt::Display for Shape {
             Shape::Incapable => "incapable",
             Shape::Delayed => "delayed",
             Shape::FullLane => "full-lane",
+            Shape::BusyKey => "busy-key",
+            Shape::SpentQuota => "spent-quota",
+            Shape::BusySession => "busy-session",
         })
     }
 }
@@ -96,22 +105,71 @@ impl Shape {
                 task.priority = 10;
             }
             Shape::Delayed => task.start = Start::After { ms: DAY_MS },
-            Shape::FullLane => task.lane = lane(0),
+            Shape::FullLane | Shape::SpentQuota => task.lane = lane(0),
+            Shape::BusyKey | Shape::BusySession => {
+                let name = "busy".to_owned();
+                let session = self == Shape::BusySession;
+                task.gate = Some(if session { GateKey::Session(name) } else { GateKey::Key(name) });
+                task.priority = 10;
+            }
         }
     }
 
     fn claimable(self) -> bool {
-        !matches!(self, Shape::Incapable | Shape::Delayed | Shape::FullLane)
+        match self {
+            Shape::OneLane
+            | Shape::OneOfHundred
+            | Shape::AllOfHundred
+            | Shape::RoutesOfLane
+            | Shape::RoutesOfHundred => true,
+            Shape::Incapable
+            | Shape::Delayed
+            | Shape::FullLane
+            | Shape::BusyKey
+            | Shape::SpentQuota
+            | Shape::BusySession => false,
+        }
+    }
+
+    /// What must be said before the backlog may not run.
+    fn limit(self, tenant: &Tenant) -> Option<Command> {
+        let (tenant, limit) = (tenant.clone(), Some(1));
+        match self {
+            Shape::FullLane => Some(LimitLane { tenant, lane: lane(0), limit }.into()),
+            Shape::SpentQuota => {
+                let scope = QuotaScope::Lane(lane(0));
+                Some(SetQuota { tenant, scope, limit, rate: None }.into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The claim that takes the one task of the backlog that may run, and keeps it.
+    fn first(self, tenant: &Tenant) -> Option<Claim> {
+        let lanes = match self {
+            Shape::FullLane | Shape::SpentQuota => vec![lane(0)],
+            Shape::BusyKey | Shape::BusySession => vec![LaneName::default()],
+            _ => return None,
+        };
+        let worker = "other".into();
+        Some(Claim { lanes, worker, lease_ms: DAY_MS, ..self.claim(tenant) })
     }
 
     fn claim(self, tenant: &Tenant) -> Claim {
         let lanes = match self {
-            Shape::OneLane | Shape::Incapable | Shape::Delayed => vec![LaneName::default()],
+            Shape::OneLane
+            | Shape::Incapable
+            | Shape::Delayed
+            | Shape::BusyKey
+            | Shape::BusySession => vec![LaneName::default()],
             Shape::OneOfHundred | Shape::RoutesOfLane => vec![lane(7)],
             Shape::AllOfHundred | Shape::RoutesOfHundred => (0..LANES).map(lane).collect(),
-            Shape::FullLane => vec![lane(0), LaneName::default()],
+            Shape::FullLane | Shape::SpentQuota => vec![lane(0), LaneName::default()],
         };
-        let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        if self == Shape::BusySession {
+            offer.capabilities.insert(SESSIONS.to_owned());
+        }
         Claim { tenant: tenant.clone(), lanes, offer, ..Claim::new("bench") }
     }
 }
@@ -171,12 +229,14 @@ impl ClaimCost {
         let free = if shape.claimable() { 0 } else { FREE };
         let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
         fill(std::slice::from_ref(&engine), &tenant, free, true, expire).await?;
-        if shape == Shape::FullLane {
-            let limit = LimitLane { tenant: tenant.clone(), lane: lane(0), limit: Some(1) };
+        if let Some(limit) = shape.limit(&tenant) {
             engine.submit(limit).await?;
-            let lanes = vec![lane(0)];
-            let first = Claim { lanes, lease_ms: DAY_MS, ..shape.claim(&tenant) };
-            engine.claim(first, Duration::ZERO).await?;
+        }
+        if let Some(first) = shape.first(&tenant) {
+            let taken = engine.claim(first, Duration::ZERO).await?.len();
+            if taken != 1 {
+                return Err(BenchError::Claimed(taken));
+            }
         }
         Ok(Backlog { _place: place, engine, store, tenant, shape, waiting, free })
     }

@@ -5,11 +5,13 @@ use windlass::{Change, Logged, ResumeCause, Timestamp};
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
+use crate::quota::limits;
 
 pub(super) fn line(entry: &Logged) -> String {
     let subject = match (&entry.task, &entry.kind) {
         (Some(id), Some(kind)) => format!("{id} ({kind} in {})", entry.lane),
         (Some(id), None) => format!("{id} (in {})", entry.lane),
+        (None, _) if entry.lane.as_str().is_empty() => format!("tenant {}", entry.tenant),
         (None, _) => format!("lane {}", entry.lane),
     };
     let (at, family, name) = (entry.at, &entry.family, &entry.name);
@@ -44,6 +46,12 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
         Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
+        Change::Kept { worker } => format!("for {worker}"),
+        Change::Freed { worker } => format!("by {worker}"),
+        Change::QuotaSet { scope, limit, rate } => {
+            let (kind, name) = (scope.kind().as_str(), one_line(scope.name()));
+            format!("{kind} {name}: {}", limits(limit, rate))
+        }
         Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
         Change::WaitingChildren { open, .. } => format!("{open} open"),
         Change::Granted { worker, until } => format!("to {worker} until {}", later(until)),
@@ -56,8 +64,6 @@ pub(crate) fn details(entry: &Logged) -> String {
         }
         Change::WaitpointMade { id } => id.to_string(),
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
-        Change::Kept { worker } | Change::Freed { worker } => format!("for {worker}"),
-        Change::QuotaSet { .. } => one_line(&entry.body),
         Change::Escalated
         | Change::Admitted
         | Change::Recalled

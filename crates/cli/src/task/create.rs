@@ -19,6 +19,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("lane", "--lane"),
     ("parent", "--parent"),
     ("priority", "--priority"),
+    ("key", "--key"),
+    ("session", "--session"),
     ("capability", "--requires"),
     ("capabilities", "the number of --requires"),
     ("capabilities in bytes", "the length of all --requires in bytes"),
@@ -74,6 +76,12 @@ pub(crate) struct Create {
     /// The word by which workers choose.
     #[arg(long, help_heading = "When and where it runs")]
     tag: Option<String>,
+    /// Tasks of one key run one at a time, or as windlass quota says.
+    #[arg(long, help_heading = "When and where it runs")]
+    key: Option<String>,
+    /// Tasks of one session run at one worker, one at a time, or as windlass quota says.
+    #[arg(long, conflicts_with = "key", help_heading = "When and where it runs")]
+    session: Option<String>,
 
     /// How often it is tried in all [default: a failure that is reported is final]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Retries")]
@@ -178,6 +186,12 @@ impl Create {
         }
         if let Some(tag) = &self.tag {
             creation = creation.tag(tag);
+        }
+        if let Some(key) = &self.key {
+            creation = creation.key(key);
+        }
+        if let Some(session) = &self.session {
+            creation = creation.session(session);
         }
         let creation = self.requires.iter().fold(creation, Creation::requires);
         self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))

@@ -103,7 +103,7 @@ fn drain_claim_and_idle_report() {
     }
     let args = ["bench", "claim", "--waiting", "100,200", "--claims", "20", "--json"];
     let claims = json(&windlass(&args));
-    assert_eq!(claims["claims"].as_array().unwrap().len(), 16, "eight shapes of two sizes");
+    assert_eq!(claims["claims"].as_array().unwrap().len(), 22, "eleven shapes of two sizes");
     let idle = json(&windlass(&["bench", "idle", "--seconds", "2", "--backlog", "100", "--json"]));
     assert_eq!(idle["commits"], 0);
 }

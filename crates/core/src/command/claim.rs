@@ -226,7 +226,11 @@ impl Claim {
     }
 
     /// Leases one task that is kept for this worker, if its lane hands out another one.
-    pub(super) fn lease_kept(&self, world: &mut World, task: &Task) -> Result<Arc<Task>, Halt> {
+    pub(super) fn lease_kept(
+        &self,
+        world: &mut World,
+        task: &Arc<Task>,
+    ) -> Result<Arc<Task>, Halt> {
         let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
         let lane = known.ok_or(Rejection::LaneNotFound)?;
         if !lane.state.hands_out() {
@@ -243,9 +247,12 @@ impl Claim {
         if meters.allowance(1, world.now()) == 0 {
             return Err(Rejection::QuotaSpent { lane: lane.name.clone() }.into());
         }
+        if startable(world, std::slice::from_ref(task), &self.worker)? != [true] {
+            return Err(Rejection::GateShut.into());
+        }
         self.count(world, &lane, 1);
         let metered = meters.charge(world, 1)?;
-        let leased = self.lease(world, task.clone(), lane.gate.is_some(), metered);
+        let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered);
         start(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }

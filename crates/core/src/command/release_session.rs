@@ -57,6 +57,7 @@ mod tests {
             cancelled | | cancelled e1 a1 | released 0 running |
             expired   | | expired e1 a1   | released 0 running |
             gated     | | blocked e0 a0   | released 0 running |
+            granted   | | granted e0 a0   | released 0 running |
             reserved  | | waiting e0 a0   | released 0 running | freed
             waiting_children | | waiting_children e1 a1 | released 0 running |
             granted | | granted e0 a0 | released 0 running |

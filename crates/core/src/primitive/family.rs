@@ -4,10 +4,8 @@
 
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
-use crate::lane::Lane;
 use crate::name::{TaskId, Tenant};
-use crate::primitive::place;
-use crate::queue::Queue;
+use crate::primitive::{are_neighbours_readable, place};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
@@ -179,12 +177,5 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
     if !matches!(parent.lifecycle, Lifecycle::WaitingChildren { .. }) {
         return Ok(true);
     }
-    let (lane, queue) = (
-        Lane::key_of(&parent.tenant, &parent.lane),
-        Queue::key_of(&parent.tenant, &parent.lane, &parent.route),
-    );
-    world.prefetch(lane.clone());
-    world.prefetch(queue.clone());
-    let lane = unless_quarantined(world.get::<Lane>(&lane))?.is_some();
-    Ok(unless_quarantined(world.get::<Queue>(&queue))?.is_some() && lane)
+    are_neighbours_readable(world, &parent)
 }

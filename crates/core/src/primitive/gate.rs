@@ -331,11 +331,12 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, ChangePriority, Claim, Complete, Create, Delay, Fail, NewTask, Outcome, QuotaScope,
-        Release, Replay, SetQuota, Sweep,
+        Cancel, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail, Grant, NewMessage,
+        NewTask, Outcome, Post, QuotaScope, Release, Replay, SetQuota, Suspend, Sweep,
+        WaitChildren,
     };
     use crate::gate::Rate;
-    use crate::task::{FailureClass, PublicState, Retry, Route};
+    use crate::task::{Condition, FailureClass, PublicState, Retry, Route};
     use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
 
     fn keyed(id: &str) -> NewTask {
@@ -592,6 +593,59 @@ mod tests {
         stage.later(30_000);
         stage.must(Sweep::default());
         assert_eq!(state(&stage, "a"), PublicState::Active);
+    }
+
+    /// Who was granted a task of a session before another worker came to own it is too late.
+    #[test]
+    fn a_grant_does_not_split_a_session() {
+        let mut stage = Stage::new();
+        set(&mut stage, QuotaScope::Session("s".into()), Some(2));
+        for id in ["a", "b"] {
+            stage.must(Create::one(of_session(id)));
+        }
+        stage.must(Grant { task: key("b"), worker: "v".into(), ttl_ms: 5_000 });
+        assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
+        assert!(ids(stage.must(session_claim("v"))).is_empty());
+        assert_eq!(stage.run(Consume::new("b", "v")).unwrap_err().code(), "gate_shut");
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"], "it is kept for its owner");
+    }
+
+    /// A parent that waits has left its gate, and passes it again with the end of its child.
+    #[test]
+    fn a_parent_and_its_child_share_a_key() {
+        let mut stage = with([keyed("a")]);
+        stage.must(claim());
+        stage.must(Create::one(NewTask { parent: Some("a".into()), ..keyed("b") }));
+        stage.must(Create::one(keyed("c")));
+        stage.must(WaitChildren { fence: fence_of("a", 1) });
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["b"]);
+        stage.later(1);
+        stage.must(complete("b", 1));
+        assert_eq!(state(&stage, "a"), PublicState::Blocked, "c was there before");
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
+        stage.must(complete("c", 1));
+        assert_eq!(state(&stage, "a"), PublicState::Resumable);
+        let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
+        assert_eq!((tasks[0].id.as_str(), tasks[0].attempts), ("a", 1), "its attempt goes on");
+        stage.must(complete("a", 2));
+        assert_eq!(stage.gates(), []);
+    }
+
+    /// A task that is suspended has left its gate, and passes it again when it is resumed.
+    #[test]
+    fn a_suspended_task_makes_room() {
+        let mut stage = with([keyed("a"), keyed("b")]);
+        stage.must(claim());
+        stage.must(Suspend::new(fence_of("a", 1), Condition::signal("go")));
+        assert_eq!(ids(stage.must(claim())), ["b"]);
+        let (tenant, messages) = (Tenant::default(), vec![NewMessage::new("a", "go", "ops")]);
+        stage.must(Post { tenant, messages });
+        assert_eq!(state(&stage, "a"), PublicState::Blocked);
+        stage.must(complete("b", 1));
+        assert_eq!(state(&stage, "a"), PublicState::Resumable);
+        assert_eq!(ids(stage.must(claim())), ["a"]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 use windlass::{
-    ChildCounts, FailureClass, GateKey, LaneState, Lifecycle, Suspension, Task, Timestamp, Why,
-    WorkerId,
+    ChildCounts, FailureClass, LaneState, Lifecycle, Suspension, Task, Timestamp, Why, WorkerId,
 };
 
 use crate::duration::{brief, distance, moment};
 use crate::output::one_line;
 use crate::task::note::{attempts, child_counts};
 use crate::task::why::evidence::Evidence;
+use crate::task::why::limits::limited;
 
 /// Why a task is not further than it is, for a person.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,11 +56,7 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
             format!("Start a worker on lane {lane}."),
         ),
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
-        Why::Gated { gate, .. } => gated(task, gate.as_ref()),
-        Why::QuotaSpent { kind, .. } => explanation(
-            format!("Task {id} waits in lane {lane}: the quota of its {} is spent.", kind.as_str()),
-            "See what it allows: windlass quota list.".to_owned(),
-        ),
+        Why::Gated { .. } | Why::QuotaSpent { .. } => limited(task, why, now),
         Why::KeptFor { worker, until } => kept(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, now),
         Why::WaitsForChildren { since, children } => {
@@ -69,15 +65,6 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::HeldBy { worker, until, attempt } => held(task, worker, *until, *attempt, now),
         Why::Ended { at, .. } => ended(task, *at, now),
     }
-}
-
-fn gated(task: &Task, gate: Option<&GateKey>) -> Explanation {
-    let gate =
-        gate.map_or_else(String::new, |gate| format!("{} {}", gate.kind().as_str(), gate.name()));
-    explanation(
-        format!("Task {} is behind {gate}, which lets no more through.", task.id),
-        "It passes when one of those before it is done, or when its limit is raised.".to_owned(),
-    )
 }
 
 fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp) -> Explanation {

@@ -2,6 +2,7 @@
 
 mod evidence;
 mod explain;
+mod limits;
 mod options;
 
 pub(super) use options::Why;

@@ -1,0 +1,128 @@
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use windlass::{Engine, Error, Gate, GateKind, Tenant};
+
+use crate::duration;
+use crate::error::CliError;
+use crate::output::{printable, say, say_json, say_pairs, say_table};
+use crate::quota::options::Scope;
+use crate::quota::told::{described, limits, opens};
+use crate::target::Target;
+
+const PAGE: usize = 1_000;
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only limits of this kind.
+    #[arg(long)]
+    kind: Option<Kind>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Key,
+    Session,
+    Lane,
+    Tenant,
+}
+
+impl From<Kind> for GateKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Key => GateKind::Key,
+            Kind::Session => GateKind::Session,
+            Kind::Lane => GateKind::Lane,
+            Kind::Tenant => GateKind::Tenant,
+        }
+    }
+}
+
+impl List {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let gates = all(&engine, &self.target.tenant, self.kind.map(Into::into)).await?;
+        let now = duration::now();
+        if self.target.json {
+            gates.iter().for_each(|gate| say_json(&described(gate, now)));
+        } else if gates.is_empty() {
+            say("Nothing is limited: see windlass quota set --help.");
+        } else {
+            let rows = gates.iter().map(|gate| {
+                [
+                    gate.kind.as_str().to_owned(),
+                    printable(&gate.name),
+                    gate.running.to_string(),
+                    gate.admitted.to_string(),
+                    gate.waiting.to_string(),
+                    opens(gate, now).unwrap_or_default(),
+                    limits(gate.limit, gate.rate),
+                ]
+            });
+            let header = ["kind", "name", "running", "next", "behind", "opens", "limit"];
+            say_table(header, rows.collect());
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+/// All gates of a tenant, of one kind or of any.
+pub(crate) async fn all(
+    engine: &Engine,
+    tenant: &Tenant,
+    kind: Option<GateKind>,
+) -> Result<Vec<Arc<Gate>>, Error> {
+    let mut gates: Vec<Arc<Gate>> = Vec::new();
+    loop {
+        let after = gates.last().map(|gate| &**gate);
+        let page = engine.gates(tenant, kind, after, PAGE).await?;
+        if page.is_empty() {
+            return Ok(gates);
+        }
+        gates.extend(page);
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    scope: Scope,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Show {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (engine, scope) = (self.target.open().await?, self.scope.scope());
+        let (kind, name) = (scope.kind(), scope.name());
+        let gate = engine.gate(&self.target.tenant, kind, name).await?;
+        let missing = || CliError::NotFound { what: "limit of", name: told(kind, name) };
+        let (gate, now) = (gate.ok_or_else(missing)?, duration::now());
+        if self.target.json {
+            say_json(&described(&gate, now));
+        } else {
+            let set = if gate.configured { "" } else { " (not set)" };
+            let mut pairs = vec![
+                (kind.as_str(), printable(name)),
+                ("limit", format!("{}{set}", limits(gate.limit, gate.rate))),
+                ("running", gate.running.to_string()),
+                ("next", gate.admitted.to_string()),
+                ("behind", gate.waiting.to_string()),
+            ];
+            pairs.extend(gate.rate.map(|_| ("started", gate.started(now).to_string())));
+            pairs.extend(opens(&gate, now).map(|opens| ("opens", opens)));
+            pairs.extend(gate.owner.as_ref().map(|owner| ("owner", owner.worker.to_string())));
+            say_pairs(&pairs);
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn told(kind: GateKind, name: &str) -> String {
+    match kind {
+        GateKind::Tenant => "the tenant".to_owned(),
+        other => format!("{} {name}", other.as_str()),
+    }
+}

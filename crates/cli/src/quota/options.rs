@@ -1,0 +1,76 @@
+use clap::{Args, Subcommand};
+use windlass::command::QuotaScope;
+use windlass::{GateKind, LaneName};
+
+use crate::error::CliError;
+use crate::quota::list::{List, Show};
+use crate::quota::set::{Clear, Set};
+
+#[derive(Debug, Args)]
+pub(crate) struct QuotaCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List limits: what is set, what runs, and what waits behind each key.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Show one limit, and when it opens.
+    Show(Show),
+    /// Set how many may run at once, how many may start per time, or both.
+    Set(Set),
+    /// Lift what was set: a key or a session goes on with one at a time, others without limit.
+    Clear(Clear),
+}
+
+impl QuotaCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::List(list) => list.run().await,
+            Verb::Show(show) => show.run().await,
+            Verb::Set(set) => set.run().await,
+            Verb::Clear(clear) => clear.run().await,
+        }
+    }
+}
+
+/// What a limit is about: one of these.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Scope {
+    /// The tasks that were created with this key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// The tasks of this session.
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// All tasks of this lane.
+    #[arg(long, value_name = "LANE")]
+    lane: Option<LaneName>,
+    /// All tasks of the tenant.
+    #[arg(long)]
+    all: bool,
+}
+
+impl Scope {
+    pub(super) fn scope(&self) -> QuotaScope {
+        match (&self.key, &self.session, &self.lane) {
+            (Some(key), ..) => QuotaScope::Key(key.clone()),
+            (_, Some(session), _) => QuotaScope::Session(session.clone()),
+            (.., Some(lane)) => QuotaScope::Lane(lane.clone()),
+            (None, None, None) => QuotaScope::Tenant,
+        }
+    }
+}
+
+/// `Key customer-7`, `Lane mail`, `The tenant`.
+pub(super) fn subject(kind: GateKind, name: &str) -> String {
+    match kind {
+        GateKind::Key => format!("Key {name}"),
+        GateKind::Session => format!("Session {name}"),
+        GateKind::Lane => format!("Lane {name}"),
+        GateKind::Tenant => "The tenant".to_owned(),
+    }
+}

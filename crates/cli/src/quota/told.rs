@@ -1,0 +1,42 @@
+//! Limits in words, and as programs get them.
+
+use serde_json::{Value, json};
+use windlass::{Gate, Rate, Timestamp};
+
+use crate::duration::{brief, distance};
+use crate::output::time;
+
+/// `3 at once at most`, `20 starts in 1s at most`, or both.
+pub(crate) fn limits(limit: Option<u32>, rate: Option<Rate>) -> String {
+    let limit = limit.map(|limit| format!("{limit} at once at most"));
+    let rate = rate.map(|rate| {
+        let starts = if rate.starts == 1 { "start" } else { "starts" };
+        format!("{} {starts} in {} at most", rate.starts, brief(rate.window_ms))
+    });
+    match (limit, rate) {
+        (Some(limit), Some(rate)) => format!("{limit}, {rate}"),
+        (limit, rate) => limit.or(rate).unwrap_or_else(|| "without limit".to_owned()),
+    }
+}
+
+/// When a gate opens by itself: `in 4s`; nothing when time does not open it.
+pub(crate) fn opens(gate: &Gate, now: Timestamp) -> Option<String> {
+    gate.opens_at(now).map(|at| distance(at, now))
+}
+
+pub(crate) fn described(gate: &Gate, now: Timestamp) -> Value {
+    json!({
+        "kind": gate.kind,
+        "name": gate.name,
+        "limit": gate.limit,
+        "rate": gate.rate,
+        "set": gate.configured,
+        "running": gate.running,
+        "admitted": gate.admitted,
+        "waiting": gate.waiting,
+        "started": gate.started(now),
+        "opens_at": time(gate.opens_at(now)),
+        "owner": gate.owner.as_ref().map(|owner| &owner.worker),
+        "owned_until": time(gate.owner.as_ref().map(|owner| owner.until)),
+    })
+}

@@ -1,0 +1,104 @@
+use clap::{Args, Subcommand};
+use serde_json::json;
+use windlass::command::ReleaseSession;
+use windlass::{Gate, GateKind, Outcome, Timestamp};
+
+use crate::duration::{self, distance};
+use crate::error::CliError;
+use crate::output::{counted, printable, say, say_json, say_table};
+use crate::quota::{all, described};
+use crate::target::Target;
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List sessions: whose they are, what of them runs, and what waits.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Take a session from its worker: what runs goes on, what follows may run anywhere.
+    Release(Release),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+struct Release {
+    /// The name of the session, as `session list` shows it.
+    session: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl SessionCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::List(list) => list.run().await,
+            Verb::Release(release) => release.run().await,
+        }
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let sessions = all(&engine, &self.target.tenant, Some(GateKind::Session)).await?;
+        let now = duration::now();
+        if self.target.json {
+            sessions.iter().for_each(|session| say_json(&described(session, now)));
+        } else if sessions.is_empty() {
+            say("There is no session: one comes to be with its first task.");
+        } else {
+            let rows = sessions.iter().map(|session| {
+                let (running, next) = (session.running.to_string(), session.admitted.to_string());
+                let (name, behind) = (printable(&session.name), session.waiting.to_string());
+                [name, running, next, behind, owned(session, now)]
+            });
+            say_table(["session", "running", "next", "behind", "owner"], rows.collect());
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+/// Whose a session is, and for how long if nothing of it runs.
+fn owned(session: &Gate, now: Timestamp) -> String {
+    match &session.owner {
+        None => "nobody".to_owned(),
+        Some(owner) if session.running > 0 => owner.worker.to_string(),
+        Some(owner) if owner.until <= now => format!("{}, idle for too long", owner.worker),
+        Some(owner) => format!("{}, free {}", owner.worker, distance(owner.until, now)),
+    }
+}
+
+impl Release {
+    async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let name = printable(&self.session);
+        let (tenant, session) = (self.target.tenant.clone(), self.session.clone());
+        let there = engine.gate(&tenant, GateKind::Session, &session).await?.is_some();
+        if !there {
+            return Err(CliError::NotFound { what: "session", name });
+        }
+        let running = match engine.submit(ReleaseSession { tenant, session }).await? {
+            Outcome::SessionReleased { running } => running,
+            other => unreachable!("a release is answered as a release, not {other:?}"),
+        };
+        if self.target.json {
+            say_json(&json!({ "session": self.session, "running": running }));
+        } else if running > 0 {
+            let runs = counted(running.into(), "task");
+            say(&format!("Session {name} is free as soon as {runs} of it that run have ended."));
+        } else {
+            say(&format!("Session {name} is free."));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
