@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
     Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome, Paused,
-    PublicState, Rejection, Run, Settled, Table, Task, TaskId, Timestamp, Token, Waitpoint, Wake,
+    PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId, Timestamp, Token,
+    Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -424,7 +425,7 @@ fn an_ended_parent_has_no_more_children(step: &Step<'_>) -> Held {
 fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
     let told = |id: &TaskId| {
         let resumed = |event: &&Event| {
-            matches!(event.change, Change::Resumed { .. })
+            matches!(event.change, Change::Resumed { cause: ResumeCause::Children, .. })
                 && event.task.as_ref().is_some_and(|(of, _)| of == id)
         };
         step.changes.events.iter().filter(resumed).count()
