@@ -212,6 +212,28 @@ const PARKED: Scope = Scope {
     floor: (5_000, 15_000),
 };
 
+/// A parent and its children behind one key, which admits one at a time: who waits is not in the
+/// way of whom it waits for.
+const GATED_FAMILY: Scope = Scope {
+    start: &[Act::CreateKeyed("a"), Act::Claim, Act::CreateKeyedChild("b", "a")],
+    alphabet: &[
+        Act::CreateKeyedChild("c", "a"),
+        Act::Claim,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::WaitChildren("a"),
+        Act::Cancel("a"),
+        Act::Cancel("b"),
+        Act::Replay("a"),
+        Act::Replay("b"),
+        Act::After(LEASE_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (2_500, 7_500),
+};
+
 /// Nodes that make, end and await the children of one parent at once.
 const FAMILY_RACES: Scope = Scope {
     start: &[Act::CreateFamily("b", "a"), Act::Claim, Act::Claim, Act::CreateChild("c", "a")],
@@ -630,6 +652,11 @@ fn families() {
 #[test]
 fn parked_parents() {
     check("parked_parents", &PARKED);
+}
+
+#[test]
+fn gated_families() {
+    check("gated_families", &GATED_FAMILY);
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub(crate) enum Act {
     Wait(u64),
     /// One at a time, as the key says.
     CreateKeyed(&'static str),
+    /// A child of the second, behind the same key.
+    CreateKeyedChild(&'static str, &'static str),
     /// The same, with a deadline before a lease ends.
     CreateKeyedDated(&'static str),
     CreateInSession(&'static str),
@@ -222,6 +224,10 @@ impl Act {
             }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
             Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
+            Act::CreateKeyedChild(id, parent) => {
+                let gate = Some(GateKey::Key("k".into()));
+                Create::one(NewTask { gate, ..child(id, parent) }).into()
+            }
             Act::CreateKeyedDated(id) => {
                 let mut new = new_task(id);
                 new.gate = Some(GateKey::Key("k".into()));
