@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::command::{
-    Beat, Cancel, Claim, Command, Complete, Create, Fail, Grant, Leave, LimitLane, NewMessage,
-    NewTask, Outcome, Post, QuotaScope, RegisterWorker, RetireWorker, RotateKey, SetLaneState,
-    SetQuota, Start, Suspend, Sweep, WaitChildren,
+    Beat, Cancel, Claim, Command, Complete, Create, CreateWaitpoint, Fail, Grant, Leave, LimitLane,
+    NewMessage, NewTask, NewWaitpoint, Outcome, Post, QuotaScope, RegisterWorker, RetireWorker,
+    RotateKey, SetLaneState, SetQuota, Start, Suspend, Sweep, WaitChildren,
 };
 use crate::gate::{Gate, GateKey, Rate};
 use crate::keyring::Secret;
@@ -22,6 +22,7 @@ use crate::task::{
     TaskKey,
 };
 use crate::time::Timestamp;
+use crate::token::Token;
 use crate::worker::Worker;
 
 /// The states that every table about tasks must have a row for.
@@ -104,6 +105,11 @@ pub(crate) fn session_claim(worker: &str) -> Claim {
     let mut claim = Claim { worker: worker.into(), ..claim() };
     claim.offer.capabilities.insert(SESSIONS.to_owned());
     claim
+}
+
+/// What opens the waitpoint that task `t` has from its creation on.
+pub(crate) fn token() -> Token {
+    Stage::with_task("waiting").open_waitpoint()
 }
 
 /// A message to `t`.
@@ -206,7 +212,12 @@ impl Stage {
         Self::with_new_task(state, new_task("t"))
     }
 
-    pub(crate) fn with_new_task(state: &str, mut new: NewTask) -> Self {
+    pub(crate) fn with_new_task(state: &str, new: NewTask) -> Self {
+        Self::with_new_task_then(state, new, |_| {})
+    }
+
+    /// The same, with something that happens to the task before anybody has claimed it.
+    fn with_new_task_then(state: &str, mut new: NewTask, then: impl Fn(&mut Self)) -> Self {
         let mut stage = Self::new();
         match state {
             "absent" => return stage,
@@ -217,6 +228,7 @@ impl Stage {
             _ => {}
         }
         stage.must(Create::one(new));
+        then(&mut stage);
         match state {
             "waiting" | "delayed" | "gated" | "reserved" => {}
             "granted" => drop(stage.must(grant("t"))),
@@ -287,6 +299,17 @@ impl Stage {
     fn suspend(&mut self) {
         self.must(claim());
         self.must(Suspend::new(fence(1), Condition::signal("go")));
+    }
+
+    /// Gives task `t` its waitpoint `w`, and says what opens it.
+    pub(crate) fn open_waitpoint(&mut self) -> Token {
+        self.seed();
+        let waitpoint = NewWaitpoint { id: "w".into(), expires_ms: 10_000 };
+        let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
+        match self.must(create) {
+            Outcome::WaitpointMade(made) => made.token,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Gives the tenant its first key.
@@ -565,7 +588,8 @@ impl Args {
 }
 
 /// Rows of `task state | arguments | state after | answer | events`. A `policy=` argument changes
-/// the fixture: `none` for no retry policy, `late` for accepting late writes.
+/// the fixture: `none` for no retry policy, `late` for accepting late writes. With `waitpoint` the
+/// task has one from its creation on.
 #[track_caller]
 pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     let stage = |state: &str, args: &Args| {
@@ -575,7 +599,16 @@ pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
             "late" => new.policy.accept_late = true,
             _ => {}
         }
-        Stage::with_new_task(state, new)
+        let waitpoint = args.has("waitpoint");
+        let mut stage = Stage::with_new_task_then(state, new, |stage| {
+            if waitpoint {
+                stage.open_waitpoint();
+            }
+        });
+        if !waitpoint {
+            stage.seed();
+        }
+        stage
     };
     check(table, TASK_STATES, stage, command, Stage::task_after);
 }

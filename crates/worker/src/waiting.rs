@@ -48,7 +48,7 @@ impl Context {
             let answer = self.engine().suspend(suspend.clone());
             match timeout_at(self.lease_deadline(), answer).await {
                 Ok(Err(error)) if may_pass(&error) && Instant::now() < self.lease_deadline() => {
-                    tracing::warn!(task = %self.id(), %error, "suspending failed and is tried again");
+                    tracing::warn!(task = %self.id(), %error, "suspending is tried again");
                     sleep(pause.next()).await;
                 }
                 Ok(answer) => return answer,

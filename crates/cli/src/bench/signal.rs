@@ -23,7 +23,11 @@ pub(crate) struct SignalCost {
     #[command(flatten)]
     common: Common,
     /// How many tasks are suspended, each for one signal.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     tasks: u32,
     /// How many callers send the signals.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -52,7 +52,7 @@ mod tests {
     use crate::command::{Create, MadeWaitpoint, Post};
     use crate::limits;
     use crate::name::Tenant;
-    use crate::testing::{Args, Stage, check, key, message, new_task, rotation};
+    use crate::testing::{Args, Stage, check_task, key, message, new_task, rotation};
     use crate::waitpoint::Waitpoint;
 
     fn command(args: &Args) -> CreateWaitpoint {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn table() {
-        check(
+        check_task(
             "
             absent    |          | absent          | ! task_not_found |
             absent    | operator | absent          | ! task_not_found |
@@ -97,10 +97,7 @@ mod tests {
             reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_made
             granted   | operator | granted e0 a0   | p until +60000   | waitpoint_made
             ",
-            crate::testing::TASK_STATES,
-            |state, _| seeded(state),
             command,
-            Stage::task_after,
         );
     }
 

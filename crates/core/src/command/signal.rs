@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::command::{Cancel, CreateWaitpoint, MadeWaitpoint, NewWaitpoint, Reap, Suspend};
     use crate::task::{Condition, PublicState};
-    use crate::testing::{Stage, claim, fence, key, rotation};
+    use crate::testing::{Stage, check_task, claim, fence, key, rotation, token};
 
     fn signal(token: &Token) -> Signal {
         Signal {
@@ -123,6 +123,34 @@ mod tests {
                 Err(rejection.code())
             }
         }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | waitpoint | absent          | ! token_invalid |
+            waiting   | waitpoint | waiting e0 a0   | posted 1        | signaled
+            waiting   |           | waiting e0 a0   | ! token_invalid |
+            waiting   | waitpoint name= | waiting e0 a0 | ! invalid   |
+            delayed   | waitpoint | delayed e0 a0   | posted 1        | signaled
+            claimed   | waitpoint | claimed e1 a0   | posted 1        | signaled
+            active    | waitpoint | active e1 a1    | posted 1        | signaled
+            lapsed    | waitpoint | active e1 a1    | ! token_expired |
+            completed | waitpoint | completed e1 a1 | ! ended         |
+            failed    | waitpoint | failed e1 a1    | ! ended         |
+            cancelled | waitpoint | cancelled e1 a1 | ! ended         |
+            expired   | waitpoint | expired e1 a1   | ! ended         |
+            suspended | waitpoint | suspended e1 a1 | posted 1        | signaled
+            suspended | waitpoint name=go | resumable e1 a1 | resumed 1 | signaled resumed
+            resumable | waitpoint | resumable e1 a1 | posted 2        | signaled
+            waiting_children | waitpoint | waiting_children e1 a1 | posted 1 | signaled
+            gated     | waitpoint | blocked e0 a0   | posted 1        | signaled
+            reserved  | waitpoint | reserved e0 a0  | posted 1        | signaled
+            granted   | waitpoint | granted e0 a0   | posted 1        | signaled
+            ",
+            |args| Signal { name: args.text("name", "yes"), ..signal(&token()) },
+        );
     }
 
     #[test]

@@ -193,7 +193,7 @@ mod tests {
             active    | epoch=2     | active e1 a1    | ! stale             |
             active    | timeout=0   | active e1 a1    | ! invalid           |
             active    | on=p        | active e1 a1    | ! waitpoint_not_found |
-            active    | with=p      | active e1 a1    | ! no_signing_key    |
+            active    | with=p      | suspended e1 a1 | suspended 1         | waitpoint_made suspended
             active    | with=a.b    | active e1 a1    | ! invalid           |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended
@@ -374,6 +374,15 @@ mod tests {
         assert_eq!(running(&stage), 1);
         stage.must(Complete { fence: fence(2), result: None });
         assert_eq!(public(&stage), PublicState::Completed);
+    }
+
+    #[test]
+    fn without_a_key_there_is_no_token() {
+        let mut stage = Stage::with_task("active");
+        let waitpoints = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }];
+        let refused = stage.run(Suspend { waitpoints, ..until("go") });
+        assert_eq!(refused, Err(Rejection::NoSigningKey));
+        assert_eq!(public(&stage), PublicState::Active);
     }
 
     #[test]

@@ -71,7 +71,7 @@ async fn messages_are_listed_in_pages_with_what_they_carry() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     engine.submit(create("t")).await.unwrap();
-    let carried = |n: u32| (n % 2 == 0).then(|| Payload::json(n.to_string()));
+    let carried = |n: u32| n.is_multiple_of(2).then(|| Payload::json(n.to_string()));
     let message = |n: u32| NewMessage { payload: carried(n), ..NewMessage::new("t", "a", "ops") };
     let messages = (1..=5).map(message).collect();
     let posted = engine.post_many(&Tenant::default(), messages).await.unwrap();
