@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
 /// The fields that are moments in what the core writes.
-const MOMENTS: &[&str] = &["at", "until", "expires_at"];
+const MOMENTS: &[&str] = &["at", "until", "opens_at", "expires_at"];
 
 /// Prose is not made narrower than this to fit a terminal.
 const PROSE: u16 = 40;

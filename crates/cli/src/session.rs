@@ -95,7 +95,7 @@ impl Release {
             say_json(&json!({ "session": self.session, "running": running }));
         } else if running > 0 {
             let runs = counted(running.into(), "task");
-            say(&format!("Session {name} is free as soon as {runs} of it that run have ended."));
+            say(&format!("Session {name} is free once what runs of it has ended: {runs}."));
         } else {
             say(&format!("Session {name} is free."));
         }

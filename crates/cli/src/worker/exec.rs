@@ -42,6 +42,11 @@ pub(crate) struct Exec {
     /// Something that this worker offers; may be given several times.
     #[arg(long = "capability", value_name = "CAPABILITY")]
     capabilities: Vec<String>,
+    /// Take tasks of sessions too: those of one session run at one worker, which stays its owner
+    /// until it has run nothing of it for this long; a minute if it is not said.
+    #[arg(long, value_name = "IDLE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "60s", value_parser = idle)]
+    sessions: Option<Duration>,
     /// Take tasks with this tag, and none without; may be given several times [default: untagged]
     #[arg(long = "tag", value_name = "TAG", conflicts_with = "any_tag")]
     tags: Vec<String>,
@@ -66,6 +71,13 @@ pub(crate) struct Exec {
 fn kind(text: &str) -> Result<Kind, String> {
     windlass::limits::KIND.check(text).map_err(|bad| bad.to_string())?;
     Ok(Kind::new(text))
+}
+
+fn idle(text: &str) -> Result<Duration, String> {
+    let idle = duration::parse(text).map_err(|bad| bad.to_string())?;
+    let limit = windlass::limits::SESSION_IDLE_MS;
+    limit.check(idle.as_millis()).map_err(|_| "it is between 100ms and 1d".to_owned())?;
+    Ok(idle)
 }
 
 fn lease(text: &str) -> Result<Duration, String> {
@@ -121,6 +133,9 @@ impl Exec {
         }
         if let Some(idle) = self.exit_when_idle {
             worker = worker.until_idle(idle);
+        }
+        if let Some(idle) = self.sessions {
+            worker = worker.sessions().session_idle(idle);
         }
         for kind in &self.kinds {
             let program = program.clone();

@@ -25,6 +25,12 @@ const COMMANDS: &[&str] = &[
     "lane drain",
     "lane disable",
     "lane limit",
+    "quota list",
+    "quota show",
+    "quota set",
+    "quota clear",
+    "session list",
+    "session release",
     "node list",
     "dead list",
     "dead replay",
@@ -49,7 +55,7 @@ fn every_command_explains_itself() {
             assert!(words > 1, "{command}: {option} says what it is for");
         }
     }
-    for command in ["task create", "task list", "dead replay", "events", "signal"] {
+    for command in ["task create", "task list", "quota set", "dead replay", "events", "signal"] {
         assert!(place.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
     }
 }
@@ -64,6 +70,8 @@ fn a_list_of_commands_names_each_with_a_line() {
         ),
         ("task --help", &["create", "list", "show", "why", "cancel", "replay", "priority"]),
         ("lane --help", &["list", "pause", "resume", "drain", "disable", "limit"]),
+        ("quota --help", &["list", "show", "set", "clear"]),
+        ("session --help", &["list", "release"]),
         ("node --help", &["list"]),
         ("dead --help", &["list", "replay"]),
     ] {

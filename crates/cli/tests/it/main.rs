@@ -17,6 +17,7 @@ mod migrate;
 mod node;
 mod place;
 mod postgres;
+mod quota;
 mod signal;
 mod stage;
 mod task;

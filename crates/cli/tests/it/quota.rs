@@ -1,0 +1,134 @@
+//! `quota list`, `show`, `set`, `clear`; `session list`, `release`; keys and sessions of tasks.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass::SESSIONS;
+use windlass::command::Claim;
+
+use crate::place::{Place, claim, complete};
+
+fn counts(gate: &Value) -> (u64, u64, u64) {
+    let number = |name: &str| gate[name].as_u64().unwrap();
+    (number("running"), number("admitted"), number("waiting"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_listed_with_what_runs_and_waits() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    assert_eq!(place.ok("quota list"), "Nothing is limited: see windlass quota set --help.\n");
+    for id in ["a", "b", "c", "d"] {
+        place.ok(&format!("task create k --id {id} --key customer-7"));
+    }
+    let first = claim(&engine, "w", "default").await;
+    let shown = place.one("quota show --key customer-7");
+    assert_eq!(counts(&shown), (1, 0, 3));
+    assert_eq!((&shown["limit"], &shown["set"]), (&json!(1), &json!(false)));
+    let table = place.ok("quota list");
+    assert!(table.contains("customer-7") && table.contains("1 at once at most"), "{table}");
+    let why = place.ok("task why d");
+    for part in ["Task d is behind key customer-7", "1 at once at most", "2 more wait there"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert_eq!(place.json("task list --state blocked").len(), 3);
+
+    let said = place.ok("quota set --key customer-7 --limit 3");
+    assert_eq!(said, "Key customer-7 runs 3 at once at most.\n");
+    assert_eq!(counts(&place.one("quota show --key customer-7")), (1, 2, 1));
+    complete(&engine, &first).await;
+    assert_eq!(counts(&place.one("quota show --key customer-7")), (0, 3, 0));
+    assert_eq!(place.ok("quota clear --key customer-7"), "Key customer-7 runs one at a time.\n");
+    assert_eq!(counts(&place.one("quota show --key customer-7")), (0, 1, 2));
+    assert_eq!(place.json("quota list --kind key").len(), 1);
+    assert_eq!(place.json("quota list --kind lane").len(), 0);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_says_when_it_opens() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    place.ok("task create k --id a");
+    place.ok("task create k --id b");
+    let said = place.ok("quota set --lane default --rate 1/1h");
+    assert_eq!(said, "Lane default runs 1 start in 1h at most.\n");
+    claim(&engine, "w", "default").await;
+    let shown = place.one("quota show --lane default");
+    assert_eq!((&shown["started"], &shown["running"]), (&json!(1), &json!(1)));
+    assert!(shown["opens_at"].is_string(), "{shown}");
+    let why = place.one("task why b");
+    assert_eq!((&why["why"], &why["facts"]["kind"]), (&json!("quota_spent"), &json!("lane")));
+    assert!(why["facts"]["opens_at"].is_string(), "{why}");
+    let why = place.ok("task why b");
+    assert!(why.contains("the next may start in "), "{why}");
+    let log = place.ok("events --limit 100");
+    assert!(log.contains("lane default: 1 start in 1h at most"), "{log}");
+    let said = place.one("quota set --all --limit 500 --rate 20/1s");
+    let rate = json!({ "starts": 20, "window_ms": 1_000 });
+    assert_eq!(said, json!({ "kind": "tenant", "name": "", "limit": 500, "rate": rate }));
+    let said = place.ok("quota clear --all");
+    assert_eq!(said, "The tenant runs without limit.\n");
+    assert_eq!(place.run("quota show --all").code, 4);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_listed_and_released() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    let none = "There is no session: one comes to be with its first task.\n";
+    assert_eq!(place.ok("session list"), none);
+    for id in ["a", "b"] {
+        place.ok(&format!("task create k --id {id} --session chat-9"));
+    }
+    let mut owner = Claim { lease_ms: 3_600_000, ..Claim::new("w1") };
+    owner.offer.capabilities.insert(SESSIONS.to_owned());
+    let claimed = engine.claim(owner, Duration::from_secs(60)).await.unwrap();
+    let listed = place.one("session list");
+    assert_eq!((&listed["name"], &listed["owner"]), (&json!("chat-9"), &json!("w1")));
+    assert_eq!(counts(&listed), (1, 0, 1));
+    let said = place.ok("session release chat-9");
+    assert_eq!(said, "Session chat-9 is free once what runs of it has ended: 1 task.\n");
+    complete(&engine, &claimed[0].task).await;
+    let table = place.ok("session list");
+    assert!(table.contains("nobody"), "{table}");
+    assert_eq!(place.ok("session release chat-9"), "Session chat-9 is free.\n");
+    assert_eq!(place.run("session release other").code, 4);
+    engine.shutdown().await.unwrap();
+}
+
+#[test]
+fn wrong_limits_are_named() {
+    let place = Place::empty();
+    place.ok("task create k");
+    for (line, code, expected) in [
+        ("quota set --limit 1", 2, "--key <KEY>"),
+        ("quota set --key k", 2, "--limit <N>"),
+        ("quota set --key k --lane l --limit 1", 2, "cannot be used with"),
+        ("quota set --key k --limit -1", 2, "invalid value '-1' for '--limit <N>'"),
+        ("quota set --key k --rate 20", 2, "as in 20/1s"),
+        ("quota set --key k --rate 20/soon", 2, "a duration is"),
+        ("quota set --key k --limit 9999999", 2, "--limit is outside 0 to 1000000"),
+        ("quota set --key k --rate 1/1ms", 2, "the window of --rate is outside 100ms to 31d"),
+        ("quota set --lane nowhere --limit 1", 4, "there is no lane nowhere"),
+        ("task create k --key a --session b", 2, "cannot be used with"),
+        ("worker exec --kind k --sessions=1ms -- true", 2, "between 100ms and 1d"),
+    ] {
+        let said = place.run(line);
+        assert_eq!(said.code, code, "{line}: {said:?}");
+        assert!(said.err.contains(expected), "{line}: {}", said.err);
+    }
+}
+
+/// A worker of sessions runs what another one never sees.
+#[test]
+fn a_worker_takes_sessions_if_asked_to() {
+    let place = Place::empty();
+    place.ok("task create k --id a --session s");
+    let idle = "--exit-when-idle=200ms -- true";
+    place.ok(&format!("worker exec --kind k {idle}"));
+    assert_eq!(place.one("task show a")["state"], "waiting");
+    place.ok(&format!("worker exec --kind k --sessions=10s {idle}"));
+    assert_eq!(place.one("task show a")["state"], "completed");
+}

@@ -1,0 +1,188 @@
+//! Limits as callers see them: who is handed what, in which commit, and who is woken for it.
+
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Create, NewTask, QuotaScope, SetQuota};
+use windlass_core::{GateKey, GateKind, PublicState, Rate, SESSIONS, Tenant, Why};
+use windlass_engine::Config;
+
+use crate::stage::{Stage, claim, complete, create, ids, key, until};
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn keyed(id: &str) -> Create {
+    let gate = Some(GateKey::Key("k".into()));
+    Create::one(NewTask { gate, ..NewTask::new(id, "k") })
+}
+
+fn of_session(id: &str) -> Create {
+    let gate = Some(GateKey::Session("s".into()));
+    Create::one(NewTask { gate, ..NewTask::new(id, "k") })
+}
+
+fn claim_as(worker: &str) -> Claim {
+    let mut claim = Claim::new(worker);
+    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim
+}
+
+fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> SetQuota {
+    SetQuota { tenant: Tenant::default(), scope, limit, rate }
+}
+
+/// A claim that waits, once it has looked and found nothing.
+async fn waiting(
+    stage: &Stage,
+    claim: Claim,
+) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
+    let batches = stage.engine.stats().batches;
+    let engine = stage.engine.clone();
+    let handle = tokio::spawn(async move { engine.claim(claim, LONG).await.unwrap() });
+    until(|| stage.engine.stats().batches > batches).await;
+    handle
+}
+
+async fn commits(stage: &Stage) -> u64 {
+    stage.engine.describe().await.unwrap().commits
+}
+
+#[tokio::test]
+async fn the_end_of_one_hands_the_next_of_its_key_over_in_one_commit() {
+    let stage = Stage::new().await;
+    for id in ["a", "b", "c"] {
+        stage.engine.submit(keyed(id)).await.unwrap();
+    }
+    let first = stage.engine.claim(claim(), Duration::ZERO).await.unwrap();
+    assert_eq!(ids(&first), ["a"]);
+    let claimer = waiting(&stage, claim()).await;
+    let other = waiting(&stage, claim()).await;
+    let before = commits(&stage).await;
+    stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
+    assert_eq!(commits(&stage).await, before + 1);
+    assert!(!other.is_finished(), "c is behind b");
+    let gate = stage.engine.gate(&Tenant::default(), GateKind::Key, "k").await.unwrap().unwrap();
+    assert_eq!((gate.running, gate.admitted, gate.waiting), (1, 0, 1));
+    other.abort();
+}
+
+#[tokio::test]
+async fn what_is_kept_wakes_the_worker_that_owns_it() {
+    let stage = Stage::new().await;
+    stage.engine.submit(of_session("a")).await.unwrap();
+    let first = stage.engine.claim(claim_as("w"), Duration::ZERO).await.unwrap();
+    assert_eq!(ids(&first), ["a"]);
+    stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
+    let stranger = waiting(&stage, claim_as("v")).await;
+    let owner = waiting(&stage, claim_as("w")).await;
+    stage.engine.submit(of_session("b")).await.unwrap();
+    assert_eq!(ids(&owner.await.unwrap()), ["b"], "although the other has waited for longer");
+    assert!(!stranger.is_finished());
+    stranger.abort();
+}
+
+#[tokio::test]
+async fn a_quota_wakes_whom_it_refused_also_in_another_lane() {
+    let stage = Stage::new().await;
+    stage.engine.submit(quota(QuotaScope::Tenant, Some(1), None)).await.unwrap();
+    stage.engine.submit(create("a")).await.unwrap();
+    let elsewhere = NewTask { lane: "other".into(), ..NewTask::new("b", "k") };
+    stage.engine.submit(Create::one(elsewhere)).await.unwrap();
+    let first = stage.engine.claim(claim(), Duration::ZERO).await.unwrap();
+    assert_eq!(ids(&first), ["a"]);
+    let claimer = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
+    let why = stage.engine.why(&key("b")).await.unwrap().unwrap();
+    assert!(matches!(why, Why::QuotaSpent { kind: GateKind::Tenant, running: 1, .. }), "{why:?}");
+    stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
+}
+
+/// Nobody asks again, and nobody polls: the sweep comes when the window has passed.
+#[tokio::test]
+async fn a_rate_hands_over_when_its_window_has_passed() {
+    let stage = Stage::new().await;
+    let rate = Some(Rate { starts: 1, window_ms: 10_000 });
+    let scopes = [QuotaScope::Key("k".into()), QuotaScope::Lane("default".into())];
+    stage.engine.submit(keyed("a")).await.unwrap();
+    stage.engine.submit(keyed("b")).await.unwrap();
+    for scope in scopes {
+        stage.engine.submit(quota(scope, None, rate)).await.unwrap();
+    }
+    assert_eq!(ids(&stage.engine.claim(claim(), Duration::ZERO).await.unwrap()), ["a"]);
+    stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
+    let claimer = waiting(&stage, claim()).await;
+    let state = stage.engine.task(&key("b")).await.unwrap().unwrap().lifecycle.public();
+    assert_eq!(state, PublicState::Blocked);
+    let (_, next_due) = stage.engine.sweep().await.unwrap();
+    assert!(!claimer.is_finished());
+    let opens_at = next_due.expect("somebody waits for it");
+    let now = windlass_store::Clock::now(&*stage.clock);
+    assert!(now.plus_ms(10_000) < opens_at && opens_at < now.plus_ms(10_400), "{opens_at:?}");
+    stage.clock.set(opens_at);
+    stage.engine.sweep().await.unwrap();
+    assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
+}
+
+#[tokio::test]
+async fn gates_are_listed_in_pages() {
+    let stage = Stage::new().await;
+    for n in 0..5 {
+        let gate = Some(GateKey::Key(format!("k{n}")));
+        let new = NewTask { gate, ..NewTask::new(format!("t{n}"), "k") };
+        stage.engine.submit(Create::one(new)).await.unwrap();
+    }
+    stage.engine.submit(of_session("s")).await.unwrap();
+    let tenant = Tenant::default();
+    let (mut names, mut after) = (Vec::new(), None);
+    loop {
+        let page = stage.engine.gates(&tenant, None, after.as_deref(), 2).await.unwrap();
+        let Some(last) = page.last() else { break };
+        names.extend(page.iter().map(|gate| gate.name.clone()));
+        after = Some(last.clone());
+    }
+    assert_eq!(names, ["k0", "k1", "k2", "k3", "k4", "s"]);
+    let sessions = stage.engine.gates(&tenant, Some(GateKind::Session), None, 100).await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(stage.engine.gates(&"other".into(), None, None, 9).await.unwrap().len(), 0);
+}
+
+/// Many workers at one key, with all the engine does by itself: never two of it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_workers_runs_one_of_a_key_at_a_time() {
+    const TASKS: usize = 60;
+    let store = windlass_store::MemoryStore::new();
+    let engine = windlass_engine::Engine::start(store, Config::default()).await.unwrap();
+    let names = (0..TASKS).map(|n| {
+        let gate = Some(GateKey::Key(format!("k{}", n % 3)));
+        NewTask { gate, ..NewTask::new(format!("t{n:02}"), "k") }
+    });
+    let create = Create { tenant: Tenant::default(), tasks: names.collect() };
+    engine.submit(create).await.unwrap();
+    let running = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let workers = (0..8).map(|worker| {
+        let (engine, running) = (engine.clone(), running.clone());
+        tokio::spawn(async move {
+            let mut done = 0;
+            loop {
+                let claim = Claim::new(format!("w{worker}"));
+                let claimed = engine.claim(claim, Duration::from_millis(500)).await.unwrap();
+                let Some(claimed) = claimed.into_iter().next() else { return done };
+                let gate = claimed.task.gate.clone().unwrap();
+                assert!(running.lock().unwrap().insert(gate.clone()), "two of {gate:?} at once");
+                tokio::task::yield_now().await;
+                running.lock().unwrap().remove(&gate);
+                let fence = claimed.task.fence();
+                let complete = windlass_core::command::Complete { fence, result: None };
+                engine.submit(complete).await.unwrap();
+                done += 1;
+            }
+        })
+    });
+    let mut done = 0;
+    for worker in workers.collect::<Vec<_>>() {
+        done += worker.await.unwrap();
+    }
+    assert_eq!(done, TASKS);
+    assert!(engine.gates(&Tenant::default(), None, None, 9).await.unwrap().is_empty());
+    engine.shutdown().await.unwrap();
+}
