@@ -13,3 +13,5 @@ mod nodes;
 mod rules;
 mod sqlite;
 mod stage;
+mod subscriptions;
+mod workers;

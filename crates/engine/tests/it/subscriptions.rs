@@ -1,0 +1,195 @@
+//! Subscriptions that choose, and those whose place is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use windlass_core::command::{Create, NewTask, SetLaneState};
+use windlass_core::{Cursor, Family, LaneState, Logged, Tenant};
+use windlass_engine::{Config, Engine, Error, Filter};
+use windlass_store_test::{Call, Failure, FaultStore};
+
+use crate::stage::{Stage, claim_now, complete, create, quiet, until};
+
+fn labels(region: &str) -> BTreeMap<String, String> {
+    [("region".to_owned(), region.to_owned())].into()
+}
+
+async fn create_in(engine: &Engine, id: &str, lane: &str, region: &str) {
+    let kind = if region == "eu" { "email" } else { "fax" };
+    let new = NewTask { lane: lane.into(), labels: labels(region), ..NewTask::new(id, kind) };
+    engine.submit(Create::one(new)).await.unwrap();
+}
+
+fn seen(events: &[Logged]) -> Vec<String> {
+    let id = |event: &Logged| event.task.as_ref().map_or(String::new(), ToString::to_string);
+    events.iter().map(|event| format!("{} {}", event.name, id(event)).trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_filter_shows_what_it_takes() {
+    let Stage { engine, .. } = Stage::new().await;
+    create_in(&engine, "a", "mail", "eu").await;
+    create_in(&engine, "b", "mail", "us").await;
+    create_in(&engine, "c", "bulk", "eu").await;
+    let (tenant, lane) = (Tenant::default(), "mail".into());
+    engine.submit(SetLaneState { tenant, lane, state: LaneState::Paused }).await.unwrap();
+    let any = Filter::default;
+    for (filter, expected) in [
+        (any(), "created a, created b, created c, lane_state_changed"),
+        (Filter { families: [Family::Lane].into(), ..any() }, "lane_state_changed"),
+        (Filter { lanes: ["bulk".into()].into(), ..any() }, "created c"),
+        (Filter { kinds: ["fax".into()].into(), ..any() }, "created b"),
+        (Filter { labels: labels("eu"), ..any() }, "created a, created c"),
+        (Filter { labels: labels("eu"), lanes: ["mail".into()].into(), ..any() }, "created a"),
+        (Filter { tenant: Some("other".into()), ..any() }, ""),
+    ] {
+        let mut log = engine.subscribe_with(filter.clone(), None).await.unwrap();
+        let events = log.read().await.unwrap();
+        assert_eq!(seen(&events).join(", "), expected, "{filter:?}");
+        assert!(log.read().await.unwrap().is_empty());
+        assert_eq!(log.cursor().seq, 4, "what is not shown is read as well");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_still_works_when_the_task_is_gone() {
+    let Stage { engine, clock, .. } = Stage::new().await;
+    let mut new = NewTask { labels: labels("eu"), ..NewTask::new("a", "k") };
+    new.policy.retention_ms = 0;
+    engine.submit(Create::one(new)).await.unwrap();
+    claim_now(&engine).await;
+    engine.submit(complete(&engine, "a", 1).await).await.unwrap();
+    clock.advance_ms(1);
+    engine.sweep().await.unwrap();
+    let filter = Filter { labels: labels("eu"), ..Filter::default() };
+    let mut log = engine.subscribe_with(filter, None).await.unwrap();
+    let events = log.read().await.unwrap();
+    assert_eq!(seen(&events), ["created a", "claimed a", "completed a", "reaped a"]);
+}
+
+#[tokio::test]
+async fn a_rare_event_is_found_behind_many_others() {
+    let Stage { engine, .. } = Stage::new().await;
+    let filter = Filter { lanes: ["rare".into()].into(), ..Filter::default() };
+    let mut log = engine.subscribe_with(filter, None).await.unwrap();
+    let waiting = tokio::spawn(async move { (log.next().await.unwrap(), log) });
+    for n in 0..1_200 {
+        engine.submit(create(&n.to_string())).await.unwrap();
+    }
+    create_in(&engine, "r", "rare", "eu").await;
+    let (events, log) = waiting.await.unwrap();
+    assert_eq!(seen(&events), ["created r"]);
+    assert_eq!(log.cursor().seq, 1_201);
+}
+
+#[tokio::test]
+async fn a_named_subscriber_goes_on_where_it_has_come_to() {
+    let Stage { engine, memory, .. } = Stage::new().await;
+    for id in ["a", "b", "c"] {
+        engine.submit(create(id)).await.unwrap();
+    }
+    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let first = log.read().await.unwrap();
+    assert_eq!(seen(&first), ["created a", "created b", "created c"]);
+    let incarnation = log.cursor().incarnation.clone();
+    let at = |seq| Cursor { incarnation: incarnation.clone(), seq };
+    assert_eq!(log.ack(&at(2)).await.unwrap(), at(2));
+    assert_eq!(log.ack(&at(1)).await.unwrap(), at(2), "a late word does no harm");
+    drop(log);
+    // Another engine, and at another time: what was not acknowledged comes again.
+    let other = Engine::start(memory.another(), quiet()).await.unwrap();
+    let mut log = other.subscribe_named("mailer", Filter::default()).await.unwrap();
+    assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
+    assert_eq!(log.ack_all().await.unwrap(), at(3));
+    let bookmark = engine.bookmark(&Tenant::default(), "mailer").await.unwrap().unwrap();
+    assert_eq!(bookmark.cursor, at(3));
+    // An acknowledgement is no event: whoever reads the log does not write it.
+    assert!(log.read().await.unwrap().is_empty());
+    let mut fresh = engine.subscribe_named("auditor", Filter::default()).await.unwrap();
+    assert_eq!(fresh.read().await.unwrap().len(), 3);
+    fresh.ack_all().await.unwrap();
+    let known = engine.bookmarks(&Tenant::default(), None, 10).await.unwrap();
+    let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
+    assert_eq!(names, ["auditor", "mailer"]);
+    assert!(engine.forget_subscriber(&Tenant::default(), "mailer").await.unwrap());
+    assert!(!engine.forget_subscriber(&Tenant::default(), "mailer").await.unwrap());
+    let mut again = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    assert_eq!(again.read().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_named_subscriber_is_of_its_tenant() {
+    let Stage { engine, .. } = Stage::new().await;
+    engine.submit(create("a")).await.unwrap();
+    let of = |tenant: &str| Filter { tenant: Some(tenant.into()), ..Filter::default() };
+    let mut acme = engine.subscribe_named("mailer", of("acme")).await.unwrap();
+    assert!(acme.read().await.unwrap().is_empty());
+    acme.ack_all().await.unwrap();
+    let mut own = engine.subscribe_named("mailer", of("default")).await.unwrap();
+    assert_eq!(own.read().await.unwrap().len(), 1);
+    assert_eq!(engine.subscribe_named("", of("default")).await.unwrap().name(), "");
+    let nameless = engine.subscribe_named("", of("default")).await.unwrap();
+    assert_eq!(nameless.ack_all().await.unwrap_err().code(), "invalid");
+}
+
+#[tokio::test]
+async fn a_named_subscriber_that_fell_behind_is_told_so() {
+    let config = Config { event_retention: Duration::from_secs(60), ..quiet() };
+    let Stage { engine, clock, .. } = Stage::with(config).await;
+    engine.submit(create("a")).await.unwrap();
+    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    log.read().await.unwrap();
+    log.ack_all().await.unwrap();
+    engine.submit(create("b")).await.unwrap();
+    clock.advance_ms(60_001);
+    engine.submit(create("c")).await.unwrap();
+    assert_eq!(engine.trim_log().await.unwrap(), 2);
+    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let Err(Error::CursorExpired(expired)) = log.next().await else { panic!() };
+    log.seek(expired.oldest);
+    assert_eq!(seen(&log.next().await.unwrap()), ["created c"]);
+    assert_eq!(log.ack_all().await.unwrap().seq, 3);
+}
+
+#[tokio::test]
+async fn events_come_as_a_stream_that_says_where_to_go_on() {
+    let Stage { engine, memory, .. } = Stage::new().await;
+    let filter = Filter { families: [Family::Task].into(), ..Filter::default() };
+    let mut events = engine.subscribe_with(filter.clone(), None).await.unwrap().into_stream();
+    engine.submit(create("a")).await.unwrap();
+    claim_now(&engine).await;
+    engine.submit(create("b")).await.unwrap();
+    for id in ["a", "b"] {
+        let event = events.next().await.unwrap().unwrap();
+        assert_eq!(seen(&[event]), [format!("created {id}")]);
+    }
+    let waiting = tokio::spawn(async move { (events.next().await, events) });
+    until(|| true).await;
+    engine.shutdown().await.unwrap();
+    let (ended, mut events) = waiting.await.unwrap();
+    let Some(Err(Error::Disconnected { cursor, cause })) = ended else { panic!("{ended:?}") };
+    assert_eq!((cursor.seq, cause.code()), (3, "shutting_down"));
+    assert!(events.next().await.is_none(), "it has ended");
+    let engine = Engine::start(memory.another(), quiet()).await.unwrap();
+    engine.submit(create("c")).await.unwrap();
+    let mut events = engine.subscribe_with(filter, Some(cursor)).await.unwrap().into_stream();
+    let event = events.next().await.unwrap().unwrap();
+    assert_eq!(seen(&[event]), ["created c"]);
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_ends_a_subscription_with_its_cursor() {
+    let stage = Stage::new().await;
+    let faults = FaultStore::new(Arc::new(stage.memory.another()));
+    let engine = Engine::start(faults.clone(), quiet()).await.unwrap();
+    engine.submit(create("a")).await.unwrap();
+    let mut log = engine.subscribe(None).await.unwrap();
+    assert_eq!(log.next().await.unwrap().len(), 1);
+    faults.fail_times(Call::Events, 1, Failure::Unavailable);
+    let Err(Error::Disconnected { cursor, cause }) = log.next().await else { panic!() };
+    assert_eq!((cursor.seq, cause.code()), (1, "store_unavailable"));
+    engine.submit(create("b")).await.unwrap();
+    assert_eq!(seen(&log.next().await.unwrap()), ["created b"], "or it is asked again");
+}

@@ -1,0 +1,129 @@
+//! Workers as records, what is kept for them and what is taken away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::command::{
+    Claim, Complete, Consume, Create, NewTask, RegisterWorker, RetireWorker,
+};
+use windlass_core::{Offer, Payload, Rejection, Tenant, Why, Worker};
+use windlass_engine::{Config, Engine, Error, Input};
+
+use crate::stage::{Stage, claim_now, create, ids, key, quiet, until};
+
+fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: id.into(),
+        lanes: [lane.into()].into(),
+        offer: Offer { capabilities: [capability.to_owned()].into(), ..Offer::default() },
+        every_ms: 1_000,
+    }
+}
+
+#[tokio::test]
+async fn a_kept_task_comes_with_its_payload_to_its_worker_alone() {
+    let Stage { engine, .. } = Stage::new().await;
+    let payload = Payload::json("{}");
+    let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
+    engine.submit(Create::one(new)).await.unwrap();
+    engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
+    let kept = engine.why(&key("t")).await.unwrap();
+    assert!(matches!(kept, Some(Why::KeptFor { worker, .. }) if worker.as_str() == "v"));
+    assert!(claim_now(&engine).await.is_empty());
+    let refused = engine.consume(Consume::new("t", "w")).await;
+    assert!(matches!(refused, Err(Error::Rejected(Rejection::NotGranted))), "{refused:?}");
+    let claimed = engine.consume(Consume::new("t", "v")).await.unwrap();
+    assert_eq!(claimed.input, Input::Here(payload));
+    engine.submit(Complete { fence: claimed.task.fence(), result: None }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_gets_what_a_grant_lets_go_of() {
+    let stage = Stage::with(Config::default()).await;
+    let Stage { engine, clock, .. } = &stage;
+    engine.submit(create("t")).await.unwrap();
+    engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(Claim::new("w"), Duration::from_secs(3_600)).await.unwrap() }
+    });
+    until(|| true).await;
+    clock.advance_ms(10_001);
+    engine.sweep().await.unwrap();
+    assert_eq!(ids(&waiting.await.unwrap()), ["t"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_gets_what_is_revoked() {
+    let Stage { engine, .. } = Stage::new().await;
+    engine.submit(create("t")).await.unwrap();
+    let held = claim_now(&engine).await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(Claim::new("v"), Duration::from_secs(3_600)).await.unwrap() }
+    });
+    until(|| true).await;
+    engine.revoke(&key("t"), "it is needed elsewhere").await.unwrap();
+    assert_eq!(ids(&waiting.await.unwrap()), ["t"]);
+    let late = engine.submit(Complete { fence: held[0].task.fence(), result: None }).await;
+    assert_eq!(late.unwrap_err().code(), "stale");
+}
+
+#[tokio::test]
+async fn whoever_leaves_before_the_answer_leases_nothing() {
+    let Stage { engine, .. } = Stage::new().await;
+    engine.submit(create("t")).await.unwrap();
+    engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
+    let mut consume = Box::pin(engine.consume(Consume::new("t", "v")));
+    // Asked once, so that it is queued; then its caller is gone.
+    tokio::select! {
+        biased;
+        _ = &mut consume => panic!("it cannot be there yet"),
+        () = std::future::ready(()) => {}
+    }
+    drop(consume);
+    // Nobody came for it, so that it is still kept.
+    let claimed = engine.consume(Consume::new("t", "v")).await.unwrap();
+    assert_eq!(claimed.task.claims, 1);
+}
+
+#[tokio::test]
+async fn registered_workers_are_listed_in_pages() {
+    let Stage { engine, .. } = Stage::new().await;
+    for n in 0..5 {
+        engine.submit(register(&format!("w{n}"), "l", "gpu")).await.unwrap();
+    }
+    engine.submit(RetireWorker { tenant: Tenant::default(), id: "w2".into() }).await.unwrap();
+    let tenant = Tenant::default();
+    let first = engine.workers(&tenant, None, 3).await.unwrap();
+    let names = |page: &[Arc<Worker>]| {
+        page.iter().map(|worker| worker.id.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(&first), "w0 w1 w3");
+    let rest = engine.workers(&tenant, Some(&first[2].id), 3).await.unwrap();
+    assert_eq!(names(&rest), "w4");
+    assert!(engine.workers(&"acme".into(), None, 3).await.unwrap().is_empty());
+}
+
+/// An engine that nobody asks for tasks knows from the records who asks the others.
+#[tokio::test]
+async fn why_knows_the_workers_of_all_engines() {
+    let stage = Stage::new().await;
+    let asked = Engine::start(stage.memory.another(), quiet()).await.unwrap();
+    let new = NewTask { capabilities: ["gpu".to_owned()].into(), ..NewTask::new("t", "k") };
+    asked.submit(Create::one(new)).await.unwrap();
+    let why = async || asked.why(&key("t")).await.unwrap().unwrap();
+    assert!(matches!(why().await, Why::Ready { .. }), "nobody is known to ask");
+    stage.engine.submit(register("w", "another", "gpu")).await.unwrap();
+    assert!(matches!(why().await, Why::NoWorker { .. }), "nobody asks this lane");
+    stage.engine.submit(register("w", "default", "ssd")).await.unwrap();
+    let Why::NoCapableWorker { missing, .. } = why().await else { panic!("{:?}", why().await) };
+    assert_eq!(missing, ["gpu"]);
+    stage.engine.submit(register("v", "default", "gpu")).await.unwrap();
+    assert_eq!(why().await, Why::InLine);
+    stage.engine.submit(RetireWorker { tenant: Tenant::default(), id: "v".into() }).await.unwrap();
+    assert!(matches!(why().await, Why::NoCapableWorker { .. }));
+    claim_now(&asked).await;
+    assert!(matches!(why().await, Why::NoCapableWorker { .. }), "nor does who asks this one");
+}
