@@ -17,3 +17,4 @@ mod sessions;
 mod stage;
 mod suites;
 mod tls;
+mod workers;

@@ -8,6 +8,7 @@ mod end;
 mod lease;
 mod outcome;
 mod payload;
+mod registry;
 mod settled;
 mod slots;
 mod stage;

@@ -1,0 +1,115 @@
+//! Workers of several nodes, each known to all of them.
+
+use std::time::Duration;
+
+use windlass_core::command::{Claim, RegisterWorker};
+use windlass_core::{Cursor, LaneName, Lifecycle, Offer, Tenant, Why};
+use windlass_engine::Filter;
+use windlass_store_test::postgres::Server;
+
+use crate::stage::{create, engine, key};
+
+const LEASE_MS: u64 = 3_600_000;
+const BEAT_MS: u64 = 200;
+
+fn register() -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: "of a".into(),
+        lanes: [LaneName::default()].into(),
+        offer: Offer::default(),
+        every_ms: BEAT_MS,
+    }
+}
+
+/// Node A is killed with its worker: nothing says that it ends. Node B finds out by the beats that
+/// do not come, and ends what the worker held, an hour before the leases would.
+#[tokio::test]
+async fn the_leases_of_a_worker_of_a_killed_node_are_ended_by_another() {
+    const TASKS: u32 = 100;
+    let server = Server::start();
+    let (a, b) = (engine(&server).await, engine(&server).await);
+    for n in 0..TASKS {
+        b.submit(create(&format!("{n:02}"))).await.unwrap();
+    }
+    a.submit(register()).await.unwrap();
+    let claim = |worker: &str, limit| Claim {
+        limit,
+        lease_ms: LEASE_MS,
+        registered: true,
+        ..Claim::new(worker)
+    };
+    let held = a.claim(claim("of a", TASKS), Duration::ZERO).await.unwrap();
+    assert_eq!(held.len(), TASKS as usize);
+    assert!(b.claim(claim("of b", 1), Duration::ZERO).await.unwrap().is_empty());
+    assert_eq!(b.workers(&Tenant::default(), None, 10).await.unwrap().len(), 1);
+    let why = b.why(&key("00")).await.unwrap();
+    assert!(matches!(why, Some(Why::HeldBy { worker, .. }) if worker.as_str() == "of a"));
+    drop(a);
+    let mut taken = Vec::new();
+    while taken.len() < TASKS as usize {
+        let more = b.claim(claim("of b", TASKS), Duration::from_secs(60)).await.unwrap();
+        assert!(!more.is_empty(), "{} of {TASKS} are free", taken.len());
+        taken.extend(more);
+    }
+    let early = held.iter().zip(&taken).all(|(held, taken)| {
+        let Lifecycle::Active(lease) = &held.task.lifecycle else { return false };
+        let Lifecycle::Active(next) = &taken.task.lifecycle else { return false };
+        // The next lease is as long, so that it began long before the first was to end.
+        next.expires_at.minus_ms(LEASE_MS) < lease.expires_at.minus_ms(LEASE_MS / 2)
+    });
+    assert!(early);
+    assert!(taken.iter().all(|taken| taken.task.reclaims == 1 && taken.task.claims == 2));
+    assert!(b.workers(&Tenant::default(), None, 10).await.unwrap().is_empty());
+    b.shutdown().await.unwrap();
+}
+
+/// A worker that is heard of through another node than the one that sweeps keeps what it holds.
+#[tokio::test]
+async fn a_worker_that_is_heard_of_keeps_its_leases() {
+    let server = Server::start();
+    let (a, b) = (engine(&server).await, engine(&server).await);
+    b.submit(create("t")).await.unwrap();
+    a.submit(register()).await.unwrap();
+    let claim = Claim { lease_ms: LEASE_MS, registered: true, ..Claim::new("of a") };
+    let held = a.claim(claim, Duration::ZERO).await.unwrap();
+    let first_seen = b.workers(&Tenant::default(), None, 10).await.unwrap()[0].seen_at;
+    loop {
+        a.submit(register()).await.unwrap();
+        let workers = b.workers(&Tenant::default(), None, 10).await.unwrap();
+        // Longer than it takes to be taken for dead, several times over.
+        if first_seen.ms_until(workers[0].seen_at) > 20 * BEAT_MS {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(BEAT_MS / 4)).await;
+    }
+    let task = b.task(&key("t")).await.unwrap().unwrap();
+    assert_eq!(task.epoch, held[0].task.epoch);
+    assert!(matches!(task.lifecycle, Lifecycle::Active(_)));
+    a.shutdown().await.unwrap();
+    b.shutdown().await.unwrap();
+}
+
+/// The bookmark of a subscriber is one for all nodes: whoever moves it later wins, and it never
+/// goes back.
+#[tokio::test]
+async fn two_nodes_read_on_under_one_name() {
+    let server = Server::start();
+    let (a, b) = (engine(&server).await, engine(&server).await);
+    for id in ["x", "y", "z"] {
+        a.submit(create(id)).await.unwrap();
+    }
+    let filter = Filter::default;
+    let mut first = a.subscribe_named("mailer", filter()).await.unwrap();
+    let mut second = b.subscribe_named("mailer", filter()).await.unwrap();
+    let seen = first.next().await.unwrap();
+    assert_eq!(second.next().await.unwrap(), seen, "nothing keeps two readers apart");
+    let early = Cursor { seq: seen[0].seq, ..first.cursor().clone() };
+    let end = first.ack_all().await.unwrap();
+    assert_eq!(second.ack(&early).await.unwrap(), end);
+    a.submit(create("later")).await.unwrap();
+    let mut third = b.subscribe_named("mailer", filter()).await.unwrap();
+    assert_eq!(third.next().await.unwrap()[0].task, Some("later".into()));
+    a.shutdown().await.unwrap();
+    b.shutdown().await.unwrap();
+}

@@ -1,0 +1,90 @@
+//! A worker is a record for as long as it runs.
+
+use std::time::Duration;
+
+use windlass_core::command::Claim;
+use windlass_core::{PublicState, Tenant};
+use windlass_worker::Failure;
+
+use crate::stage::{EVER, Stage, key};
+
+/// The names of the registered workers.
+async fn registered(stage: &Stage) -> Vec<String> {
+    let workers = stage.other.workers(&Tenant::default(), None, 10).await.unwrap();
+    workers.iter().map(|worker| worker.id.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_registers_with_what_it_offers_and_retires_when_it_is_drained() {
+    let stage = Stage::new().await;
+    let worker = stage.worker().lanes(["a", "b"]).capabilities(["gpu"]);
+    let running = worker.handler("k", async |_, (): ()| Ok(())).start().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let workers = stage.other.workers(&Tenant::default(), None, 10).await.unwrap();
+    assert_eq!(workers.len(), 1);
+    let lanes: Vec<&str> = workers[0].lanes.iter().map(|lane| lane.as_str()).collect();
+    assert_eq!((workers[0].id.as_str(), lanes), ("w", vec!["a", "b"]));
+    assert!(workers[0].offer.capabilities.contains("gpu"));
+    assert_eq!(workers[0].every_ms, 10_000);
+    let first_seen = workers[0].seen_at;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let workers = stage.other.workers(&Tenant::default(), None, 10).await.unwrap();
+    assert_eq!(first_seen.ms_until(workers[0].seen_at) / 10_000, 6, "once in ten seconds");
+    running.drain(EVER).await;
+    assert!(registered(&stage).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stays_registered_while_its_last_handlers_finish() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let slow = async |_, (): ()| {
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        Ok(())
+    };
+    let running = stage.worker().handler("k", slow).start().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let draining = tokio::spawn(running.drain(EVER));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(registered(&stage).await, ["w"]);
+    draining.await.unwrap();
+    assert!(registered(&stage).await.is_empty());
+    let task = stage.task("t").await;
+    assert_eq!(task.lifecycle.public(), PublicState::Completed);
+    assert_eq!((task.claims, task.reclaims), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_worker_held_is_free_long_before_its_lease_is_over() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let never = async |_, (): ()| std::future::pending::<Result<(), Failure>>().await;
+    let worker = stage.worker().lease(Duration::from_secs(3_600)).handler("k", never);
+    let running = worker.start().unwrap();
+    while stage.task("t").await.lifecycle.public() != PublicState::Active {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let lost_at = tokio::time::Instant::now();
+    drop(running);
+    let claim = Claim::new("v");
+    let claimed = stage.other.claim(claim, EVER).await.unwrap();
+    assert_eq!(claimed[0].task.task_key(), key("t"));
+    let waited = lost_at.elapsed();
+    let expected = Duration::from_secs(24)..Duration::from_secs(37);
+    assert!(expected.contains(&waited), "three beats and a half of ten seconds, not {waited:?}");
+    assert_eq!(claimed[0].task.reclaims, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_writes_nothing_but_its_beats() {
+    let stage = Stage::new().await;
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(stage.faults.commits(), 0, "an engine without workers is idle");
+    let running = stage.worker().handler("k", async |_, (): ()| Ok(())).start().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = stage.faults.commits();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let written = stage.faults.commits() - first;
+    assert_eq!(written, 60, "one in ten seconds");
+    running.drain(EVER).await;
+}
