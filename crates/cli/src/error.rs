@@ -76,6 +76,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("labels", "the number of --label"),
     ("tag", "--tag"),
     ("worker", "--name"),
+    ("ttl_ms", "--for"),
 ];
 
 /// A problem, with lengths of time as people write them.

@@ -48,7 +48,7 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
-    /// Run workers: any program as the handler of a kind of task.
+    /// Run workers, any program as the handler of a kind of task; list those that run.
     Worker(worker::WorkerCommand),
     /// Create tasks, look at them, move them.
     Task(task::TaskCommand),

@@ -3,6 +3,7 @@
 mod cursor;
 mod entry;
 mod options;
+mod place;
 
 pub(crate) use entry::{details, entry_json};
 pub(crate) use options::Events;

@@ -1,14 +1,16 @@
 use clap::Args;
-use clap::builder::PossibleValuesParser;
-use windlass::{Cursor, Engine, Error, LaneName, Logged, Subscription, TaskId, Tenant};
-use windlass_core::Family;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use serde_json::Value;
+use windlass::{Cursor, Engine, Error, Family, Kind, LaneName, Logged, Subscription, TaskId};
 
 use crate::error::CliError;
 use crate::events::cursor::{parse, written};
 use crate::events::entry::{entry_json, line};
+use crate::events::place::Place;
 use crate::log::LogView;
 use crate::output::{reader_left, say, say_json};
 use crate::target::Target;
+use crate::task::label;
 
 const FAMILIES: [&str; 5] = [
     Family::Task.as_str(),
@@ -27,8 +29,11 @@ const EXAMPLES: &str = "Examples:
   windlass events --task 0199... --limit 1000
   windlass events --after 0199...:1234      all that came behind a cursor
   windlass events --follow --json | jq -c 'select(.change == \"failed\")'
+  windlass events --kind email --family completion --label customer=42
+  windlass events --as audit --follow --json   on from where `--as audit` was last time
 
-The last line, and the field `cursor` of every JSON object, say where to go on with --after.";
+What says --lane, --kind or --family twice is shown what is of either; what says --label twice, what
+has both. The last line, and the field `cursor` of every JSON object, say where to go on with --after.";
 
 /// Show what happened, in the order in which it was committed.
 #[derive(Debug, Args)]
@@ -40,6 +45,10 @@ pub(crate) struct Events {
     /// Everything behind this cursor, instead of the last changes.
     #[arg(long, value_name = "CURSOR", value_parser = parse)]
     after: Option<Cursor>,
+    /// Everything behind the place that is kept under this name, which moves with what is shown:
+    /// from the oldest entry the first time, and from where it was after that.
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
     /// How many at most, before what --follow adds [default: the last 50; with --after, all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -47,53 +56,72 @@ pub(crate) struct Events {
     #[arg(long, value_name = "ID", help_heading = "Which")]
     task: Option<TaskId>,
     /// Only those in this lane.
-    #[arg(long, help_heading = "Which")]
-    lane: Option<LaneName>,
+    #[arg(long = "lane", value_name = "LANE", help_heading = "Which")]
+    lanes: Vec<LaneName>,
+    /// Only those of tasks of this kind.
+    #[arg(long = "kind", value_name = "KIND", help_heading = "Which")]
+    kinds: Vec<Kind>,
     /// Only those of this family.
-    #[arg(long, value_parser = PossibleValuesParser::new(FAMILIES), help_heading = "Which")]
-    family: Option<String>,
+    #[arg(long = "family", value_name = "FAMILY", value_parser = family(), help_heading = "Which")]
+    families: Vec<Family>,
+    /// Only those of tasks that had this label at the time.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label, help_heading = "Which")]
+    labels: Vec<(String, String)>,
     #[command(flatten)]
     target: Target,
+}
+
+fn family() -> impl clap::builder::TypedValueParser<Value = Family> {
+    PossibleValuesParser::new(FAMILIES).map(|name| {
+        serde_json::from_value(Value::String(name)).expect("these are names of families")
+    })
 }
 
 /// Which entries to show.
 #[derive(Debug)]
 struct Filter {
-    tenant: Tenant,
     task: Option<TaskId>,
-    lane: Option<LaneName>,
-    family: Option<String>,
+    rest: windlass::Filter,
 }
 
 impl Filter {
     fn takes(&self, entry: &Logged) -> bool {
-        entry.tenant == self.tenant
-            && self.task.as_ref().is_none_or(|task| entry.task.as_ref() == Some(task))
-            && self.lane.as_ref().is_none_or(|lane| entry.lane == *lane)
-            && self.family.as_ref().is_none_or(|family| entry.family == *family)
+        self.task.as_ref().is_none_or(|task| entry.task.as_ref() == Some(task))
+            && self.rest.takes(entry)
     }
 }
 
 impl Events {
+    fn filter(&self) -> Filter {
+        let rest = windlass::Filter {
+            families: self.families.iter().copied().collect(),
+            tenant: Some(self.target.tenant.clone()),
+            lanes: self.lanes.iter().cloned().collect(),
+            kinds: self.kinds.iter().cloned().collect(),
+            labels: self.labels.iter().cloned().collect(),
+        };
+        Filter { task: self.task.clone(), rest }
+    }
+
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let filter = Filter {
-            tenant: self.target.tenant,
-            task: self.task,
-            lane: self.lane,
-            family: self.family,
+        let (filter, json) = (self.filter(), self.target.json);
+        let place = Place::new(&engine, &self.target.tenant, self.name.as_deref());
+        let start = match &self.after {
+            Some(cursor) => Some(cursor.clone()),
+            None => place.start().await.map_err(named)?,
         };
-        let json = self.target.json;
-        let reached = match &self.after {
+        let reached = match start {
             Some(cursor) => {
-                let shown = forward(&engine, cursor, &filter, self.limit, json).await;
-                shown.map_err(|error| CliError::expired(Some(cursor), error))?
+                let shown = forward(&engine, &cursor, &filter, self.limit, json).await;
+                shown.map_err(|error| CliError::expired(Some(&cursor), error))?
             }
             None => backward(&engine, &filter, self.limit.unwrap_or(LAST), json).await?,
         };
+        place.move_to(&reached).await.map_err(named)?;
         let reached = if self.follow {
             let log = engine.subscribe(Some(reached)).await?;
-            follow(log, &filter, json).await?
+            follow(log, &filter, &place, json).await?
         } else {
             reached
         };
@@ -102,6 +130,10 @@ impl Events {
         }
         Ok(engine.shutdown().await?)
     }
+}
+
+fn named(error: Error) -> CliError {
+    CliError::from(error).named(&[("name", "--as")])
 }
 
 fn show(entry: &Logged, incarnation: &str, json: bool) {
@@ -156,7 +188,12 @@ async fn forward(
 }
 
 /// What is added to the log, until Ctrl-C or until nobody reads it.
-async fn follow(mut log: Subscription, filter: &Filter, json: bool) -> Result<Cursor, CliError> {
+async fn follow(
+    mut log: Subscription,
+    filter: &Filter,
+    place: &Place<'_>,
+    json: bool,
+) -> Result<Cursor, CliError> {
     // One listener for the whole time: a Ctrl-C while something is printed is not lost.
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     let mut left = std::pin::pin!(reader_left());
@@ -173,6 +210,7 @@ async fn follow(mut log: Subscription, filter: &Filter, json: bool) -> Result<Cu
                 for entry in entries.iter().filter(|entry| filter.takes(entry)) {
                     show(entry, &before.incarnation, json);
                 }
+                place.move_to(log.cursor()).await?;
             }
         }
     }

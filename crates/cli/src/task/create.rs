@@ -198,7 +198,8 @@ impl Create {
     }
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+/// A name and a value.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("a label is NAME=VALUE, as in customer=42".to_owned()),

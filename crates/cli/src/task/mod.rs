@@ -2,6 +2,7 @@
 
 mod cancel;
 mod create;
+mod grant;
 mod json;
 mod list;
 mod note;
@@ -11,10 +12,12 @@ mod payload;
 mod priority;
 mod replay;
 mod resume;
+mod revoke;
 mod show;
 mod wait;
 mod why;
 
+pub(crate) use create::label;
 pub(crate) use json::task_json;
 pub(crate) use note::{attempts, first_line, since};
 pub(crate) use options::TaskCommand;

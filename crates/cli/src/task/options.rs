@@ -3,10 +3,12 @@ use clap::{Args, Subcommand};
 use crate::error::CliError;
 use crate::task::cancel::Cancel;
 use crate::task::create::Create;
+use crate::task::grant::Grant;
 use crate::task::list::List;
 use crate::task::priority::Priority;
 use crate::task::replay::Replay;
 use crate::task::resume::Resume;
+use crate::task::revoke::Revoke;
 use crate::task::show::Show;
 use crate::task::wait::Wait;
 use crate::task::why::Why;
@@ -36,6 +38,10 @@ enum Verb {
     Resume(Resume),
     /// Move a task forward or back in its lane: higher goes first.
     Priority(Priority),
+    /// Keep a waiting task for one worker for a while.
+    Grant(Grant),
+    /// Take a task away from whoever holds it or has it granted; it waits in its lane again.
+    Revoke(Revoke),
     /// Wait until a task has ended; exit code 0 if it was completed, 3 if not.
     Wait(Wait),
 }
@@ -51,6 +57,8 @@ impl TaskCommand {
             Verb::Replay(replay) => replay.run().await,
             Verb::Resume(resume) => resume.run().await,
             Verb::Priority(priority) => priority.run().await,
+            Verb::Grant(grant) => grant.run().await,
+            Verb::Revoke(revoke) => revoke.run().await,
             Verb::Wait(wait) => wait.run().await,
         }
     }

@@ -2,6 +2,7 @@
 
 mod exec;
 mod group;
+mod list;
 mod options;
 mod program;
 mod starts;

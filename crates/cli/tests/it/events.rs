@@ -44,6 +44,67 @@ fn the_last_changes_and_how_to_go_on() {
     assert!(hidden.trim_end().ends_with(":63"), "{hidden}");
 }
 
+#[test]
+fn what_a_filter_takes() {
+    let place = Place::empty();
+    place.ok("task create email --id a --lane mail --label customer=42 --label region=eu");
+    place.ok("task create email --id b --lane bulk --label customer=42");
+    place.ok("task create fax --id c --lane mail");
+    place.ok("lane pause mail");
+    let tasks = |line: &str| {
+        let rows = place.json(line);
+        let task = |row: &serde_json::Value| row["task"].as_str().unwrap_or("-").to_owned();
+        rows.iter().map(task).collect::<Vec<_>>().join(" ")
+    };
+    for (line, expected) in [
+        ("events --kind email", "a b"),
+        ("events --kind email --kind fax", "a b c"),
+        ("events --lane mail --kind fax", "c"),
+        ("events --label customer=42", "a b"),
+        ("events --label customer=42 --label region=eu", "a"),
+        ("events --label customer=7", ""),
+        ("events --family lane --family completion", "-"),
+        ("events --lane mail --lane bulk", "a b c -"),
+    ] {
+        assert_eq!(tasks(line), expected, "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_keeps_the_place() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    for id in ["a", "b", "c"] {
+        engine.create("k").id(id).await.unwrap();
+    }
+    let seqs = |line: &str| {
+        let rows = place.json(line);
+        rows.iter().map(|row| row["seq"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs("events --as audit --limit 2"), [1, 2]);
+    assert_eq!(seqs("events --as audit"), [3]);
+    assert!(seqs("events --as audit").is_empty());
+    assert_eq!(seqs("events --as other"), [1, 2, 3]);
+    assert_eq!(seqs("events"), [1, 2, 3], "without a name nothing is kept");
+    engine.create("k").id("d").lane("mail").await.unwrap();
+
+    let mut mail = place.start("events --as audit --lane mail --follow");
+    mail.until("d (k in mail)");
+    engine.create("k").id("e").await.unwrap();
+    engine.create("k").id("f").lane("mail").await.unwrap();
+    mail.until("f (k in mail)");
+    let (rest, code) = mail.interrupt();
+    assert_eq!((code, rest.last().unwrap().ends_with(":6")), (0, true), "{rest:?}");
+    assert!(seqs("events --as audit").is_empty(), "what was not shown was read as well");
+
+    let cursor = place.json("events")[3]["cursor"].as_str().unwrap().to_owned();
+    assert_eq!(seqs(&format!("events --as audit --after {cursor}")), [5, 6]);
+    assert!(seqs("events --as audit").is_empty(), "it moves only forward");
+    let said = place.run_words(&["events", "--as", ""]);
+    assert_eq!((said.code, said.err.as_str()), (2, "windlass: --as is empty [invalid]\n"));
+    engine.shutdown().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_behind_the_log_is_told_where_to_go_on() {
     let place = Place::empty();

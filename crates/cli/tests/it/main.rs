@@ -24,6 +24,7 @@ mod task;
 mod told;
 mod why;
 mod worker;
+mod worker_list;
 
 use std::process::{Command, Output};
 

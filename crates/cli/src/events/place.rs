@@ -1,0 +1,34 @@
+use windlass::command::MoveBookmark;
+use windlass::{Cursor, Engine, Error, Tenant, limits};
+
+/// The place in the log that is kept under a name, if one was given.
+#[derive(Debug)]
+pub(super) struct Place<'e> {
+    engine: &'e Engine,
+    tenant: &'e Tenant,
+    name: Option<&'e str>,
+}
+
+impl<'e> Place<'e> {
+    pub(super) fn new(engine: &'e Engine, tenant: &'e Tenant, name: Option<&'e str>) -> Self {
+        Self { engine, tenant, name }
+    }
+
+    /// Where to go on; none without a name.
+    pub(super) async fn start(&self) -> Result<Option<Cursor>, Error> {
+        let Some(name) = self.name else { return Ok(None) };
+        limits::BOOKMARK.check(name)?;
+        match self.engine.bookmark(self.tenant, name).await? {
+            Some(known) => Ok(Some(known.cursor.clone())),
+            None => Ok(Some(self.engine.subscribe(None).await?.cursor().clone())),
+        }
+    }
+
+    /// Everything up to here was shown.
+    pub(super) async fn move_to(&self, cursor: &Cursor) -> Result<(), Error> {
+        let Some(name) = self.name else { return Ok(()) };
+        let (tenant, name) = (self.tenant.clone(), name.to_owned());
+        let moved = MoveBookmark { tenant, name, cursor: cursor.clone() };
+        self.engine.submit(moved).await.map(drop)
+    }
+}

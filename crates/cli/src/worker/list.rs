@@ -1,0 +1,144 @@
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use windlass::{Engine, Error, RegisteredWorker, TagFilter, Tenant, Timestamp};
+
+use crate::duration;
+use crate::error::CliError;
+use crate::output::{printable, say, say_json, say_table, time};
+use crate::target::Target;
+
+const PAGE: usize = 1_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl List {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let workers = all(&engine, &self.target.tenant).await?;
+        let now = duration::now();
+        if self.target.json {
+            workers.iter().for_each(|worker| say_json(&described(worker, now)));
+        } else if workers.is_empty() {
+            say("There is no worker: none runs here, or none has registered.");
+        } else {
+            let rows = workers.iter().map(|worker| row(worker, now)).collect();
+            say_table(["worker", "lanes", "offers", "since", "last seen"], rows);
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+async fn all(engine: &Engine, tenant: &Tenant) -> Result<Vec<Arc<RegisteredWorker>>, Error> {
+    let mut workers: Vec<Arc<RegisteredWorker>> = Vec::new();
+    loop {
+        let last = workers.last().map(|worker| worker.id.clone());
+        let page = engine.workers(tenant, last.as_ref(), PAGE).await?;
+        if page.is_empty() {
+            return Ok(workers);
+        }
+        workers.extend(page);
+    }
+}
+
+/// For how long its next beat has been overdue, by the clock of this machine.
+fn late_ms(worker: &RegisteredWorker, now: Timestamp) -> u64 {
+    worker.seen_at.plus_ms(worker.every_ms).ms_until(now)
+}
+
+fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
+    json!({
+        "worker": worker.id,
+        "lanes": worker.lanes,
+        "capabilities": worker.offer.capabilities,
+        "tags": tags(&worker.offer.tags),
+        "registered_at": time(worker.registered_at),
+        "seen_at": time(worker.seen_at),
+        "every_ms": worker.every_ms,
+        "late_ms": late_ms(worker, now),
+        "dead_since": time(worker.dead_since),
+    })
+}
+
+/// Which tags it takes, in words.
+fn tags(filter: &TagFilter) -> String {
+    let joined = |tags: &std::collections::BTreeSet<String>| {
+        tags.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
+    match filter {
+        TagFilter::Untagged => "untagged".to_owned(),
+        TagFilter::Only(tags) => joined(tags),
+        TagFilter::UntaggedAnd(tags) => format!("untagged, {}", joined(tags)),
+        TagFilter::Any => "any".to_owned(),
+        TagFilter::None => "none".to_owned(),
+    }
+}
+
+fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
+    let late = match late_ms(worker, now) {
+        // A beat takes a moment itself.
+        0..1_000 => String::new(),
+        ms => format!(", {} late", duration::brief(ms)),
+    };
+    let dead = if worker.dead_since.is_some() { ", taken for dead" } else { "" };
+    let lanes: Vec<String> = worker.lanes.iter().map(|lane| printable(lane.as_str())).collect();
+    let mut offers: Vec<&str> = worker.offer.capabilities.iter().map(String::as_str).collect();
+    let tags = format!("tags: {}", tags(&worker.offer.tags));
+    if worker.offer.tags != TagFilter::Untagged {
+        offers.push(&tags);
+    }
+    [
+        printable(worker.id.as_str()),
+        lanes.join(", "),
+        printable(&offers.join(", ")),
+        duration::moment(worker.registered_at, now),
+        format!("{}{late}{dead}", duration::distance(worker.seen_at, now)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::Offer;
+
+    use super::*;
+
+    #[test]
+    fn what_a_row_says() {
+        let at = Timestamp::from_millis;
+        let offer = |tags| Offer { capabilities: ["gpu".to_owned()].into(), tags };
+        let worker = |tags, dead_since| RegisteredWorker {
+            tenant: Tenant::default(),
+            id: "w".into(),
+            lanes: ["mail".into(), "bulk".into()].into(),
+            offer: offer(tags),
+            registered_at: at(0),
+            seen_at: at(60_000),
+            every_ms: 10_000,
+            dead_since,
+            due_at: at(95_000),
+        };
+        for (tags, dead_since, now_ms, offers, seen) in [
+            (TagFilter::Untagged, None, 60_000, "gpu", "just now"),
+            (TagFilter::Any, None, 70_500, "gpu, tags: any", "10s ago"),
+            (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s late"),
+            (
+                TagFilter::UntaggedAnd(["a".to_owned(), "b".to_owned()].into()),
+                Some(at(95_000)),
+                95_000,
+                "gpu, tags: untagged, a, b",
+                "35s ago, 25s late, taken for dead",
+            ),
+        ] {
+            let worker = worker(tags, dead_since);
+            let found = row(&worker, at(now_ms));
+            let expected = ["w", "bulk, mail", offers, &found[3], seen];
+            assert_eq!(found, expected);
+            assert_eq!(described(&worker, at(now_ms))["late_ms"], late_ms(&worker, at(now_ms)));
+        }
+    }
+}
