@@ -44,8 +44,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "another settle of a settled lease is refused",
         file: "crates/core/src/primitive/settle.rs",
-        from: "if last.digest != digest {",
-        to: "if false {",
+        from: "Some(last) if last.digest != digest =>",
+        to: "Some(_) if false =>",
     },
     Bite {
         rule: "an insert is an insert",
@@ -74,8 +74,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "what becomes ready wakes a claim",
         file: "crates/core/src/primitive/place.rs",
-        from: "list(world, &task)?;\n        world.wake(",
-        to: "list(world, &task)?;\n        drop(",
+        from: "list(world, &task)?;\n            world.wake(",
+        to: "list(world, &task)?;\n            drop(",
     },
     Bite {
         rule: "a lane counts the leases that end",
@@ -164,7 +164,7 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "a task keeps its input",
         file: "crates/core/src/command/create.rs",
-        from: "world.attach(task.payload_key(0, Slot::Input), payload.clone());",
+        from: "world.attach(task.payload_key(0, Slot::INPUT), payload.clone());",
         to: "",
     },
     Bite {

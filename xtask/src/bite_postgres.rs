@@ -381,8 +381,8 @@ const GUARDS: &[Guard] = &[
         "a read that is not answered is given up",
         "sessions::a_list_does_not_wait_for_ever",
         STORE,
-        "timeout(self.options.silence(), session",
-        "timeout(1_000 * self.options.silence(), session",
+        "self.options.in_time(session.all(&requests)).await else",
+        "Ok::<_, StoreError>(session.all(&requests).await) else",
     ),
 ];
 

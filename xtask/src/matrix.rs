@@ -5,12 +5,14 @@ use crate::table::table;
 use crate::tree;
 
 const COMMANDS: &str = "crates/core/src/command";
-const STATES: &str = "crates/core/src/testing.rs";
+const STATES: &str = "crates/core/src/testing/states.rs";
 
 /// Commands that no table can be asked of, and why.
 const EXEMPT: &[(&str, &str)] = &[
     ("TrimLog", "acts on the log, on no task and no lane"),
     ("RotateKey", "acts on the keys of a tenant, on no task and no lane"),
+    ("MoveBookmark", "acts on the place of a subscriber, on no task and no lane"),
+    ("DropBookmark", "acts on the place of a subscriber, on no task and no lane"),
 ];
 
 /// A kind of table: how it is called, and the states that stand in its first column.
@@ -55,6 +57,8 @@ impl Matrix {
             subject("task", "check_task(", "TASK_STATES")?,
             subject("lane", "check_lane(", "LANE_STATES")?,
             subject("node", "check_node(", "NODE_STATES")?,
+            subject("gate", "check_gate(", "GATE_STATES")?,
+            subject("worker", "check_worker(", "WORKER_STATES")?,
         ];
         let names = command_names(source(&format!("{COMMANDS}/mod.rs"))?)?;
         let command = |name: String| Command::read(name, sources, &subjects);
@@ -191,6 +195,8 @@ mod tests {
         const LANE_STATES: &[&str] =
             &[\"paused\"];
         const NODE_STATES: &[&str] = &[\"late\"];
+        const GATE_STATES: &[&str] = &[\"full\"];
+        const WORKER_STATES: &[&str] = &[\"dead\"];
     ";
 
     fn tested(call: &str, rows: &[&str]) -> String {
@@ -199,12 +205,15 @@ mod tests {
     }
 
     fn matrix(files: &[(&str, String)]) -> Result<Matrix, String> {
-        let list = "mod x;\ncommands!(\n    Cancel,\n    LimitLane, // why\n    TrimLog\n);\n";
-        let mut sources = vec![
-            Source::new(STATES, LISTS),
-            Source::new(&format!("{COMMANDS}/mod.rs"), list),
-            Source::new(&format!("{COMMANDS}/trim_log.rs"), ""),
-        ];
+        let exempt: Vec<&str> = EXEMPT.iter().map(|(name, _)| *name).collect();
+        let exempt = exempt.join(",\n    ");
+        let list =
+            format!("mod x;\ncommands!(\n    Cancel,\n    LimitLane, // why\n    {exempt}\n);\n");
+        let mut sources =
+            vec![Source::new(STATES, LISTS), Source::new(&format!("{COMMANDS}/mod.rs"), &list)];
+        for (name, _) in EXEMPT {
+            sources.push(Source::new(&format!("{COMMANDS}/{}.rs", snake_case(name)), ""));
+        }
         let path = |name: &str| format!("{COMMANDS}/{name}");
         sources.extend(files.iter().map(|(name, text)| Source::new(&path(name), text)));
         Matrix::read(&sources)
@@ -217,7 +226,8 @@ mod tests {
         let matrix = matrix(&[("cancel.rs", cancel), ("limit_lane/run.rs", limit)]).unwrap();
         assert_eq!(matrix.gaps(), [""; 0]);
         let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
-            0 commands x 1 node states, 0 rows";
+            0 commands x 1 node states, 0 rows; 0 commands x 1 gate states, 0 rows; \
+            0 commands x 1 worker states, 0 rows";
         assert_eq!(matrix.size(), size);
         assert!(matrix.shown().contains("Cancel              1        2\n"), "{}", matrix.shown());
     }

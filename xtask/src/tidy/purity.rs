@@ -141,8 +141,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn core_has_four_dependencies() {
-        let four = "[dependencies]\nserde.workspace = true\nserde_json = \"1\"\nsha2 = \"1\"\n";
+    fn core_has_five_dependencies() {
+        let four = concat!(
+            "[dependencies]\nhmac = \"1\"\nserde.workspace = true\nserde_json = \"1\"\n",
+            "sha2 = \"1\"\n"
+        );
         let check = |more: &str| dependency_findings(&format!("{four}{more}")).join(", ");
         assert_eq!(check("thiserror = \"2\"\n[dev-dependencies]\nproptest = \"1\"\n"), "");
         assert_eq!(

@@ -185,7 +185,8 @@ pub fn probe(world: &mut World, command: &Command) {
 }
 
 impl Command {
-    /// Commands that end or keep a lease, or all leases of a worker, go before those that start something.
+    /// Commands that end or keep a lease, or all leases of a worker, go before those that start
+    /// something.
     pub const fn is_urgent(&self) -> bool {
         match self {
             Command::Renew(_)

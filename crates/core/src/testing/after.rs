@@ -1,0 +1,135 @@
+use crate::command::Outcome;
+use crate::name::Tenant;
+use crate::node::Node;
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Settled};
+use crate::testing::Stage;
+use crate::time::Timestamp;
+use crate::worker::Worker;
+
+impl Stage {
+    pub(super) fn worker_after(&self) -> String {
+        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
+            None => "absent".into(),
+            Some(worker) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
+                format!("seen +{seen} since +{since}{dead}")
+            }
+        }
+    }
+
+    /// Running, let through, the most of them, the most starts per time, and those behind.
+    pub(super) fn gate_after(&self) -> String {
+        let gates = self.gates();
+        let Some(gate) = gates.first() else { return "absent".into() };
+        let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
+        let rate = gate.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
+        format!("{}+{}/{limit}{rate} behind {}", gate.running, gate.admitted, gate.waiting)
+    }
+
+    pub(crate) fn task_after(&self) -> String {
+        match self.task("t") {
+            None => "absent".into(),
+            Some(task) => {
+                let mut state = task.lifecycle.public().as_str();
+                if let Lifecycle::Active(lease) = &task.lifecycle {
+                    state = if lease.run.is_some() { "active" } else { "claimed" };
+                }
+                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
+                    state = if until.is_some() { "granted" } else { "reserved" };
+                }
+                format!("{state} e{} a{}", task.claims, task.attempts)
+            }
+        }
+    }
+
+    pub(super) fn lane_after(&self) -> String {
+        match self.lane() {
+            None => "absent".into(),
+            Some(lane) => {
+                let gate = lane.gate.map(|gate| {
+                    let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
+                    format!(" {}/{limit}", gate.running)
+                });
+                format!("{}{}", lane.state.as_str(), gate.unwrap_or_default())
+            }
+        }
+    }
+
+    pub(super) fn node_after(&self) -> String {
+        match self.record::<Node>(&Node::key_of(&"n".into())) {
+            None => "absent".into(),
+            Some(node) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                format!("seen +{} up +{}", ago(node.seen_at), ago(node.started_at))
+            }
+        }
+    }
+
+    pub(super) fn events_since(&self, seq: u64) -> String {
+        let names: Vec<_> = self.shelf.events_after(seq).map(|logged| logged.name).collect();
+        names.join(" ")
+    }
+
+    pub(super) fn answer(&self, answer: &Result<Outcome, Rejection>) -> String {
+        let plus = |at: Timestamp| format!("+{}", self.now.ms_until(at));
+        match answer {
+            Err(rejection) => format!("! {}", rejection.code()),
+            Ok(Outcome::Created(created)) if created[0].duplicate => "duplicate".into(),
+            Ok(Outcome::Created(_)) => "created".into(),
+            Ok(Outcome::Claimed(tasks)) => format!("claimed {}", tasks.len()),
+            Ok(Outcome::Renewed { expires_at }) => format!("until {}", plus(*expires_at)),
+            Ok(Outcome::Progressed) => "progressed".into(),
+            Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
+            Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
+            Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),
+            Ok(Outcome::Settled(settled)) => format!("{settled:?}").to_lowercase(),
+            Ok(Outcome::Cancelled) => "cancelled".into(),
+            Ok(Outcome::PriorityChanged) => "changed".into(),
+            Ok(Outcome::Replayed { generation }) => format!("generation {generation}"),
+            Ok(Outcome::Reaped) => "reaped".into(),
+            Ok(Outcome::LaneChanged) => "changed".into(),
+            Ok(Outcome::Swept { swept, next_due }) => {
+                format!("swept {swept} next {}", next_due.map_or("none".into(), plus))
+            }
+            Ok(Outcome::Trimmed { trimmed, more }) => format!("trimmed {trimmed} more {more}"),
+            Ok(Outcome::Registered { joined, nodes, format }) => {
+                let joined = if *joined { "joined " } else { "" };
+                format!("{joined}{nodes} nodes format {format}")
+            }
+            Ok(Outcome::Left) => "left".into(),
+            Ok(Outcome::ChildrenDone(counts)) => {
+                format!("done {} of {}", counts.completed, counts.total())
+            }
+            Ok(Outcome::QuotaSet) => "set".into(),
+            Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
+            Ok(Outcome::WorkerRegistered { joined: true }) => "joined".into(),
+            Ok(Outcome::WorkerRegistered { joined: false }) => "registered".into(),
+            Ok(Outcome::WorkerRetired) => "retired".into(),
+            Ok(Outcome::Granted { until }) => format!("until {}", plus(*until)),
+            Ok(Outcome::Revoked) => "revoked".into(),
+            Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
+            Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
+            Ok(Outcome::Posted(posted)) => {
+                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
+                    (true, _) => format!("duplicate {}", p.seq),
+                    (false, true) => format!("resumed {}", p.seq),
+                    (false, false) => format!("posted {}", p.seq),
+                });
+                posted.collect::<Vec<_>>().join(" ")
+            }
+            Ok(Outcome::WaitpointMade(made)) => {
+                format!("{} until {}", made.id, plus(made.expires_at))
+            }
+            Ok(Outcome::Suspended { waitpoints }) => format!("suspended {}", waitpoints.len()),
+            Ok(Outcome::AlreadySatisfied(resumption)) => {
+                format!("satisfied {:?}", resumption.messages)
+            }
+            Ok(Outcome::Resumed) => "resumed".into(),
+            Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
+        }
+    }
+}

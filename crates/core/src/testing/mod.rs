@@ -1,0 +1,13 @@
+//! Tables as tests: a state, a command, and what comes of it.
+
+mod after;
+mod fixtures;
+mod situations;
+mod stage;
+mod states;
+mod table;
+
+pub(crate) use fixtures::*;
+pub(crate) use stage::Stage;
+pub(crate) use states::*;
+pub(crate) use table::{Args, check_gate, check_lane, check_node, check_task, check_worker};

@@ -1,0 +1,239 @@
+use crate::command::{
+    Cancel, Claim, Complete, Create, CreateWaitpoint, Fail, Leave, LimitLane, NewTask,
+    NewWaitpoint, Outcome, Post, QuotaScope, RetireWorker, SetLaneState, SetQuota, Start, Suspend,
+    Sweep, WaitChildren,
+};
+use crate::gate::{GateKey, Rate};
+use crate::lane::LaneState;
+use crate::mailbox::{Mailbox, Message};
+use crate::name::Tenant;
+use crate::task::{Condition, FailureClass, Retry};
+use crate::testing::{
+    Stage, beat, child, claim, fence, fence_of, grant, key, lane, message, new_task, register,
+    rotation, session_claim,
+};
+use crate::token::Token;
+
+impl Stage {
+    /// A stage on which task `t` is in the named state, with epoch 1 once it was claimed.
+    pub(crate) fn with_task(state: &str) -> Self {
+        Self::with_new_task(state, new_task("t"))
+    }
+
+    pub(crate) fn with_new_task(state: &str, new: NewTask) -> Self {
+        Self::with_new_task_then(state, new, |_| {})
+    }
+
+    /// The same, with something that happens to the task before anybody has claimed it.
+    pub(super) fn with_new_task_then(
+        state: &str,
+        mut new: NewTask,
+        then: impl Fn(&mut Self),
+    ) -> Self {
+        let mut stage = Self::new();
+        match state {
+            "absent" => return stage,
+            "delayed" => new.start = Start::After { ms: 10_000 },
+            "expired" => new.deadline_ms = Some(1_000),
+            "gated" => stage.saturate(&mut new),
+            "reserved" => stage.own(&mut new),
+            _ => {}
+        }
+        stage.must(Create::one(new));
+        then(&mut stage);
+        match state {
+            "waiting" | "delayed" | "gated" | "reserved" => {}
+            "granted" => drop(stage.must(grant("t"))),
+            "ungranted" => {
+                stage.must(grant("t"));
+                stage.later(10_000);
+            }
+            "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
+            "active" => drop(stage.must(claim())),
+            "lapsed" => {
+                stage.must(claim());
+                stage.later(30_000);
+            }
+            "completed" => {
+                stage.must(claim());
+                stage.must(Complete { fence: fence(1), result: None });
+            }
+            "failed" => {
+                stage.must(claim());
+                stage.must(Fail {
+                    fence: fence(1),
+                    class: FailureClass::Permanent,
+                    reason: "no".into(),
+                    retry: Retry::Policy,
+                });
+            }
+            "cancelled" => {
+                stage.must(claim());
+                stage.must(Cancel { task: key("t"), reason: "stop".into() });
+            }
+            "expired" => {
+                stage.must(claim());
+                stage.later(1_000);
+                stage.must(Sweep::default());
+            }
+            "waiting_children" => {
+                stage.must(claim());
+                stage.must(Create::one(child("c")));
+                stage.must(WaitChildren { fence: fence(1) });
+            }
+            "suspended" => stage.suspend(),
+            "resumable" => {
+                stage.suspend();
+                stage.must(Post::one(message("go")));
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    /// Gives a task a key of which another one, of another lane, was let through.
+    fn saturate(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Key("k".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+    }
+
+    /// Gives a task a session that worker `w` owns, with nothing of it left.
+    fn own(&mut self, new: &mut NewTask) {
+        new.gate = Some(GateKey::Session("s".into()));
+        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        self.must(Create::one(first));
+        self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
+        self.must(Complete { fence: fence_of("first", 1), result: None });
+    }
+
+    /// Claims `t` and suspends it until it is told to go.
+    pub(super) fn suspend(&mut self) {
+        self.must(claim());
+        self.must(Suspend::new(fence(1), Condition::signal("go")));
+    }
+
+    /// Gives task `t` its waitpoint `w`, and says what opens it.
+    pub(crate) fn open_waitpoint(&mut self) -> Token {
+        self.seed();
+        let waitpoint = NewWaitpoint { id: "w".into(), expires_ms: 10_000 };
+        let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
+        match self.must(create) {
+            Outcome::WaitpointMade(made) => made.token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives the tenant its first key.
+    pub(crate) fn seed(&mut self) {
+        self.must(rotation("k1", "07"));
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<Mailbox> {
+        self.record(&Mailbox::key_of(&Tenant::default(), &"t".into()))
+    }
+
+    pub(crate) fn message(&self, seq: u64) -> Option<Message> {
+        self.record(&Message::key_of(&Tenant::default(), &"t".into(), seq))
+    }
+
+    pub(crate) fn with_lane(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(Create::one(new_task("t")));
+        let mut set = |state| {
+            stage.must(SetLaneState { tenant: Tenant::default(), lane: lane(), state });
+        };
+        match state {
+            "active" => {}
+            "paused" => set(LaneState::Paused),
+            "draining" => set(LaneState::Draining),
+            "disabled" => set(LaneState::Disabled),
+            "limited" => drop(stage.must(LimitLane {
+                tenant: Tenant::default(),
+                lane: lane(),
+                limit: Some(1),
+            })),
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    /// A stage on which node `n` is in the named state.
+    pub(crate) fn with_node(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(beat());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "gone" => stage.later(17_500),
+            "left" => drop(stage.must(Leave { id: "n".into() })),
+            "lost" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    /// A stage on which worker `w` is in the named state.
+    pub(crate) fn with_worker(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(register());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "silent" => stage.later(17_500),
+            "dying" => {
+                for n in 0..33 {
+                    stage.must(Create::one(new_task(&n.to_string())));
+                }
+                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
+                stage.must(claim);
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            "retired" => {
+                let tenant = Tenant::default();
+                stage.must(RetireWorker { tenant, id: "w".into() });
+            }
+            "dead" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    /// A stage on which one task of key `k` runs and three are behind it: no limit was set, or they
+    /// may be three at once, or one may start in ten seconds.
+    pub(crate) fn with_gate(state: &str) -> Self {
+        let mut stage = Self::new();
+        let gate = Some(GateKey::Key("k".into()));
+        let rate = Rate { starts: 1, window_ms: 10_000 };
+        let (limit, rate) = match state {
+            "absent" => return stage,
+            "full" => (None, None),
+            "wide" => (Some(3), None),
+            "rated" => (None, Some(rate)),
+            other => panic!("no such state: {other}"),
+        };
+        let scope = QuotaScope::Key("k".into());
+        stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
+        for id in ["t", "u", "v", "w"] {
+            stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+        }
+        stage.must(claim());
+        stage
+    }
+}

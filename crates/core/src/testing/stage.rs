@@ -1,0 +1,61 @@
+use crate::command::{Command, Outcome};
+use crate::gate::Gate;
+use crate::name::Tenant;
+use crate::record::{Filed, read_row};
+use crate::rejection::Rejection;
+use crate::row::{Row, RowKey};
+use crate::shelf::Shelf;
+use crate::task::Task;
+use crate::testing::fixtures::START;
+use crate::testing::{key, lane};
+use crate::time::Timestamp;
+
+/// A shelf with a clock.
+pub(crate) struct Stage {
+    pub(crate) shelf: Shelf,
+    pub(crate) now: Timestamp,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self { shelf: Shelf::default(), now: START }
+    }
+
+    pub(crate) fn run(&mut self, command: impl Into<Command>) -> Result<Outcome, Rejection> {
+        self.shelf.execute(self.now, &command.into())
+    }
+
+    pub(crate) fn must(&mut self, command: impl Into<Command>) -> Outcome {
+        self.run(command).expect("a fixture is accepted")
+    }
+
+    pub(crate) fn later(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+    }
+
+    pub(crate) fn record<R: Filed>(&self, key: &RowKey) -> Option<R> {
+        let row = self.shelf.row(key)?;
+        let record = read_row::<R>(row.schema, &row.body).expect("it was written by this version");
+        Some((*record).clone())
+    }
+
+    pub(crate) fn task(&self, id: &str) -> Option<Task> {
+        self.record(&key(id).row_key())
+    }
+
+    pub(crate) fn lane(&self) -> Option<crate::lane::Lane> {
+        self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
+    }
+
+    pub(crate) fn gates(&self) -> Vec<Gate> {
+        let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
+        let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
+        rows.map(|row| (*read(row)).clone()).collect()
+    }
+
+    /// Makes a record one that this version cannot read.
+    pub(crate) fn garble(&mut self, key: &RowKey) {
+        let row = self.shelf.row(key).expect("there is such a record").clone();
+        self.shelf.plant(Row { schema: 99, body: "{\"unheard\":\"of\"}".into(), ..row });
+    }
+}

@@ -1,0 +1,32 @@
+/// The states that every table about tasks must have a row for.
+pub(crate) const TASK_STATES: &[&str] = &[
+    "absent",
+    "waiting",
+    "delayed",
+    "granted",
+    "claimed",
+    "active",
+    "lapsed",
+    "completed",
+    "failed",
+    "cancelled",
+    "expired",
+    "waiting_children",
+    "gated",
+    "reserved",
+    "suspended",
+    "resumable",
+];
+
+/// The states that every table about lanes must have a row for.
+pub(crate) const LANE_STATES: &[&str] =
+    &["absent", "active", "paused", "draining", "disabled", "limited"];
+
+/// The states that every table about nodes must have a row for.
+pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone", "left", "lost"];
+
+/// The states that every table about workers must have a row for.
+pub(crate) const WORKER_STATES: &[&str] =
+    &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
+/// The states that every table about gates must have a row for.
+pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
