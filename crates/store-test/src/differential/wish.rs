@@ -47,7 +47,7 @@ const WISHES: &[(u64, Wish)] = &[
     (2, release_session),
     (14, workers::wish),
     (10, mail::post),
-    (5, mail::signal),
+    (8, mail::signal),
     (5, mail::create_waitpoint),
     (10, mail::suspend),
     (3, mail::resume),
