@@ -15,7 +15,7 @@ use crate::random::Random;
 
 const NAMES: &[&str] = &["go", "go", "more", "n\u{e4}me"];
 const SOURCES: &[&str] = &["ops", "ada", "s\u{f6}urce"];
-const WAITPOINTS: &[&str] = &["p", "q", "r", "s"];
+const WAITPOINTS: &[&str] = &["p", "q", "r", "s", "t", "u", "v", "w"];
 
 fn suspended(task: &Task) -> bool {
     matches!(task.lifecycle, Lifecycle::Suspended(_))
@@ -48,9 +48,10 @@ pub(super) fn post(random: &mut Random, live: &Live) -> Command {
 
 /// With a token that was handed out, or with one that was tampered with.
 pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
-    let token = match live.tokens.is_empty() {
-        true => Token::new("wl1.k1.p.1.00"),
-        false => random.pick(&live.tokens).clone(),
+    let token = match live.tokens.last() {
+        None => Token::new("wl1.k1.p.1.00"),
+        Some(last) if random.percent(50) => last.clone(),
+        Some(_) => random.pick(&live.tokens).clone(),
     };
     let token =
         if random.percent(BAD * 2) { Token::new(token.reveal().replace("0", "1")) } else { token };
@@ -109,13 +110,17 @@ pub(super) fn suspend(random: &mut Random, live: &Live) -> Command {
     ]);
     let after_ms = *random.pick(&[1, 900, 30_000]);
     let timeout = random.percent(60).then_some(SuspendTimeout { after_ms, then });
-    let count = usize::from(random.percent(25));
+    let made = random.percent(50).then(|| new_waitpoint(random));
+    let condition = match &made {
+        Some(made) if random.percent(80) => Condition::waitpoint(made.id.clone()),
+        _ => condition(random, 2),
+    };
     Suspend {
         reason: *random.pick(&[SuspendReason::Signal, SuspendReason::Approval]),
         timeout,
-        waitpoints: (0..count).map(|_| new_waitpoint(random)).collect(),
+        waitpoints: made.into_iter().collect(),
         nth: u32::from(random.percent(20)),
-        ..Suspend::new(live.running(random), condition(random, 2))
+        ..Suspend::new(live.running(random), condition)
     }
     .into()
 }
