@@ -20,8 +20,8 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
             };
             let (id, then) = (&task.id, opens(*opens_at, now));
             let sentence = format!(
-                "Task {id} is behind {kind} {name}, which runs {allowed}: {running} running or about \
-                 to{then}.{rest}"
+                "Task {id} is behind {kind} {name}, which runs {allowed}: {running} running or \
+                 about to{then}.{rest}"
             );
             let help = format!("windlass quota set --{kind} {name} --limit N allows more.");
             Explanation { sentence, help: Some(help) }
