@@ -61,6 +61,8 @@ mod guide {
     mod log {}
     #[doc = include_str!("../../../docs/learn/time.md")]
     mod time {}
+    #[doc = include_str!("../../../docs/learn/limits.md")]
+    mod limits {}
     #[doc = include_str!("../../../docs/learn/signals.md")]
     mod signals {}
     #[doc = include_str!("../../../docs/guide/approval.md")]

@@ -20,8 +20,8 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
             };
             let (id, then) = (&task.id, opens(*opens_at, now));
             let sentence = format!(
-                "Task {id} is behind {kind} {name}, which runs {allowed}: {running} of it run or \
-                 are about to{then}.{rest}"
+                "Task {id} is behind {kind} {name}, which runs {allowed}: {running} running or \
+                 about to{then}.{rest}"
             );
             let help = format!("windlass quota set --{kind} {name} --limit N allows more.");
             Explanation { sentence, help: Some(help) }
@@ -34,8 +34,8 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
             };
             let (allowed, then) = (limits(*limit, *rate), opens(*opens_at, now));
             let sentence = format!(
-                "Task {id} waits because {of} runs {allowed}, and that is used up: {running} of it \
-                 run{then}."
+                "Task {id} waits because {of} runs {allowed}, and that is used up: {running} \
+                 running{then}."
             );
             let help = format!("windlass quota set {option} --limit N allows more.");
             Explanation { sentence, help: Some(help) }
