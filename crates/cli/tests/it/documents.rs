@@ -44,6 +44,14 @@ async fn every_field_is_in_the_guide() {
             }
         }
     };
+    let register = windlass::command::RegisterWorker {
+        tenant: "default".into(),
+        id: "w".into(),
+        lanes: ["default".into()].into(),
+        offer: windlass::Offer::default(),
+        every_ms: 60_000,
+    };
+    engine.submit(register).await.unwrap();
     note("task create k --id a --attempts 1 --payload 1 --attempt-timeout 1h");
     note("task create k --id b --after 1h --lane slow");
     note("task show b");
