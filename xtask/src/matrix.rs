@@ -11,8 +11,6 @@ const STATES: &str = "crates/core/src/testing/states.rs";
 const EXEMPT: &[(&str, &str)] = &[
     ("TrimLog", "acts on the log, on no task and no lane"),
     ("RotateKey", "acts on the keys of a tenant, on no task and no lane"),
-    ("MoveBookmark", "acts on the place of a subscriber, on no task and no lane"),
-    ("DropBookmark", "acts on the place of a subscriber, on no task and no lane"),
 ];
 
 /// A kind of table: how it is called, and the states that stand in its first column.
@@ -59,6 +57,7 @@ impl Matrix {
             subject("node", "check_node(", "NODE_STATES")?,
             subject("gate", "check_gate(", "GATE_STATES")?,
             subject("worker", "check_worker(", "WORKER_STATES")?,
+            subject("bookmark", "check_bookmark(", "BOOKMARK_STATES")?,
         ];
         let names = command_names(source(&format!("{COMMANDS}/mod.rs"))?)?;
         let command = |name: String| Command::read(name, sources, &subjects);
@@ -197,6 +196,7 @@ mod tests {
         const NODE_STATES: &[&str] = &[\"late\"];
         const GATE_STATES: &[&str] = &[\"full\"];
         const WORKER_STATES: &[&str] = &[\"dead\"];
+        const BOOKMARK_STATES: &[&str] = &[\"there\"];
     ";
 
     fn tested(call: &str, rows: &[&str]) -> String {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(matrix.gaps(), [""; 0]);
         let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
             0 commands x 1 node states, 0 rows; 0 commands x 1 gate states, 0 rows; \
-            0 commands x 1 worker states, 0 rows";
+            0 commands x 1 worker states, 0 rows; 0 commands x 1 bookmark states, 0 rows";
         assert_eq!(matrix.size(), size);
         assert!(matrix.shown().contains("Cancel              1        2\n"), "{}", matrix.shown());
     }

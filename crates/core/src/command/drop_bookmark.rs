@@ -27,21 +27,24 @@ impl DropBookmark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::MoveBookmark;
-    use crate::log::Cursor;
-    use crate::testing::Stage;
+    use crate::testing::check_bookmark;
 
     #[test]
-    fn it_is_forgotten_once() {
-        let mut stage = Stage::new();
-        let drop = |name: &str| DropBookmark { tenant: Tenant::default(), name: name.into() };
-        let cursor = Cursor { incarnation: "a".into(), seq: 5 };
-        let (tenant, name) = (Tenant::default(), "mailer".to_owned());
-        stage.must(MoveBookmark { tenant, name, cursor });
-        assert_eq!(stage.must(drop("other")), Outcome::BookmarkDropped { known: false });
-        assert_eq!(stage.must(drop("mailer")), Outcome::BookmarkDropped { known: true });
-        assert_eq!(stage.must(drop("mailer")), Outcome::BookmarkDropped { known: false });
-        assert_eq!(stage.shelf.rows().count(), 0);
-        assert_eq!(stage.run(drop("")).unwrap_err().code(), "invalid");
+    fn table() {
+        check_bookmark(
+            "
+            absent  |              | absent | dropped false |
+            there   |              | absent | dropped true  |
+            there   | name=other   | a 5    | dropped false |
+            there   | tenant=other | a 5    | dropped false |
+            there   | name=        | a 5    | ! invalid     |
+            there   | tenant=      | a 5    | ! invalid     |
+            foreign |              | absent | dropped true  |
+            ",
+            |args| DropBookmark {
+                tenant: args.text("tenant", "default").into(),
+                name: args.text("name", "mailer"),
+            },
+        );
     }
 }

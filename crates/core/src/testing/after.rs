@@ -1,25 +1,11 @@
 use crate::command::Outcome;
-use crate::name::Tenant;
 use crate::node::Node;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Settled};
 use crate::testing::Stage;
 use crate::time::Timestamp;
-use crate::worker::Worker;
 
 impl Stage {
-    pub(super) fn worker_after(&self) -> String {
-        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
-            None => "absent".into(),
-            Some(worker) => {
-                let ago = |at: Timestamp| at.ms_until(self.now);
-                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
-                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
-                format!("seen +{seen} since +{since}{dead}")
-            }
-        }
-    }
-
     /// Running, let through, the most of them, the most starts per time, and those behind.
     pub(super) fn gate_after(&self) -> String {
         let gates = self.gates();

@@ -1,7 +1,7 @@
-use crate::command::{Beat, Claim, Create, Grant, NewMessage, NewTask, RegisterWorker, RotateKey};
+use crate::command::{Beat, Claim, Create, NewMessage, NewTask, RotateKey};
 use crate::keyring::Secret;
 use crate::name::{LaneName, Tenant};
-use crate::task::{Fence, Offer, RetryPolicy, SESSIONS, Task, TaskKey};
+use crate::task::{Fence, RetryPolicy, SESSIONS, Task, TaskKey};
 use crate::testing::Stage;
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -81,22 +81,6 @@ pub(crate) fn beat() -> Beat {
         up_ms: 2_000,
         every_ms: 5_000,
     }
-}
-
-/// The registration of the tables: every five seconds.
-pub(crate) fn register() -> RegisterWorker {
-    RegisterWorker {
-        tenant: Tenant::default(),
-        id: "w".into(),
-        lanes: [lane()].into(),
-        offer: Offer::default(),
-        every_ms: 5_000,
-    }
-}
-
-/// The grant of the tables: for ten seconds.
-pub(crate) fn grant(id: &str) -> Grant {
-    Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 }
 }
 
 /// A waiting task that was just created.

@@ -6,8 +6,10 @@ mod situations;
 mod stage;
 mod states;
 mod table;
+mod workers;
 
 pub(crate) use fixtures::*;
 pub(crate) use stage::Stage;
 pub(crate) use states::*;
-pub(crate) use table::{Args, check_gate, check_lane, check_node, check_task, check_worker};
+pub(crate) use table::{Args, check, check_gate, check_lane, check_node, check_task};
+pub(crate) use workers::{check_bookmark, check_worker, grant, register};

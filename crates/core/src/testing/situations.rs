@@ -1,7 +1,7 @@
 use crate::command::{
     Cancel, Claim, Complete, Create, CreateWaitpoint, Fail, Leave, LimitLane, NewTask,
-    NewWaitpoint, Outcome, Post, QuotaScope, RetireWorker, SetLaneState, SetQuota, Start, Suspend,
-    Sweep, WaitChildren,
+    NewWaitpoint, Outcome, Post, QuotaScope, SetLaneState, SetQuota, Start, Suspend, Sweep,
+    WaitChildren,
 };
 use crate::gate::{GateKey, Rate};
 use crate::lane::LaneState;
@@ -9,8 +9,8 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::Tenant;
 use crate::task::{Condition, FailureClass, Retry};
 use crate::testing::{
-    Stage, beat, child, claim, fence, fence_of, grant, key, lane, message, new_task, register,
-    rotation, session_claim,
+    Stage, beat, child, claim, fence, fence_of, grant, key, lane, message, new_task, rotation,
+    session_claim,
 };
 use crate::token::Token;
 
@@ -174,39 +174,6 @@ impl Stage {
             "gone" => stage.later(17_500),
             "left" => drop(stage.must(Leave { id: "n".into() })),
             "lost" => {
-                stage.later(17_500);
-                stage.must(Sweep::default());
-            }
-            other => panic!("no such state: {other}"),
-        }
-        stage
-    }
-
-    /// A stage on which worker `w` is in the named state.
-    pub(crate) fn with_worker(state: &str) -> Self {
-        let mut stage = Self::new();
-        if state == "absent" {
-            return stage;
-        }
-        stage.must(register());
-        match state {
-            "registered" => {}
-            "late" => stage.later(17_499),
-            "silent" => stage.later(17_500),
-            "dying" => {
-                for n in 0..33 {
-                    stage.must(Create::one(new_task(&n.to_string())));
-                }
-                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
-                stage.must(claim);
-                stage.later(17_500);
-                stage.must(Sweep::default());
-            }
-            "retired" => {
-                let tenant = Tenant::default();
-                stage.must(RetireWorker { tenant, id: "w".into() });
-            }
-            "dead" => {
                 stage.later(17_500);
                 stage.must(Sweep::default());
             }

@@ -30,3 +30,6 @@ pub(crate) const WORKER_STATES: &[&str] =
     &["absent", "registered", "late", "silent", "dying", "retired", "dead"];
 /// The states that every table about gates must have a row for.
 pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
+
+/// The states that every table about bookmarks must have a row for.
+pub(crate) const BOOKMARK_STATES: &[&str] = &["absent", "there", "foreign"];

@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::command::Command;
 use crate::task::Fence;
-use crate::testing::{
-    GATE_STATES, LANE_STATES, NODE_STATES, Stage, TASK_STATES, WORKER_STATES, fence, new_task,
-};
+use crate::testing::{GATE_STATES, LANE_STATES, NODE_STATES, Stage, TASK_STATES, fence, new_task};
 
 /// The second column of a row: words, and words with a value.
 pub(crate) struct Args(BTreeMap<String, String>);
@@ -84,12 +82,6 @@ pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
 #[track_caller]
 pub(crate) fn check_gate<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, GATE_STATES, |state, _| Stage::with_gate(state), command, Stage::gate_after);
-}
-
-/// Rows of `worker state | arguments | state after | answer | events`.
-#[track_caller]
-pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
-    check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);
 }
 
 #[track_caller]

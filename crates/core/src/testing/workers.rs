@@ -1,0 +1,111 @@
+//! Stages and tables of workers and of named subscribers.
+
+use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
+use crate::bookmark::Bookmark;
+use crate::command::{
+    Claim, Command, Create, Grant, MoveBookmark, RegisterWorker, RetireWorker, Sweep,
+};
+use crate::log::Cursor;
+use crate::name::Tenant;
+use crate::task::Offer;
+use crate::time::Timestamp;
+use crate::worker::Worker;
+
+/// The registration of the tables: every five seconds.
+pub(crate) fn register() -> RegisterWorker {
+    RegisterWorker {
+        tenant: Tenant::default(),
+        id: "w".into(),
+        lanes: [lane()].into(),
+        offer: Offer::default(),
+        every_ms: 5_000,
+    }
+}
+
+/// The grant of the tables: for ten seconds.
+pub(crate) fn grant(id: &str) -> Grant {
+    Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 }
+}
+
+impl Stage {
+    /// A stage on which worker `w` is in the named state.
+    pub(crate) fn with_worker(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(register());
+        match state {
+            "registered" => {}
+            "late" => stage.later(17_499),
+            "silent" => stage.later(17_500),
+            "dying" => {
+                for n in 0..33 {
+                    stage.must(Create::one(new_task(&n.to_string())));
+                }
+                let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
+                stage.must(claim);
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            "retired" => {
+                let tenant = Tenant::default();
+                stage.must(RetireWorker { tenant, id: "w".into() });
+            }
+            "dead" => {
+                stage.later(17_500);
+                stage.must(Sweep::default());
+            }
+            other => panic!("no such state: {other}"),
+        }
+        stage
+    }
+
+    /// A stage on which bookmark `mailer` is in the named state: it stands at 5, in the life `a` of
+    /// the log or in another one.
+    pub(crate) fn with_bookmark(state: &str) -> Self {
+        let mut stage = Self::new();
+        let incarnation = match state {
+            "absent" => return stage,
+            "there" => "a",
+            "foreign" => "b",
+            other => panic!("no such state: {other}"),
+        };
+        let cursor = Cursor { incarnation: incarnation.into(), seq: 5 };
+        let (tenant, name) = (Tenant::default(), "mailer".to_owned());
+        stage.must(MoveBookmark { tenant, name, cursor });
+        stage
+    }
+
+    fn bookmark_after(&self) -> String {
+        match self.record::<Bookmark>(&Bookmark::key_of(&Tenant::default(), "mailer")) {
+            None => "absent".into(),
+            Some(kept) => format!("{} {}", kept.cursor.incarnation, kept.cursor.seq),
+        }
+    }
+
+    fn worker_after(&self) -> String {
+        match self.record::<Worker>(&Worker::key_of(&Tenant::default(), &"w".into())) {
+            None => "absent".into(),
+            Some(worker) => {
+                let ago = |at: Timestamp| at.ms_until(self.now);
+                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
+                format!("seen +{seen} since +{since}{dead}")
+            }
+        }
+    }
+}
+
+/// Rows of `bookmark state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_bookmark<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    let stage = |state: &str, _: &Args| Stage::with_bookmark(state);
+    check(table, BOOKMARK_STATES, stage, command, Stage::bookmark_after);
+}
+
+/// Rows of `worker state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);
+}
