@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_core::{ChangeSet, Hints, PayloadKey};
-use windlass_store::{ManualClock, Store, StoreError};
+use windlass_store::{ManualClock, Notices, Store, StoreError};
 
 use super::oracle::Expected;
 use super::step::{Deed, Step};
@@ -15,14 +16,22 @@ use crate::snapshot::Snapshot;
 /// A store under test, through two handles.
 pub(super) struct Subject {
     handles: [Arc<dyn Store>; 2],
+    /// What each hears of the other, where word goes through a server and takes its time: until it
+    /// has come, a handle may look for what is due where it last found something.
+    words: Option<[Notices; 2]>,
     hints: Hints,
 }
+
+/// Word that does not come is lost, and what follows from that will show.
+const WORD: Duration = Duration::from_secs(10);
 
 impl Subject {
     pub(super) async fn open(factory: &dyn Factory, place: &str, clock: &Arc<ManualClock>) -> Self {
         let first = factory.open(place, clock.clone()).await;
         let second = factory.open(place, clock.clone()).await;
-        Self { handles: [first, second], hints: Hints::default() }
+        let has_server = first.describe().await.is_ok_and(|found| found.traffic.is_some());
+        let words = has_server.then(|| [first.notices(), second.notices()]);
+        Self { handles: [first, second], words, hints: Hints::default() }
     }
 
     /// Takes a step, and says in words what came of it that should not have.
@@ -34,6 +43,9 @@ impl Subject {
     ) -> Result<(), String> {
         let failed = |error: StoreError| format!("the store answered: {error}");
         let batch = self.act(step).await.map_err(failed)?;
+        if let Some(words) = self.words.as_mut().filter(|_| !batch.changes.is_empty()) {
+            let _ = tokio::time::timeout(WORD, words[1 - step.handle].next()).await;
+        }
         let reader = &self.handles[1 - step.handle];
         let snapshot = Snapshot::with_payloads(&**reader, payloads).await.map_err(failed)?;
         same("time", &batch.now, &expected.batch.now)?;
