@@ -123,7 +123,8 @@ async fn an_operator_lets_a_task_go_on() {
     let place = Place::empty();
     let engine = suspended(&place, Condition::Operator).await;
     let why = place.ok("task why t");
-    assert!(why.contains("suspended"), "{why}");
+    assert!(why.contains("it waits for an operator."), "{why}");
+    assert!(why.contains("windlass task resume t"), "{why}");
     assert_eq!(place.ok("task resume t --by ada"), "Task t goes on with the next worker.\n");
     assert_eq!(place.run("task resume t").code, 3);
     let told = place.ok("events --family signal");

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start, WaitChildren,
+    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start, Suspend,
+    WaitChildren,
 };
 use windlass_core::{
-    Admission, Backoff, Bookmark, Change, Children, Command, FailureClass, Fence, Filed, Gate,
-    Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node, Payload, PublicState,
-    Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant, Timestamp, Value,
-    Waitpoint, Worker, read_row,
+    Admission, Backoff, Bookmark, Change, Children, Command, Condition, FailureClass, Fence, Filed,
+    Gate, Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node, Payload,
+    PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant,
+    Timestamp, Value, Waitpoint, Worker, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -361,7 +362,7 @@ fn digests_stay_what_they_are() {
     let result = || Some(Payload::new("text/plain", *b"ok"));
     let class = FailureClass::Transient;
     let retry = Retry::After { ms: 5 };
-    let rows: [(&str, String); 7] = [
+    let rows: [(&str, String); 8] = [
         (
             "2fbc29ba87a981bfcb38ec9fd3b013ee",
             settled_as(|fence| Complete { fence, result: result() }.into()),
@@ -382,6 +383,10 @@ fn digests_stay_what_they_are() {
         (
             "f8249f07ae6dddc0d4edf24daa0b0abc",
             settled_as(|fence| CancelHeld { fence, reason: "no".into() }.into()),
+        ),
+        (
+            "cf7f4cb8aab58d85c506b61b85f4f127",
+            settled_as(|fence| Suspend::new(fence, Condition::signal("go")).into()),
         ),
         ("18a992d94a494d81b5497f0e3ca46ce5", settled_as(|fence| WaitChildren { fence }.into())),
     ];

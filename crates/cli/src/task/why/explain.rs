@@ -1,10 +1,9 @@
-use windlass::{
-    ChildCounts, FailureClass, LaneState, Lifecycle, Suspension, Task, Timestamp, Why, WorkerId,
-};
+use windlass::{ChildCounts, FailureClass, LaneState, Lifecycle, Task, Timestamp, Why, WorkerId};
 
 use crate::duration::{brief, distance, moment};
 use crate::output::one_line;
 use crate::task::note::{attempts, child_counts};
+use crate::task::why::awaited::suspended;
 use crate::task::why::evidence::Evidence;
 use crate::task::why::limits::limited;
 
@@ -72,20 +71,6 @@ fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp
     explanation(
         format!("Task {} is kept for worker {worker}{until}.", task.id),
         "Another worker gets it when that one does not come in time.".to_owned(),
-    )
-}
-
-fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) -> Explanation {
-    let (id, reason) = (&task.id, suspension.reason.as_str().replace('_', " "));
-    let since = distance(suspension.since, now);
-    let until = suspension.timeout.map(|timeout| moment(timeout.at, now));
-    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
-    explanation(
-        format!("Task {id} is suspended since {since} for {reason}{until}."),
-        format!(
-            "A signal lets it go on: windlass signal {id} NAME; or an operator: windlass task \
-             resume {id}."
-        ),
     )
 }
 

@@ -1,5 +1,6 @@
 //! `windlass task why`: what a task waits for, with the evidence and what helps.
 
+mod awaited;
 mod evidence;
 mod explain;
 mod limits;

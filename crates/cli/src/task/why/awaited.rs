@@ -1,0 +1,104 @@
+//! What a suspended task waits for, in words.
+
+use windlass::{Condition, Distinct, Matcher, OnTimeout, Suspension, Task, Timestamp};
+
+use crate::duration::{distance, moment};
+use crate::output::one_line;
+use crate::task::why::explain::Explanation;
+
+pub(super) fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) -> Explanation {
+    let (id, reason) = (&task.id, suspension.reason.as_str().replace('_', " "));
+    let (since, awaited) = (moment(suspension.since, now), awaited(&suspension.condition));
+    let escalated = suspension.escalated_at.map_or_else(String::new, |at| {
+        format!(" Nobody answered in time: an operator is asked for, {}.", distance(at, now))
+    });
+    let timeout = suspension.timeout.map_or_else(String::new, |timeout| {
+        format!(" If it has not come by {}, {}.", moment(timeout.at, now), then(timeout.then))
+    });
+    let stands = format!("Task {id} is suspended for {reason} since {since}");
+    Explanation {
+        sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}"),
+        help: Some(format!(
+            "Tell it: windlass signal NAME --task {id}. Or let it go on without: windlass task \
+             resume {id}."
+        )),
+    }
+}
+
+fn then(then: OnTimeout) -> &'static str {
+    match then {
+        OnTimeout::Fail => "its attempt has failed",
+        OnTimeout::Cancel => "it is cancelled",
+        OnTimeout::Expire => "it expires",
+        OnTimeout::Resume => "it goes on without",
+        OnTimeout::Escalate => "it waits for an operator as well",
+    }
+}
+
+fn awaited(condition: &Condition) -> String {
+    let listed = |parts: &[Condition], word: &str| {
+        let parts: Vec<String> = parts.iter().map(nested).collect();
+        parts.join(&format!(" {word} "))
+    };
+    match condition {
+        Condition::Signal(matcher) => format!("a message{}", fitting(matcher)),
+        Condition::All(parts) => listed(parts, "and"),
+        Condition::Any(parts) => listed(parts, "or"),
+        Condition::Count { n, distinct, of } => {
+            let each = match distinct {
+                Distinct::Waitpoints => "through another waitpoint",
+                Distinct::Names => "of another name",
+                Distinct::Sources => "from another source",
+            };
+            format!("{n} messages{}, each {each}", fitting(of))
+        }
+        Condition::Operator => "an operator".to_owned(),
+        Condition::Timeout => "nothing but its time".to_owned(),
+    }
+}
+
+fn nested(part: &Condition) -> String {
+    match part {
+        Condition::All(_) | Condition::Any(_) => format!("({})", awaited(part)),
+        _ => awaited(part),
+    }
+}
+
+fn fitting(matcher: &Matcher) -> String {
+    let name = matcher.name.as_ref().map(|name| format!(" named {}", one_line(name)));
+    let source = matcher.source.as_ref().map(|source| format!(" from {}", one_line(source)));
+    let through = matcher.waitpoint.as_ref().map(|id| format!(" through waitpoint {id}"));
+    [name, source, through].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions() {
+        let go = || Condition::signal("go");
+        let narrow = Matcher {
+            waitpoint: Some("p".into()),
+            name: Some("yes".into()),
+            source: Some("ada".into()),
+        };
+        let voted = Matcher { name: Some("vote".into()), ..Matcher::default() };
+        let votes = Condition::Count { n: 3, distinct: Distinct::Sources, of: voted };
+        let both = Condition::All(vec![votes.clone(), Condition::Operator]);
+        for (condition, expected) in [
+            (go(), "a message named go"),
+            (Condition::Signal(Matcher::default()), "a message"),
+            (Condition::Signal(narrow), "a message named yes from ada through waitpoint p"),
+            (votes, "3 messages named vote, each from another source"),
+            (Condition::Timeout, "nothing but its time"),
+            (
+                Condition::Any(vec![go(), both]),
+                "a message named go or (3 messages named vote, each from another source and an \
+                 operator)",
+            ),
+        ] {
+            assert_eq!(awaited(&condition), expected);
+        }
+    }
+}
