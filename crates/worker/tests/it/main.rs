@@ -9,6 +9,7 @@ mod lease;
 mod outcome;
 mod payload;
 mod registry;
+mod sessions;
 mod settled;
 mod slots;
 mod stage;
