@@ -33,8 +33,8 @@ const EXAMPLES: &str = "Examples:
   windlass events --as audit --follow --json   on from where `--as audit` was last time
 
 What says --lane, --kind or --family twice is shown what is of either; what says --label twice, what
-has both. The last line, and the field `cursor` of every JSON object, say where to go on with
---after.";
+has both. The last line, and the field `cursor` of every JSON object, say where
+to go on with --after.";
 
 /// Show what happened, in the order in which it was committed.
 #[derive(Debug, Args)]
