@@ -32,6 +32,10 @@ pub(crate) fn script(seed: u64) -> Script {
     };
     let length = 40 + writer.random.below(120);
     let mut steps = vec![writer.opening(), writer.opening()];
+    if writer.mood.waits > 0 && writer.random.percent(85) {
+        let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
+        steps.push(Step { action, rounds: 6 });
+    }
     steps.extend((0..length).map(|_| writer.step()));
     Script { seed, nodes, tasks, steps }
 }
@@ -106,7 +110,7 @@ impl Mood {
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
             races: *random.pick(&[0, 3, 6]),
-            waits: *random.pick(&[0, 30, 50]),
+            waits: *random.pick(&[0, 40, 65]),
         }
     }
 }

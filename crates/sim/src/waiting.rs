@@ -6,8 +6,8 @@ use windlass_core::command::{
     Suspend, SuspendTimeout, TakeMessages,
 };
 use windlass_core::{
-    Command, Condition, Distinct, Fence, Matcher, OnTimeout, Secret, TaskId, TaskKey, Tenant, Token,
-    WaitpointId,
+    Command, Condition, Distinct, Fence, Matcher, OnTimeout, Secret, TaskId, TaskKey, Tenant,
+    Token, WaitpointId,
 };
 use windlass_store_test::Random;
 
@@ -62,7 +62,7 @@ impl Writer {
             },
             72..82 => Wish::Resume { task: self.small(), id: self.small() },
             82..92 => Wish::Take { lease: self.recent(), seq: self.small() % 6 },
-            _ => Wish::RotateKey { grace_ms: *self.random.pick(&[0, 500, 60_000]) },
+            _ => Wish::RotateKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
         }
     }
 
@@ -98,7 +98,7 @@ impl Writer {
             }
             other => other,
         };
-        if self.random.percent(30) {
+        if self.random.percent(60) {
             self.plans.push_back(Wish::MakeWaitpoint { lease: 0, number: 0, held: true });
         }
         self.plans.push_back(suspend);
@@ -106,7 +106,7 @@ impl Writer {
             let wish = self.post();
             self.plans.push_back(wish);
         }
-        if self.random.percent(40) {
+        if self.random.percent(65) {
             let (name, spoilt) = (self.small(), self.random.percent(5));
             let signal = Wish::Signal { token: 0, name, key: None, spoilt };
             self.plans.push_back(signal);
@@ -131,7 +131,8 @@ impl Client<'_> {
                 let (task, tasks) = (self.somebody(task, id), also.map(|also| self.key(also, 0)));
                 let mut messages = Vec::new();
                 for task in std::iter::once(task).chain(tasks) {
-                    let mut message = NewMessage::new(task.id, NAMES.pick(name), SOURCES.pick(source));
+                    let mut message =
+                        NewMessage::new(task.id, NAMES.pick(name), SOURCES.pick(source));
                     message.idempotency = key.map(message_key);
                     message.after_ms = after_ms;
                     messages.push(message);

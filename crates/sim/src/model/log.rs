@@ -1,8 +1,8 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, OnTimeout, Logged, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant, Timestamp,
-    limits,
+    Change, LaneName, Logged, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
+    Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
@@ -163,19 +163,7 @@ impl Model {
                 self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
                 facts.rest(*until, at.at);
             }
-            Change::Released { epoch } => {
-                let hold = *held(facts, *epoch, at, spec)?;
-                let pause = hold.began_at.filter(|_| hold.resumed).map(|began_at| {
-                    let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
-                    Pause { began_at, left_ms }
-                });
-                if pause.is_none() {
-                    gives_back(facts, at, spec)?;
-                }
-                let lease = hold.epoch;
-                self.settled(at, facts, lease, Some(Content::Release), Settled::Released);
-                facts.state = State::Waiting { lost: None, since: at.at, pause };
-            }
+            Change::Released { epoch } => self.released(at, facts, *epoch, spec)?,
             Change::Cancelled { reason } => {
                 if reason == UNANSWERED {
                     self.timed_out(at, facts, OnTimeout::Cancel)?;
@@ -220,6 +208,27 @@ impl Model {
             }
             other => return self.wait(at, facts, other, spec),
         }
+        Ok(())
+    }
+
+    /// A lease is given back; an attempt that began under an earlier one goes on with the next.
+    fn released(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        let hold = *held(facts, epoch, at, spec)?;
+        let pause = hold.began_at.filter(|_| hold.resumed).map(|began_at| {
+            let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
+            Pause { began_at, left_ms }
+        });
+        if pause.is_none() {
+            gives_back(facts, at, spec)?;
+        }
+        self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
+        facts.state = State::Waiting { lost: None, since: at.at, pause };
         Ok(())
     }
 

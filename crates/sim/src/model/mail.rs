@@ -172,11 +172,7 @@ impl Model {
     }
 
     /// A waitpoint was made, for the first time or in place of one that nobody used in time.
-    pub(super) fn waitpoint_made(
-        &mut self,
-        at: &Step<'_>,
-        id: &WaitpointId,
-    ) -> Result<(), Breach> {
+    pub(super) fn waitpoint_made(&mut self, at: &Step<'_>, id: &WaitpointId) -> Result<(), Breach> {
         let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
         let before = self.office.waitpoints.insert(id.clone(), fresh);
         match before {
@@ -191,11 +187,7 @@ impl Model {
     }
 
     /// Compares the mailbox of a task with what was sent to it.
-    pub(super) fn compare_mail(
-        &mut self,
-        memory: &MemoryStore,
-        id: &TaskId,
-    ) -> Result<(), Breach> {
+    pub(super) fn compare_mail(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
         let tenant = Tenant::default();
         let mailbox = one::<Mailbox>(memory, Mailbox::key_of(&tenant, id));
         if !self.facts(id).exists() {

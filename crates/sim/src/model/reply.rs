@@ -205,6 +205,7 @@ impl Model {
                 let (id, track) = (&message.task, &self.tasks[&message.task]);
                 track.was(asked.seq, |facts| self.may_refuse(facts, id, None, rejection))
             })),
+            (Command::Signal(signal), Rejection::Conflict) => Some(signal.idempotency.is_some()),
             (Command::Signal(signal), _) => {
                 Some(self.may_refuse_signal(asked, &signal.token, rejection))
             }
@@ -243,12 +244,7 @@ impl Model {
         track.was(asked.seq, |facts| self.may_refuse(facts, id, fence.as_ref(), rejection))
     }
 
-    fn may_refuse_signal(
-        &self,
-        asked: &Asked<'_>,
-        token: &Token,
-        rejection: &Rejection,
-    ) -> bool {
+    fn may_refuse_signal(&self, asked: &Asked<'_>, token: &Token, rejection: &Rejection) -> bool {
         let Some(parts) = Parts::of(token) else { return *rejection == Rejection::TokenInvalid };
         let known = self.office.waitpoints.get(&parts.waitpoint);
         let track = known.map(|known| &self.tasks[&known.task]);

@@ -84,9 +84,8 @@ impl Model {
     pub(super) fn compare_key(&mut self, memory: &MemoryStore, row: &RowKey) -> Result<(), Breach> {
         let Some(Value::Text(key)) = row.values.last() else { return Ok(()) };
         // The keys of messages are judged by what callers are told.
-        let of_message = |value: &Value| {
-            matches!(value, Value::Text(scope) if scope.starts_with("message/"))
-        };
+        let of_message =
+            |value: &Value| matches!(value, Value::Text(scope) if scope.starts_with("message/"));
         if row.values.iter().any(of_message) {
             return Ok(());
         }

@@ -28,9 +28,7 @@ impl Model {
                 self.signaled(at, facts, *seq, (name, source), waitpoint.as_ref())
             }
             Change::WaitpointMade { id } => self.waitpoint_made(at, id),
-            Change::Suspended { epoch, reason } => {
-                self.suspended(at, facts, spec, *epoch, *reason)
-            }
+            Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
             Change::Resumed { cause, messages, by } => {
                 self.resumed(at, facts, spec, *cause, messages, by.is_some())
             }
@@ -228,9 +226,8 @@ impl Model {
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
             let State::Suspended(stay) = &facts.state else { continue };
-            let counts = |letter: &&Letter| {
-                !letter.hidden && letter.taken_by != Some(stay.pause.began_at)
-            };
+            let counts =
+                |letter: &&Letter| !letter.hidden && letter.taken_by != Some(stay.pause.began_at);
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
             if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
                 return breach(Kind::MessageLost, format!("{id} waits for {there:?}"));
