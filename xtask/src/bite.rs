@@ -191,6 +191,36 @@ const BITES: &[Bite] = &[
         from: "        handler.shutdown().await;\n",
         to: "        handler.detach_all();\n",
     },
+    Bite {
+        rule: "a waitpoint admits one message",
+        file: "crates/core/src/command/signal.rs",
+        from: "if matches!(waitpoint.state, WaitpointState::Used { .. }) {",
+        to: "if false {",
+    },
+    Bite {
+        rule: "a message lets its task go on as it comes",
+        file: "crates/core/src/primitive/mailbox.rs",
+        from: "let resumed = visible && resume_if_met(world, &task)?;",
+        to: "let resumed = visible && false && resume_if_met(world, &task)?;",
+    },
+    Bite {
+        rule: "a message that becomes visible lets its task go on",
+        file: "crates/core/src/command/sweep/message.rs",
+        from: "            resume_if_met(world, &task)?;",
+        to: "            let _ = (&task, resume_if_met);",
+    },
+    Bite {
+        rule: "an attempt that was paused goes on",
+        file: "crates/core/src/command/claim.rs",
+        from: "run: paused.map(|paused| paused.run(now)),",
+        to: "run: None,",
+    },
+    Bite {
+        rule: "a message lets an attempt go on once",
+        file: "crates/core/src/primitive/resume.rs",
+        from: "message.visible_at <= now && message.taken_by != Some(began_at);",
+        to: "message.visible_at <= now;",
+    },
 ];
 
 /// What a build needs.

@@ -9,7 +9,7 @@ use windlass_core::command::{
 };
 use windlass_core::{
     Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey,
-    Tenant, limits,
+    Tenant, Token, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
@@ -44,13 +44,13 @@ pub(crate) struct Call {
 pub(crate) fn question(
     script: &Script,
     wishes: &[Wish],
-    leases: &[Fence],
+    known: Known<'_>,
     call: usize,
 ) -> Option<Question> {
     let each = wishes.iter().enumerate();
     let commands = each.filter_map(|(number, wish)| {
         let name = format!("client-{call}-{number}");
-        Client { script, leases, name }.command(wish)
+        Client { script, known, name }.command(wish)
     });
     let commands: Vec<Command> = commands.collect();
     let wait = match wishes {
@@ -60,11 +60,18 @@ pub(crate) fn question(
     (!commands.is_empty()).then_some(Question { commands, wait })
 }
 
-struct Client<'s> {
+/// What clients were told of before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'k> {
+    pub(crate) leases: &'k [Fence],
+    pub(crate) tokens: &'k [Token],
+}
+
+pub(crate) struct Client<'s> {
     script: &'s Script,
-    leases: &'s [Fence],
+    known: Known<'s>,
     /// Another one for every claim, so that the log shows which claim it tells of.
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Client<'_> {
@@ -102,6 +109,13 @@ impl Client<'_> {
             Wish::CancelHeld { lease } => {
                 CancelHeld { fence: self.fence(lease)?, reason: "holder".into() }.into()
             }
+            Wish::Post { .. }
+            | Wish::Suspend { .. }
+            | Wish::Resume { .. }
+            | Wish::MakeWaitpoint { .. }
+            | Wish::Signal { .. }
+            | Wish::Take { .. }
+            | Wish::RotateKey { .. } => return self.waiting(wish),
             _ => self.order(wish),
         })
     }
@@ -149,7 +163,7 @@ impl Client<'_> {
         &self.script.tasks[usize::from(task) % self.script.tasks.len()]
     }
 
-    fn key(&self, task: u8, id: u8) -> TaskKey {
+    pub(crate) fn key(&self, task: u8, id: u8) -> TaskKey {
         let ids = &self.spec(task).ids;
         TaskKey { tenant: Tenant::default(), id: ids[usize::from(id) % ids.len()].as_str().into() }
     }
@@ -159,10 +173,20 @@ impl Client<'_> {
     }
 
     /// The lease that was taken so many leases ago.
-    fn fence(&self, back: u8) -> Option<Fence> {
-        let count = self.leases.len();
-        (count > 0).then(|| self.leases[count - 1 - usize::from(back) % count].clone())
+    pub(crate) fn fence(&self, back: u8) -> Option<Fence> {
+        back_from(self.known.leases, back).cloned()
     }
+
+    /// The token that was given so many tokens ago.
+    pub(crate) fn token(&self, back: u8) -> Option<&Token> {
+        back_from(self.known.tokens, back)
+    }
+}
+
+/// What came so many before the last one.
+fn back_from<T>(all: &[T], back: u8) -> Option<&T> {
+    let count = all.len();
+    (count > 0).then(|| &all[count - 1 - usize::from(back) % count])
 }
 
 fn lane_name(lane: u8) -> &'static str {

@@ -125,7 +125,8 @@ impl<'s> Driver<'s> {
     fn wish(&mut self, node: u8, patience: Option<u8>, wishes: &[Wish]) {
         let question = {
             let seen = self.ground.watch.see();
-            client::question(self.script, wishes, &seen.leases, self.calls.len())
+            let known = client::Known { leases: &seen.leases, tokens: &seen.tokens };
+            client::question(self.script, wishes, known, self.calls.len())
         };
         if let Some(question) = question {
             self.ask(node, patience, question);

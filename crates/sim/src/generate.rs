@@ -32,6 +32,10 @@ pub(crate) fn script(seed: u64) -> Script {
     };
     let length = 40 + writer.random.below(120);
     let mut steps = vec![writer.opening(), writer.opening()];
+    if writer.mood.waits > 0 && writer.random.percent(85) {
+        let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
+        steps.push(Step { action, rounds: 6 });
+    }
     steps.extend((0..length).map(|_| writer.step()));
     Script { seed, nodes, tasks, steps }
 }
@@ -72,7 +76,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
 }
 
 fn deed(random: &mut Random) -> Deed {
-    match random.below(12) {
+    match random.below(16) {
         0..4 => Deed::Succeed,
         4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
         5 | 6 => Deed::Fail,
@@ -80,6 +84,7 @@ fn deed(random: &mut Random) -> Deed {
         8 => Deed::GiveUp,
         9 => Deed::RetryAfter { ms: random.below(1_000) },
         10 => Deed::Panic,
+        11..15 => crate::waiting::wait(random),
         _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
@@ -93,6 +98,7 @@ struct Mood {
     operators: u64,
     repeats: u64,
     races: u64,
+    waits: u64,
 }
 
 impl Mood {
@@ -104,15 +110,16 @@ impl Mood {
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
             races: *random.pick(&[0, 3, 6]),
+            waits: *random.pick(&[0, 40, 65]),
         }
     }
 }
 
-struct Writer {
+pub(crate) struct Writer {
     mood: Mood,
-    random: Random,
+    pub(crate) random: Random,
     /// What a client that claims something goes on with.
-    plans: VecDeque<Wish>,
+    pub(crate) plans: VecDeque<Wish>,
     /// What is left of a race between two nodes.
     race: VecDeque<Step>,
 }
@@ -226,6 +233,10 @@ impl Writer {
         if self.random.percent(35) {
             self.plans.push_back(Wish::Renew { lease, lease_ms });
         }
+        if self.random.below(100) < self.mood.waits {
+            self.plan_wait();
+            return;
+        }
         let end = match self.random.below(12) {
             0..5 => Wish::Complete { lease, result: 0 },
             5..8 => Wish::Fail { lease, reason: 0, after_ms: None },
@@ -286,6 +297,9 @@ impl Writer {
     fn wish(&mut self) -> Wish {
         if self.random.below(100) < self.mood.operators {
             return self.order();
+        }
+        if self.random.below(100) < self.mood.waits {
+            return self.waiting();
         }
         match self.random.below(100) {
             0..22 => self.create(),
@@ -354,17 +368,17 @@ impl Writer {
         }
     }
 
-    fn variant(&mut self) -> u8 {
+    pub(crate) fn variant(&mut self) -> u8 {
         u8::from(self.random.percent(25))
     }
 
     /// A small number, for whatever is picked by one.
-    fn small(&mut self) -> u8 {
+    pub(crate) fn small(&mut self) -> u8 {
         u8::try_from(self.random.below(12)).unwrap_or(0)
     }
 
     /// How far back: mostly the last, seldom something old.
-    fn recent(&mut self) -> u8 {
+    pub(crate) fn recent(&mut self) -> u8 {
         u8::try_from(*self.random.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 5, 9])).unwrap_or(0)
     }
 }

@@ -1,13 +1,15 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_core::FailureClass;
+use windlass_core::command::SuspendTimeout;
+use windlass_core::{Command, FailureClass};
 use windlass_engine::Engine;
-use windlass_worker::{Context, Failure, Worker};
+use windlass_worker::{Context, Failure, Until, Worker};
 
 use crate::coverage::Happening;
 use crate::model::Fenced;
 use crate::script::{Deed, KINDS};
+use crate::waiting::until;
 use crate::watch::Watch;
 
 /// How often a handler that hangs looks whether everything is healed.
@@ -44,6 +46,7 @@ async fn attempt(
             seen.model.give(fenced, Some(format!("\"{result}\"").into_bytes()));
             Ok(result)
         }
+        Err(failure) if failure.is_suspended() => Err(failure),
         Err(failure) => {
             seen.model.fails(fenced, failure.reason(), failure.retry());
             Err(failure)
@@ -96,6 +99,16 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
         Deed::FailForGood => Err(Failure::permanent("it never works")),
         Deed::GiveUp => Err(Failure::give_up("it is of no use")),
         Deed::RetryAfter { ms } => Err(Failure::retry_after("not yet", Duration::from_millis(ms))),
+        Deed::Wait { .. } if context.resumption().is_some() => Ok(()),
+        Deed::Wait { condition, timeout } => {
+            let suspend = until(context.fence(), condition, timeout);
+            watch.see().model.asked(&Command::Suspend(suspend.clone()));
+            let mut wish = Until::from(suspend.condition);
+            if let Some(SuspendTimeout { after_ms, then }) = suspend.timeout {
+                wish = wish.timeout(Duration::from_millis(after_ms), then);
+            }
+            context.suspend(wish).await
+        }
         // Without the message that a panic prints: this one is meant.
         Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),
         Deed::Hang { ms } => {

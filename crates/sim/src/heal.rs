@@ -1,12 +1,14 @@
 use std::time::Duration;
 
-use windlass_core::command::{LimitLane, SetLaneState};
-use windlass_core::{Command, LaneState, Tenant};
+use windlass_core::command::{LimitLane, Resume, SetLaneState};
+use windlass_core::{Command, LaneState, TaskKey, Tenant};
 use windlass_engine::Engine;
 
 use crate::driver::Driver;
+use crate::model::State;
 use crate::script::LANES;
 use crate::violation::{Breach, Kind, breach};
+use crate::watch::Watch;
 
 /// Longer than everything that a script can make wait.
 const ENOUGH: Duration = Duration::from_secs(240);
@@ -33,7 +35,8 @@ impl Driver<'_> {
             node.boot_finisher(&self.ground);
         }
         let engine = self.nodes[0].engine().expect("it is up").clone();
-        self.nodes[0].spawn(open_lanes(engine));
+        self.nodes[0].spawn(open_lanes(engine.clone()));
+        self.nodes[0].spawn(resume_all(engine, self.ground.watch.clone()));
         self.settle(|driver| {
             driver.all_ended().and(driver.all_answered()).and(driver.all_stopped())
         });
@@ -102,6 +105,28 @@ async fn open_lanes(engine: Engine) {
             let lift = LimitLane { tenant, lane: name.into(), limit: None };
             // What cannot be done at the moment is done the next time.
             drop(engine.submit_many(vec![Command::from(resume), lift.into()]).await);
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+/// Lets go on, as an operator, what waits for somebody who will not come. What has a timeout must
+/// come to its end without that.
+async fn resume_all(engine: Engine, watch: Watch) {
+    loop {
+        let mut commands: Vec<Command> = Vec::new();
+        {
+            let seen = watch.see();
+            for (id, facts) in seen.model.present() {
+                if matches!(&facts.state, State::Suspended(stay) if stay.timeout.is_none()) {
+                    let task = TaskKey::new(&Tenant::default(), id);
+                    commands.push(Resume { task, by: "healer".into() }.into());
+                }
+            }
+        }
+        if !commands.is_empty() {
+            commands.iter().for_each(|command| watch.see().model.asked(command));
+            drop(engine.submit_many(commands).await);
         }
         tokio::time::sleep(OPEN_AGAIN).await;
     }

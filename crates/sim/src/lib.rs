@@ -34,6 +34,7 @@ mod simulation;
 mod store;
 mod trace;
 mod violation;
+mod waiting;
 mod watch;
 
 pub use coverage::{Coverage, Happening, REQUIRED};

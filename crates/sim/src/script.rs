@@ -1,6 +1,6 @@
 use std::fmt;
 
-use windlass_core::LaneState;
+use windlass_core::{LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
 /// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
@@ -87,6 +87,19 @@ impl TaskSpec {
     }
 }
 
+/// What messages are called, and where they come from.
+pub(crate) const NAMES: [&str; 3] = ["go", "more", "other"];
+pub(crate) const SOURCES: [&str; 2] = ["ada", "bob"];
+
+/// For how long the key of a message stands for one message.
+pub(crate) const MESSAGE_WINDOW_MS: u64 = 2_000;
+
+/// For how long the waitpoints of a task can be used, one after the other.
+pub(crate) const WAITPOINT_MS: [u64; 2] = [60_000, 1_500];
+
+/// How many kinds of conditions there are to wait for.
+pub(crate) const CONDITIONS: u8 = 10;
+
 /// What only special workers offer.
 pub const CAPABILITY: &str = "special";
 
@@ -104,6 +117,11 @@ pub enum Deed {
         ms: u64,
     },
     Panic,
+    /// Waits for messages, and succeeds when it goes on.
+    Wait {
+        condition: u8,
+        timeout: Option<(u64, OnTimeout)>,
+    },
     /// Goes on for this long, whatever it is told.
     Hang {
         ms: u64,
@@ -272,6 +290,47 @@ pub enum Wish {
     Cancel {
         task: u8,
         id: u8,
+    },
+    Post {
+        task: u8,
+        id: u8,
+        name: u8,
+        source: u8,
+        key: Option<u8>,
+        after_ms: u64,
+        /// A message to another task with it: both or none.
+        also: Option<u8>,
+    },
+    Suspend {
+        lease: u8,
+        condition: u8,
+        timeout: Option<(u64, OnTimeout)>,
+        /// With a waitpoint of its own.
+        open: bool,
+        nth: u32,
+    },
+    Resume {
+        task: u8,
+        id: u8,
+    },
+    /// By a holder, or by an operator.
+    MakeWaitpoint {
+        lease: u8,
+        number: u8,
+        held: bool,
+    },
+    Signal {
+        token: u8,
+        name: u8,
+        key: Option<u8>,
+        spoilt: bool,
+    },
+    Take {
+        lease: u8,
+        seq: u8,
+    },
+    RotateKey {
+        grace_ms: u64,
     },
     Replay {
         task: u8,

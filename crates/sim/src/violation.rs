@@ -51,6 +51,12 @@ pub enum Kind {
     StrangeInput,
     /// A result that nobody gave.
     StrangeResult,
+    /// A message that was accepted and is gone, or that a task waits for although it is there.
+    MessageLost,
+    /// A message that is not what was sent, or that counts where it must not.
+    Message,
+    /// A waitpoint that let something through which it must not, or nothing where it must.
+    Waitpoint,
     /// A waiting task that no claim would find.
     Unlisted,
     /// A reader of the log was shown something else than the log.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, Timestamp};
+use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, Timestamp, Token};
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     pub(crate) coverage: Coverage,
     /// Leases that somebody was told of, the last one last.
     pub(crate) leases: Vec<Fence>,
+    /// Tokens that somebody was given, the last one last.
+    pub(crate) tokens: Vec<Token>,
     /// What a reader of the log was shown.
     pub(crate) shown: Vec<Logged>,
     /// The log itself.
@@ -44,6 +46,7 @@ impl Watch {
             trace: Trace::new(in_words),
             coverage: Coverage::default(),
             leases: Vec::new(),
+            tokens: Vec::new(),
             shown: Vec::new(),
             log: Vec::new(),
             retiring: BTreeSet::new(),
@@ -134,8 +137,15 @@ impl Seen {
         }
         let judged = self.model.answered(&asked, answer);
         self.judge(judged);
-        if let Ok(Outcome::Claimed(tasks)) = answer {
-            self.leases.extend(tasks.iter().map(|task| task.fence()));
+        match answer {
+            Ok(Outcome::Claimed(tasks)) => {
+                self.leases.extend(tasks.iter().map(|task| task.fence()));
+            }
+            Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
+            Ok(Outcome::Suspended { waitpoints }) => {
+                self.tokens.extend(waitpoints.iter().map(|made| made.token.clone()));
+            }
+            _ => {}
         }
     }
 

@@ -7,6 +7,7 @@ use crate::client::{brief, told};
 use crate::model::facts::{Content, SettleSeen};
 use crate::model::log::OPERATOR;
 use crate::model::state::Model;
+use crate::model::wait::suspend_content;
 use crate::violation::{Breach, Kind, breach};
 
 /// A task and the epoch of a lease of it.
@@ -37,7 +38,7 @@ impl Model {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
                 self.give(fenced(&complete.fence), bytes);
             }
-            _ => {}
+            _ => self.asked_to_wait(command),
         }
     }
 
@@ -72,6 +73,9 @@ impl Model {
     }
 
     fn accepted(&mut self, asked: &Asked<'_>, outcome: &Outcome) -> Result<(), Breach> {
+        if let Some(judged) = self.waits_as_told(asked, outcome) {
+            return judged;
+        }
         match (asked.command, outcome) {
             (Command::Create(create), Outcome::Created(created)) => {
                 self.created_as_told(asked, create, created)
@@ -158,7 +162,7 @@ impl Model {
         breach(Kind::EffectMissing, format!("the log has no such thing of {fenced:?}"))
     }
 
-    fn settled_as_told(
+    pub(super) fn settled_as_told(
         &self,
         asked: &Asked<'_>,
         fenced: &Fenced,
@@ -226,6 +230,7 @@ pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
         Command::Fail(fail) => (&fail.fence, Content::Fail(fail.reason.clone())),
         Command::Delay(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
         Command::Release(release) => (&release.fence, Content::Release),
+        Command::Suspend(suspend) => (&suspend.fence, suspend_content(suspend)),
         Command::CancelHeld(cancel) => {
             assert_ne!(cancel.reason, OPERATOR, "the log tells them apart by their reasons");
             (&cancel.fence, Content::Cancel(cancel.reason.clone()))

@@ -1,4 +1,4 @@
-use windlass_core::{Kind, LaneState, PublicState, Settled, Timestamp};
+use windlass_core::{Condition, Kind, LaneState, PublicState, Settled, Timeout, Timestamp};
 
 /// Where a task stands, as far as the log tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,11 +26,14 @@ pub(crate) enum State {
     Waiting {
         lost: Option<u64>,
         since: Timestamp,
+        /// The attempt that goes on, if one does.
+        pause: Option<Pause>,
     },
     Delayed {
         until: Timestamp,
     },
     Active(Hold),
+    Suspended(Stay),
     Ended(PublicState),
 }
 
@@ -40,14 +43,37 @@ pub(crate) struct Hold {
     pub(crate) epoch: u64,
     /// When its attempt began; none before that.
     pub(crate) began_at: Option<Timestamp>,
+    /// When that attempt has taken as long as it may.
+    pub(crate) over_at: Option<Timestamp>,
+    /// Whether that attempt began under an earlier lease.
+    pub(crate) resumed: bool,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
     pub(crate) expires_at: Timestamp,
 }
 
+/// An attempt that has begun and that nobody holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) began_at: Timestamp,
+    /// How much of its time it has left.
+    pub(crate) left_ms: Option<u64>,
+}
+
+/// A suspension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stay {
+    pub(crate) since: Timestamp,
+    pub(crate) pause: Pause,
+    /// What it waits for; none before its record has shown it.
+    pub(crate) condition: Option<Condition>,
+    pub(crate) timeout: Option<Timeout>,
+    pub(crate) escalated: bool,
+}
+
 impl State {
     pub(crate) fn waiting(since: Timestamp) -> Self {
-        State::Waiting { lost: None, since }
+        State::Waiting { lost: None, since, pause: None }
     }
 }
 
@@ -86,7 +112,9 @@ impl Facts {
     pub(crate) fn public(&self) -> Option<PublicState> {
         match &self.state {
             State::Absent => None,
+            State::Waiting { pause: Some(_), .. } => Some(PublicState::Resumable),
             State::Waiting { .. } => Some(PublicState::Waiting),
+            State::Suspended(_) => Some(PublicState::Suspended),
             State::Delayed { .. } => Some(PublicState::Delayed),
             State::Active(_) => Some(PublicState::Active),
             State::Ended(state) => Some(*state),
@@ -191,4 +219,5 @@ pub(crate) enum Content {
     Delay { ms: u64 },
     Release,
     Cancel(String),
+    Suspend(String),
 }

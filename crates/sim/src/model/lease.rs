@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::Claim;
-use windlass_core::{TaskId, Timestamp};
+use windlass_core::{ChangeSet, Table, TaskId, Timestamp, Value, Worker, read_row};
 
 use crate::model::answer::Fenced;
 use crate::model::facts::{Facts, Hold, State};
@@ -29,7 +29,7 @@ impl Model {
         let Some(claim) = self.offers.get(worker) else {
             return breach(Kind::StrangeClaim, format!("{worker} did not ask"));
         };
-        if !claim.lanes.contains(at.lane) || !serves(claim, spec) || claim.begin != begins {
+        if !claim.lanes.contains(at.lane) || !serves(claim, spec) || claim.begin && !begins {
             let what = format!("{worker} asked for {:?} {:?}", claim.lanes, claim.offer);
             return breach(Kind::StrangeClaim, what);
         }
@@ -52,7 +52,7 @@ impl Model {
             }
             let stands_before = |other: &Facts| {
                 other.deadline.is_none_or(|deadline| at.at < deadline)
-                    && other.attempts < super::retry::max_attempts(spec)
+                    && (goes_on(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
             if track.was_always(self.view, stands_before) {
@@ -60,6 +60,29 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// Whether the holder of a lease was just taken for dead.
+    pub(super) fn is_dead(&self, fenced: &Fenced) -> bool {
+        self.claims.get(fenced).is_some_and(|seen| self.dead.contains(&seen.worker))
+    }
+
+    /// Learns which workers are taken for dead with this commit.
+    pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
+        self.dead.clear();
+        let updates = changes.updates.iter().map(|update| &update.row);
+        for row in updates.filter(|row| row.key.table == Table::Worker) {
+            let worker = read_row::<Worker>(row.schema, &row.body);
+            let worker = worker.expect("this version wrote it");
+            if worker.dead_since.is_some() {
+                self.dead.insert(worker.id.to_string());
+            }
+        }
+        for (key, _) in changes.deletes.iter().filter(|(key, _)| key.table == Table::Worker) {
+            if let Some(Value::Text(id)) = key.values.last() {
+                self.dead.insert(id.to_string());
+            }
+        }
     }
 
     /// A handler never counts on a lease for longer than it was asked for.
@@ -156,18 +179,19 @@ fn in_time(hold: &Hold, at: &Step<'_>, spec: &TaskSpec) -> Result<(), Breach> {
     breach(Kind::LateAccepted, format!("the lease lasted until {}", hold.expires_at))
 }
 
-/// A lease ends by itself when its time is over, and an attempt with a limit before that.
+/// A lease ends by itself when its time is over or its holder is taken for dead, and an attempt
+/// with a limit before that.
 pub(super) fn ran_out(
     facts: &mut Facts,
     epoch: u64,
     at: &Step<'_>,
-    spec: &TaskSpec,
+    is_dead: bool,
 ) -> Result<(), Breach> {
     let hold = lease(facts, epoch)?;
-    if at.at < hold.expires_at {
+    if at.at < hold.expires_at && !is_dead {
         return breach(Kind::LeaseLength, format!("the lease lasts until {}", hold.expires_at));
     }
-    match timeout_at(hold, spec) {
+    match hold.over_at {
         Some(over) if over <= at.at => {
             breach(Kind::Timeout, format!("the attempt was over at {over}"))
         }
@@ -175,7 +199,7 @@ pub(super) fn ran_out(
     }
 }
 
-/// When the attempt under way has taken as long as it may.
-pub(super) fn timeout_at(hold: &Hold, spec: &TaskSpec) -> Option<Timestamp> {
-    Some(hold.began_at?.plus_ms(spec.timeout_ms?))
+/// Whether an attempt goes on with the next claim.
+fn goes_on(facts: &Facts) -> bool {
+    matches!(facts.state, State::Waiting { pause: Some(_), .. })
 }

@@ -1,13 +1,13 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, Logged, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant, Timestamp,
-    limits,
+    Change, LaneName, Logged, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
+    Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
-use crate::model::facts::{Content, Facts, Hold, LaneFacts, SettleSeen, State};
+use crate::model::facts::{Content, Facts, Hold, LaneFacts, Pause, SettleSeen, State};
 use crate::model::lease::{ends, gives_back, held, ran_out};
 use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
@@ -17,6 +17,9 @@ use crate::violation::{Breach, Kind, breach};
 
 /// The reason that operators of a script give.
 pub(crate) const OPERATOR: &str = "operator";
+
+/// The reason of the engine, when nobody answered in time.
+const UNANSWERED: &str = "nobody answered in time";
 
 impl Model {
     pub(super) fn read(&mut self, entry: &Logged) -> Result<(), Breach> {
@@ -108,7 +111,9 @@ impl Model {
                 self.claimed(at, facts, *epoch, seen)
             }
             Change::Begun { epoch, attempt } => {
-                held(facts, *epoch, at, &spec)?.began_at = Some(at.at);
+                let hold = held(facts, *epoch, at, &spec)?;
+                hold.began_at = Some(at.at);
+                hold.over_at = spec.timeout_ms.map(|ms| at.at.plus_ms(ms));
                 self.count(at, facts, *epoch, *attempt, &spec)
             }
             Change::Renewed { epoch, expires_at } => {
@@ -158,14 +163,11 @@ impl Model {
                 self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
                 facts.rest(*until, at.at);
             }
-            Change::Released { epoch } => {
-                held(facts, *epoch, at, spec)?;
-                let lease = gives_back(facts, at, spec)?;
-                self.settled(at, facts, lease, Some(Content::Release), Settled::Released);
-                facts.state = State::waiting(at.at);
-            }
+            Change::Released { epoch } => self.released(at, facts, *epoch, spec)?,
             Change::Cancelled { reason } => {
-                if reason != OPERATOR {
+                if reason == UNANSWERED {
+                    self.timed_out(at, facts, OnTimeout::Cancel)?;
+                } else if reason != OPERATOR {
                     let lease = ends(facts, at, spec)?;
                     let content = Some(Content::Cancel(reason.clone()));
                     self.settled(at, facts, lease, content, Settled::Cancelled);
@@ -179,18 +181,19 @@ impl Model {
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
             Change::LeaseExpired { epoch, reclaims } => {
-                ran_out(facts, *epoch, at, spec)?;
+                let is_dead = self.is_dead(&(at.id.clone(), *epoch));
+                ran_out(facts, *epoch, at, is_dead)?;
                 facts.reclaims += 1;
                 let spent =
                     facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
                 if facts.reclaims != *reclaims || spent {
                     return breach(Kind::Attempts, format!("{reclaims} leases ran out"));
                 }
-                facts.state = State::Waiting { lost: Some(*epoch), since: at.at };
+                facts.state = State::Waiting { lost: Some(*epoch), since: at.at, pause: None };
             }
             Change::Expired => {
                 if facts.deadline.is_none_or(|deadline| at.at < deadline) {
-                    return breach(Kind::IllegalMove, "its deadline has not passed");
+                    self.timed_out(at, facts, OnTimeout::Expire)?;
                 }
                 facts.state = State::Ended(PublicState::Expired);
             }
@@ -200,10 +203,32 @@ impl Model {
                 self.check_reaped(at, facts, spec)?;
                 // Another task of the same id may come and end before the record is looked at.
                 self.frozen.remove(at.id);
+                self.office.forget(at.id);
                 *facts = Facts::absent();
             }
-            other => return breach(Kind::IllegalMove, format!("{} of a task", other.name())),
+            other => return self.wait(at, facts, other, spec),
         }
+        Ok(())
+    }
+
+    /// A lease is given back; an attempt that began under an earlier one goes on with the next.
+    fn released(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        let hold = *held(facts, epoch, at, spec)?;
+        let pause = hold.began_at.filter(|_| hold.resumed).map(|began_at| {
+            let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
+            Pause { began_at, left_ms }
+        });
+        if pause.is_none() {
+            gives_back(facts, at, spec)?;
+        }
+        self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
+        facts.state = State::Waiting { lost: None, since: at.at, pause };
         Ok(())
     }
 
@@ -241,11 +266,13 @@ impl Model {
         seen: ClaimSeen,
     ) -> Result<(), Breach> {
         let spec = self.spec(at.id).clone();
-        let began_at = seen.attempt.map(|_| at.at);
-        let claim = self.claim_of(at, &spec, &seen.worker, began_at.is_some())?;
+        let claim = self.claim_of(at, &spec, &seen.worker, seen.attempt.is_some())?;
         let expires_at = at.at.plus_ms(claim.lease_ms);
-        if !matches!(facts.state, State::Waiting { .. }) {
+        let State::Waiting { pause, .. } = facts.state else {
             return breach(Kind::IllegalMove, "only what waits is handed out");
+        };
+        if seen.attempt.is_some() && !claim.begin && pause.is_none() {
+            return breach(Kind::StrangeClaim, "it was not to begin");
         }
         if facts.deadline.is_some_and(|deadline| deadline <= at.at) {
             return breach(Kind::IllegalMove, "its deadline has passed");
@@ -263,13 +290,23 @@ impl Model {
         if facts.epoch.is_some_and(|known| epoch != known + 1) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
-        let hold = Hold { epoch, began_at, counted: lane.counts, expires_at };
+        let hold = Hold { counted: lane.counts, ..hold(at, pause, epoch, expires_at) };
         // What the epoch was before shows by the first claim, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
         facts.state = State::Active(hold);
-        if let Some(attempt) = seen.attempt {
-            self.count(at, facts, epoch, attempt, &spec)?;
+        match (seen.attempt, pause) {
+            (Some(attempt), None) => {
+                let State::Active(hold) = &mut facts.state else { unreachable!() };
+                hold.began_at = Some(at.at);
+                hold.over_at = spec.timeout_ms.map(|ms| at.at.plus_ms(ms));
+                self.count(at, facts, epoch, attempt, &spec)?;
+            }
+            (attempt, Some(_)) if attempt != Some(facts.attempts) => {
+                return breach(Kind::Attempts, format!("{attempt:?} goes on"));
+            }
+            (Some(attempt), Some(_)) => drop(self.begun.insert((at.id.clone(), epoch), attempt)),
+            (None, _) => {}
         }
         self.claims.insert((at.id.clone(), epoch), seen);
         Ok(())
@@ -342,6 +379,18 @@ pub(super) struct Step<'e> {
     pub(super) at: Timestamp,
     pub(super) lane: &'e LaneName,
     pub(super) seq: u64,
+}
+
+/// A lease that begins, perhaps with an attempt that goes on.
+fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) -> Hold {
+    Hold {
+        epoch,
+        began_at: pause.map(|pause| pause.began_at),
+        over_at: pause.and_then(|pause| pause.left_ms).map(|ms| at.at.plus_ms(ms)),
+        resumed: pause.is_some(),
+        counted: false,
+        expires_at,
+    }
 }
 
 fn replayed(

@@ -8,12 +8,17 @@ mod answer;
 mod facts;
 mod lease;
 mod log;
+mod mail;
 mod record;
 mod refusal;
+mod reply;
 mod request;
 mod retry;
 mod state;
+mod wait;
 
 pub(crate) use answer::{Asked, Fenced};
+pub(crate) use facts::State;
 pub(crate) use log::OPERATOR;
+pub(crate) use reply::SPOILT;
 pub(crate) use state::Model;

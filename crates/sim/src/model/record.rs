@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Filed, Lane, LaneName, Lifecycle, Queue, Route, RowKey, Table, Task, TaskId,
+    ChangeSet, Filed, Lane, LaneName, Lifecycle, Paused, Queue, Route, RowKey, Table, Task, TaskId,
     TaskKey, Tenant, Value, read_row,
 };
 use windlass_store::{MemoryStore, Query, Store};
 
-use crate::model::facts::{Content, Facts, State};
-use crate::model::lease::timeout_at;
+use crate::model::facts::{Content, Facts, Pause, State};
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -36,22 +35,27 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
-        let mut taken = Vec::new();
+        let (mut taken, mut posted) = (Vec::new(), BTreeSet::new());
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
                     self.compare_task(memory, &TaskId::new(id))?;
+                    posted.insert(TaskId::new(id));
                     unlisted = true;
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
+                (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
+                (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
+                (Table::Keyring, _) => self.compare_keyring(memory, key),
                 _ => {}
             }
         }
         // After the tasks, which show what the keys stand for.
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
+        posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
 
@@ -60,6 +64,7 @@ impl Model {
         for id in self.of_id.keys().cloned().collect::<Vec<_>>() {
             self.compare_task(memory, &id)?;
             self.compare_result(memory, &id)?;
+            self.compare_mail(memory, &id)?;
         }
         for name in LANES {
             self.compare_lane(memory, &name.into())?;
@@ -79,6 +84,9 @@ impl Model {
         if task.is_some() {
             self.learn_variant(memory, id)?;
         }
+        if let Some(task) = &task {
+            self.learn_stay(id, task)?;
+        }
         let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
         let Some(task) = task else {
             if track.last().exists() {
@@ -89,7 +97,7 @@ impl Model {
         };
         track.amend(|facts| learn(facts, &task));
         let facts = track.last();
-        if !agrees(facts, &task, &self.specs[self.of_id[id]]) {
+        if !agrees(facts, &task) {
             let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
             return breach(Kind::RecordDiffers, what);
         }
@@ -164,6 +172,14 @@ fn route(spec: &TaskSpec) -> Route {
     Route::new(&capabilities.into_iter().collect(), None)
 }
 
+/// The task that a record belongs to.
+fn second_text(key: &RowKey) -> Option<TaskId> {
+    match key.values.get(1) {
+        Some(Value::Text(text)) => Some(TaskId::new(&**text)),
+        _ => None,
+    }
+}
+
 fn last_text(key: &RowKey) -> Option<&str> {
     match key.values.last() {
         Some(Value::Text(text)) => Some(text),
@@ -184,16 +200,32 @@ fn learn(facts: &mut Facts, task: &Task) {
     }
 }
 
-fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
+/// Whether an attempt that goes on is the one that is kept.
+fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&Paused>) -> bool {
+    let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.left_ms));
+    pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
+}
+
+fn agrees(facts: &Facts, task: &Task) -> bool {
     let state = match (&facts.state, &task.lifecycle) {
         (State::Active(hold), Lifecycle::Active(lease)) => {
             let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
-            hold.began_at.map(|began_at| (began_at, timeout_at(hold, spec))) == run
+            hold.began_at.map(|began_at| (began_at, hold.over_at)) == run
+                && hold.resumed == lease.resumed
                 && hold.counted == lease.gated
                 && hold.expires_at == lease.expires_at
         }
-        (State::Waiting { since, lost }, Lifecycle::Waiting(turn)) => {
-            *since == turn.ready_at && *lost == turn.lost
+        (State::Waiting { since, lost, pause }, Lifecycle::Waiting(turn)) => {
+            *since == turn.ready_at
+                && *lost == turn.lost
+                && pauses(facts, pause.as_ref(), turn.paused.as_ref())
+        }
+        (State::Suspended(stay), Lifecycle::Suspended(kept)) => {
+            stay.since == kept.since
+                && stay.condition.as_ref() == Some(&kept.condition)
+                && stay.timeout == kept.timeout
+                && stay.escalated == kept.escalated_at.is_some()
+                && pauses(facts, Some(&stay.pause), Some(&kept.paused))
         }
         (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
         _ => facts.public() == Some(task.lifecycle.public()),

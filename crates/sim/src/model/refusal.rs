@@ -10,6 +10,9 @@ use crate::violation::{Breach, Kind, breach};
 impl Model {
     pub(super) fn refused(&self, asked: &Asked<'_>, rejection: &Rejection) -> Result<(), Breach> {
         self.check_repeat(asked)?;
+        if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+        }
         let just = match asked.command {
             Command::Create(create) => self.may_refuse_create(asked, create, rejection),
             Command::SetLaneState(set) => {
@@ -45,7 +48,7 @@ impl Model {
     }
 
     /// Whether a task in this state may have been the reason.
-    fn may_refuse(
+    pub(super) fn may_refuse(
         &self,
         facts: &Facts,
         id: &TaskId,
@@ -69,11 +72,21 @@ impl Model {
             },
             Rejection::NotLeased => {
                 (unknown || under(facts.epoch))
-                    && matches!(facts.state, State::Waiting { .. } | State::Delayed { .. })
+                    && facts.exists()
+                    && !facts.ended()
+                    && facts.hold().is_none()
             }
             Rejection::SettledOtherwise => under(facts.settled),
             Rejection::Ended { state } => facts.ended() && facts.public() == Some(*state),
             Rejection::NotEnded => facts.exists() && !facts.ended(),
+            Rejection::NotSuspended { state } => {
+                let suspended = matches!(facts.state, State::Suspended(_));
+                !suspended && !facts.ended() && facts.public() == Some(*state)
+            }
+            Rejection::NotBegun => {
+                let unbegun = facts.hold().filter(|hold| hold.began_at.is_none());
+                under(unbegun.map(|hold| hold.epoch))
+            }
             Rejection::OtherGeneration { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
                 facts.attempts >= *max && *max == super::retry::max_attempts(spec)
@@ -97,6 +110,9 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::Delay(delay) => &delay.fence,
         Command::Release(release) => &release.fence,
         Command::CancelHeld(cancel) => &cancel.fence,
+        Command::Suspend(suspend) => &suspend.fence,
+        Command::TakeMessages(take) => &take.fence,
+        Command::Resume(resume) => return Some((&resume.task.id, None)),
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),
         Command::Replay(replay) => return Some((&replay.task.id, None)),

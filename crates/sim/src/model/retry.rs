@@ -1,10 +1,10 @@
 //! Failures: whether another attempt follows, and when.
 
-use windlass_core::{FailureClass, Retry, Settled};
+use windlass_core::{FailureClass, OnTimeout, Retry, Settled};
 
 use crate::model::answer::Fenced;
-use crate::model::facts::{Content, Facts};
-use crate::model::lease::{ends, ran_out, timeout_at};
+use crate::model::facts::{Content, Facts, State};
+use crate::model::lease::{ends, ran_out};
 use crate::model::log::Step;
 use crate::model::state::Model;
 use crate::script::{BACKOFF_CAP_MS, JITTER_PERCENT, TaskSpec};
@@ -26,8 +26,12 @@ impl Model {
         answer: Settled,
     ) -> Result<(), Breach> {
         match class {
+            FailureClass::Timeout if matches!(facts.state, State::Suspended(_)) => {
+                self.timed_out(at, facts, OnTimeout::Fail)?;
+                follows(at, facts, spec, class, &[Retry::Policy], &answer)
+            }
             FailureClass::Timeout => {
-                let over = facts.hold().and_then(|hold| timeout_at(hold, spec));
+                let over = facts.hold().and_then(|hold| hold.over_at);
                 if over.is_none_or(|over| at.at < over) {
                     return breach(Kind::Timeout, format!("it may take until {over:?}"));
                 }
@@ -35,7 +39,8 @@ impl Model {
             }
             FailureClass::Crash => {
                 let epoch = facts.hold().map_or(0, |hold| hold.epoch);
-                ran_out(facts, epoch, at, spec)?;
+                let is_dead = self.is_dead(&(at.id.clone(), epoch));
+                ran_out(facts, epoch, at, is_dead)?;
                 facts.reclaims += 1;
                 if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
                     return breach(Kind::Attempts, "given up with tries left");

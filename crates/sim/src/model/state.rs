@@ -55,6 +55,10 @@ pub(crate) struct Model {
     pub(super) logged_at: Timestamp,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
+    /// Workers that the commit under observation takes for dead.
+    pub(super) dead: BTreeSet<String>,
+    /// What was sent to tasks.
+    pub(super) office: super::mail::Office,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +103,8 @@ impl Model {
             latest: Timestamp::default(),
             logged_at: Timestamp::default(),
             frozen: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            office: super::mail::Office::default(),
         }
     }
 
@@ -148,12 +154,14 @@ impl Model {
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
+        self.learn_dead(changes);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
         for entry in entries.expect("memory does not fail") {
             tell(&entry);
             self.read(&entry)?;
         }
         self.read_results(memory)?;
-        self.compare(memory, changes)
+        self.compare(memory, changes)?;
+        self.check_waits()
     }
 }

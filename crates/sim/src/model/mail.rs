@@ -1,0 +1,293 @@
+//! What was sent to tasks: every message that was accepted is in the mailbox, or was taken out of
+//! it by whoever held the task, or its task is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::command::{Post, Suspend};
+use windlass_core::{
+    Keyring, Mailbox, Message, RowKey, TaskId, Tenant, Timestamp, Value, Waitpoint, WaitpointId,
+    WaitpointState,
+};
+use windlass_store::MemoryStore;
+
+use crate::model::answer::Fenced;
+use crate::model::facts::{Facts, State};
+use crate::model::log::Step;
+use crate::model::record::one;
+use crate::model::state::Model;
+use crate::script::WAITPOINT_MS;
+use crate::violation::{Breach, Kind, breach};
+
+/// Everything that is known of messages and of what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Office {
+    pub(super) mail: BTreeMap<TaskId, Mail>,
+    /// Every message that ever came, by the entry of the log that tells of it.
+    pub(super) letters: BTreeMap<u64, Letter>,
+    /// How long after they come messages are to be seen, by task, name and source.
+    posting: BTreeMap<(TaskId, String, String), BTreeSet<u64>>,
+    pub(super) suspending: BTreeMap<Fenced, Vec<Suspend>>,
+    pub(super) resuming: BTreeSet<TaskId>,
+    /// By message, the epochs under which somebody asked to take it out.
+    taking: BTreeMap<(TaskId, u64), BTreeSet<u64>>,
+    /// Leases that stayed because what they were to wait for was there.
+    pub(super) satisfied: BTreeMap<Fenced, Vec<(Timestamp, Vec<u64>)>>,
+    /// Messages that let a suspended task go on as they came.
+    pub(super) woke: BTreeSet<u64>,
+    /// Messages by task and key, as callers were told of them.
+    pub(super) keyed: BTreeMap<(TaskId, String), BTreeSet<u64>>,
+    pub(super) waitpoints: BTreeMap<WaitpointId, Opening>,
+    /// Until when keys prove what they signed.
+    pub(super) ring: BTreeMap<String, Option<Timestamp>>,
+    /// How far the log had come when there was a key for the first time.
+    pub(super) seeded: Option<u64>,
+    lives: u64,
+}
+
+/// The mailbox of a task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mail {
+    /// Which task of this id it belongs to.
+    life: u64,
+    last: u64,
+    /// By number, the entries of the log that tell of what is there.
+    there: BTreeMap<u64, u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Letter {
+    pub(super) task: TaskId,
+    pub(super) life: u64,
+    pub(super) number: u64,
+    pub(super) name: String,
+    pub(super) source: String,
+    pub(super) waitpoint: Option<WaitpointId>,
+    pub(super) at: Timestamp,
+    /// From when on it counts; none before a record has shown it.
+    pub(super) visible_at: Option<Timestamp>,
+    /// Whether it is still to be made visible.
+    pub(super) hidden: bool,
+    /// When the attempt began that went on because of it.
+    pub(super) taken_by: Option<Timestamp>,
+}
+
+/// A waitpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Opening {
+    pub(super) task: TaskId,
+    pub(super) made: u64,
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) used: Option<u64>,
+}
+
+/// The name and the source of the message by which the engine tells of a timeout.
+pub(super) const TIMEOUT: (&str, &str) = ("timeout", "engine");
+
+impl Office {
+    pub(super) fn posts(&mut self, post: &Post) {
+        for message in &post.messages {
+            let sort = (message.task.clone(), message.name.clone(), message.source.clone());
+            self.posting.entry(sort).or_default().insert(message.after_ms);
+        }
+    }
+
+    pub(super) fn takes(&mut self, fenced: &Fenced, seqs: &[u64]) {
+        for seq in seqs {
+            self.taking.entry((fenced.0.clone(), *seq)).or_default().insert(fenced.1);
+        }
+    }
+
+    /// The messages of a task that are there.
+    pub(super) fn of_task(&self, id: &TaskId) -> impl Iterator<Item = &Letter> {
+        let there = self.mail.get(id).into_iter().flat_map(|mail| mail.there.values());
+        there.map(|seq| &self.letters[seq])
+    }
+
+    /// The messages of a task with these numbers; none if one of them is not there.
+    pub(super) fn numbered(&self, id: &TaskId, numbers: &[u64]) -> Option<Vec<u64>> {
+        let mail = self.mail.get(id);
+        numbers.iter().map(|number| mail.and_then(|mail| mail.there.get(number)).copied()).collect()
+    }
+
+    /// A task is gone, and everything that was sent to it.
+    pub(super) fn forget(&mut self, id: &TaskId) {
+        self.mail.remove(id);
+        self.waitpoints.retain(|_, waitpoint| waitpoint.task != *id);
+    }
+}
+
+impl Model {
+    /// A message has come.
+    pub(super) fn signaled(
+        &mut self,
+        at: &Step<'_>,
+        facts: &Facts,
+        number: u64,
+        (name, source): (&str, &str),
+        waitpoint: Option<&WaitpointId>,
+    ) -> Result<(), Breach> {
+        let office = &mut self.office;
+        let sort = (at.id.clone(), name.to_owned(), source.to_owned());
+        if let Some(id) = waitpoint {
+            let known = office.waitpoints.get_mut(id).filter(|known| known.task == *at.id);
+            let open = |known: &&mut Opening| {
+                known.used.is_none() && known.expires_at.is_none_or(|expires_at| at.at < expires_at)
+            };
+            match known {
+                Some(known) if open(&known) => known.used = Some(number),
+                other => return breach(Kind::Waitpoint, format!("through {id}: {other:?}")),
+            }
+        } else if (name, source) == TIMEOUT {
+            if !matches!(facts.state, State::Suspended(_)) {
+                return breach(Kind::IllegalMove, "a timeout of what is not suspended");
+            }
+        } else if !office.posting.contains_key(&sort) {
+            return breach(Kind::Message, format!("nobody posted {name} from {source}"));
+        }
+        if !office.mail.contains_key(at.id) {
+            office.lives += 1;
+            let mail = Mail { life: office.lives, ..Mail::default() };
+            office.mail.insert(at.id.clone(), mail);
+        }
+        let mail = office.mail.get_mut(at.id).expect("it was just made");
+        if number != mail.last + 1 {
+            return breach(Kind::Message, format!("{number} follows {}", mail.last));
+        }
+        mail.last = number;
+        mail.there.insert(number, at.seq);
+        let letter = Letter {
+            task: at.id.clone(),
+            life: mail.life,
+            number,
+            name: name.to_owned(),
+            source: source.to_owned(),
+            waitpoint: waitpoint.cloned(),
+            at: at.at,
+            visible_at: None,
+            hidden: false,
+            taken_by: None,
+        };
+        office.letters.insert(at.seq, letter);
+        Ok(())
+    }
+
+    /// A waitpoint was made, for the first time or in place of one that nobody used in time.
+    pub(super) fn waitpoint_made(&mut self, at: &Step<'_>, id: &WaitpointId) -> Result<(), Breach> {
+        let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
+        let before = self.office.waitpoints.insert(id.clone(), fresh);
+        match before {
+            None => Ok(()),
+            Some(Opening { used: None, expires_at: Some(expires_at), ref task, .. })
+                if expires_at <= at.at && task == at.id =>
+            {
+                Ok(())
+            }
+            Some(known) => breach(Kind::Waitpoint, format!("{id} was made before: {known:?}")),
+        }
+    }
+
+    /// Compares the mailbox of a task with what was sent to it.
+    pub(super) fn compare_mail(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
+        let tenant = Tenant::default();
+        let mailbox = one::<Mailbox>(memory, Mailbox::key_of(&tenant, id));
+        if !self.facts(id).exists() {
+            return match mailbox {
+                Some(mailbox) => breach(Kind::Message, format!("{mailbox:?} of nobody")),
+                None => Ok(()),
+            };
+        }
+        let there: Vec<(u64, u64)> = match self.office.mail.get(id) {
+            Some(mail) => mail.there.iter().map(|(number, seq)| (*number, *seq)).collect(),
+            None => Vec::new(),
+        };
+        for (number, seq) in there {
+            match one::<Message>(memory, Message::key_of(&tenant, id, number)) {
+                Some(message) => self.compare_letter(seq, &message)?,
+                None => self.taken_out(id, number)?,
+            }
+        }
+        let (held, next) = match self.office.mail.get(id) {
+            Some(mail) => (mail.there.len(), mail.last + 1),
+            None => (0, 1),
+        };
+        match mailbox {
+            Some(mailbox) if mailbox.held as usize == held && mailbox.next_seq == next => Ok(()),
+            None if next == 1 => Ok(()),
+            other => breach(Kind::Message, format!("{held} are there, next {next}: {other:?}")),
+        }
+    }
+
+    fn compare_letter(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
+        let letter = self.office.letters.get_mut(&seq).expect("the log told of it");
+        let delay_ms = letter.at.ms_until(message.visible_at);
+        let sort = (letter.task.clone(), letter.name.clone(), letter.source.clone());
+        let at_once = letter.waitpoint.is_some() || sort.2 == TIMEOUT.1;
+        let asked = self.office.posting.get(&sort);
+        let as_asked = match at_once {
+            true => delay_ms == 0,
+            false => asked.is_some_and(|delays| delays.contains(&delay_ms)),
+        };
+        let Message { name, source, waitpoint, posted_at, taken_by, .. } = message;
+        let same = (name, source, waitpoint) == (&letter.name, &letter.source, &letter.waitpoint)
+            && (*posted_at, *taken_by) == (letter.at, letter.taken_by);
+        let early = message.due_at.is_none() && self.latest < message.visible_at;
+        if !as_asked || !same || early {
+            return breach(Kind::Message, format!("{message:?}, where there was {letter:?}"));
+        }
+        letter.visible_at = Some(message.visible_at);
+        letter.hidden = message.due_at.is_some();
+        Ok(())
+    }
+
+    /// A message is gone: somebody who held the task in the meantime asked for that.
+    fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
+        let epochs = self.office.taking.get(&(id.clone(), number));
+        let holds = |facts: &Facts| {
+            let epoch = facts.hold().map(|hold| hold.epoch);
+            epoch.is_some_and(|epoch| epochs.is_some_and(|epochs| epochs.contains(&epoch)))
+        };
+        if !self.tasks[id].was(self.view, holds) {
+            return breach(Kind::MessageLost, format!("message {number} of {id}"));
+        }
+        if let Some(mail) = self.office.mail.get_mut(id) {
+            mail.there.remove(&number);
+        }
+        Ok(())
+    }
+
+    pub(super) fn compare_waitpoint(
+        &mut self,
+        memory: &MemoryStore,
+        key: &RowKey,
+    ) -> Result<(), Breach> {
+        let Some(Value::Text(id)) = key.values.last() else { return Ok(()) };
+        let known = self.office.waitpoints.get_mut(&WaitpointId::new(&**id));
+        match (one::<Waitpoint>(memory, key.clone()), known) {
+            (None, None) => Ok(()),
+            (Some(waitpoint), Some(known)) => {
+                let used = match waitpoint.state {
+                    WaitpointState::Used { seq } => Some(seq),
+                    WaitpointState::Pending | WaitpointState::Active => None,
+                };
+                let lasts_ms = waitpoint.created_at.ms_until(waitpoint.expires_at);
+                if used != known.used
+                    || waitpoint.task != known.task
+                    || !WAITPOINT_MS.contains(&lasts_ms)
+                {
+                    return breach(Kind::Waitpoint, format!("{waitpoint:?}: {known:?}"));
+                }
+                known.expires_at = Some(waitpoint.expires_at);
+                Ok(())
+            }
+            (found, known) => breach(Kind::Waitpoint, format!("{found:?}, not {known:?}")),
+        }
+    }
+
+    pub(super) fn compare_keyring(&mut self, memory: &MemoryStore, key: &RowKey) {
+        let Some(ring) = one::<Keyring>(memory, key.clone()) else { return };
+        self.office.seeded.get_or_insert(self.last_seq);
+        for key in &ring.keys {
+            self.office.ring.insert(key.id.clone(), key.ends_at);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What callers are told about messages, waitpoints and suspensions.
+
+use windlass_core::command::{CreateWaitpoint, MadeWaitpoint, Posted, Signal, Suspend};
+use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, WaitpointId};
+
+use crate::model::answer::{Asked, Fenced};
+use crate::model::facts::Facts;
+use crate::model::mail::Letter;
+use crate::model::state::Model;
+use crate::model::wait::suspend_content;
+use crate::violation::{Breach, Kind, breach};
+
+/// A message as somebody asked for it.
+struct Wanted<'a> {
+    name: &'a str,
+    source: &'a str,
+    waitpoint: Option<WaitpointId>,
+    /// Its key, and for how long that stands for one message.
+    key: Option<(&'a str, u64)>,
+}
+
+impl Model {
+    /// Somebody asks for something that has to do with waiting.
+    pub(super) fn asked_to_wait(&mut self, command: &Command) {
+        let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
+        let office = &mut self.office;
+        match command {
+            Command::Post(post) => office.posts(post),
+            Command::Suspend(suspend) => {
+                let asked = office.suspending.entry(fenced(&suspend.fence)).or_default();
+                asked.push(suspend.clone());
+            }
+            Command::Resume(resume) => drop(office.resuming.insert(resume.task.id.clone())),
+            Command::TakeMessages(take) => office.takes(&fenced(&take.fence), &take.seqs),
+            _ => {}
+        }
+    }
+
+    /// The answers to what has to do with waiting; none if this is about something else.
+    pub(super) fn waits_as_told(
+        &mut self,
+        asked: &Asked<'_>,
+        outcome: &Outcome,
+    ) -> Option<Result<(), Breach>> {
+        Some(match (asked.command, outcome) {
+            (Command::Post(post), Outcome::Posted(posted)) => {
+                if post.messages.len() != posted.len() {
+                    return Some(breach(Kind::OtherAnswer, "another number of messages"));
+                }
+                post.messages.iter().zip(posted).try_for_each(|(message, told)| {
+                    let key = message.idempotency.as_ref();
+                    let key = key.map(|key| (key.key.as_str(), key.window_ms));
+                    let (name, source) = (&message.name[..], &message.source[..]);
+                    if told.task != message.task {
+                        return breach(Kind::OtherAnswer, "a message to another task");
+                    }
+                    self.posted(asked, &Wanted { name, source, waitpoint: None, key }, told)
+                })
+            }
+            (Command::Signal(signal), Outcome::Posted(posted)) => match &posted[..] {
+                [told] => self.signaled_as_told(asked, signal, told),
+                _ => breach(Kind::OtherAnswer, "a waitpoint has one message"),
+            },
+            (Command::Suspend(suspend), Outcome::Suspended { waitpoints }) => {
+                self.suspended_as_told(asked, suspend, waitpoints)
+            }
+            (Command::Suspend(suspend), Outcome::AlreadySatisfied(resumption)) => {
+                let fenced = fenced(&suspend.fence);
+                let seen = self.office.satisfied.get(&fenced).into_iter().flatten();
+                let mut seen =
+                    seen.filter(|seen| **seen == (resumption.at, resumption.messages.clone()));
+                match seen.next().filter(|_| resumption.cause == ResumeCause::Signals) {
+                    Some(_) => Ok(()),
+                    None => breach(Kind::EffectMissing, "nothing let it go on"),
+                }
+            }
+            (Command::CreateWaitpoint(create), Outcome::WaitpointMade(made)) => {
+                self.made_as_told(&create.waitpoint.id, made)
+            }
+            (Command::Resume(resume), Outcome::Resumed) => {
+                let seen = self.happened.get(&(resume.task.id.clone(), "resumed"));
+                match seen.filter(|seq| **seq > asked.seq) {
+                    Some(_) => Ok(()),
+                    None => breach(Kind::EffectMissing, "nobody resumed it"),
+                }
+            }
+            (Command::TakeMessages(take), Outcome::Taken { .. }) => {
+                let (id, epoch) = fenced(&take.fence);
+                let held = |facts: &Facts| facts.hold().is_some_and(|hold| hold.epoch == epoch);
+                match self.tasks[&id].was(asked.seq, held) {
+                    true => Ok(()),
+                    false => breach(Kind::StaleAccepted, "it was not held so"),
+                }
+            }
+            (Command::RotateKey(rotate), Outcome::KeyRotated { .. }) => {
+                match self.office.ring.contains_key(&rotate.id) {
+                    true => Ok(()),
+                    false => breach(Kind::EffectMissing, "there is no such key"),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn posted(
+        &mut self,
+        asked: &Asked<'_>,
+        wanted: &Wanted<'_>,
+        told: &Posted,
+    ) -> Result<(), Breach> {
+        let first = if told.duplicate { 0 } else { asked.seq + 1 };
+        let same = |letter: &Letter| {
+            (&letter.task, letter.number) == (&told.task, told.seq)
+                && (&letter.name[..], &letter.source[..]) == (wanted.name, wanted.source)
+                && letter.waitpoint == wanted.waitpoint
+        };
+        let mut found = self.office.letters.range(first..).rev();
+        let Some((seq, letter)) = found.find(|(_, letter)| same(letter)) else {
+            let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
+            return breach(kind, format!("there is no such message: {told:?}"));
+        };
+        if told.duplicate {
+            let may = wanted.key.is_some() && !told.resumed;
+            return if may { Ok(()) } else { breach(Kind::Key, "it has no key") };
+        }
+        if told.resumed != self.office.woke.contains(seq) {
+            return breach(Kind::OtherAnswer, format!("whether {letter:?} let its task go on"));
+        }
+        let Some((key, window_ms)) = wanted.key else { return Ok(()) };
+        let (seq, letter) = (*seq, letter.clone());
+        let others = self.office.keyed.entry((told.task.clone(), key.to_owned())).or_default();
+        let taken = others.iter().filter(|other| **other != seq).find(|other| {
+            let other = &self.office.letters[*other];
+            let (early, late) = (other.at.min(letter.at), other.at.max(letter.at));
+            other.life == letter.life && late < early.plus_ms(window_ms)
+        });
+        if let Some(other) = taken {
+            return breach(Kind::Key, format!("{key} brought entry {other} and entry {seq}"));
+        }
+        others.insert(seq);
+        Ok(())
+    }
+
+    fn signaled_as_told(
+        &mut self,
+        asked: &Asked<'_>,
+        signal: &Signal,
+        told: &Posted,
+    ) -> Result<(), Breach> {
+        let Some(parts) = Parts::of(&signal.token) else {
+            return breach(Kind::Waitpoint, "that is no token");
+        };
+        let key = signal.idempotency.as_ref();
+        let key = key.map(|key| (key.key.as_str(), key.window_ms));
+        let waitpoint = Some(parts.waitpoint);
+        let wanted = Wanted { name: &signal.name, source: &signal.source, waitpoint, key };
+        self.posted(asked, &wanted, told)?;
+        let over = self.office.ring.get(parts.key).copied().flatten();
+        if parts.tampered || over.is_some_and(|over| over <= asked.at) {
+            return breach(Kind::Waitpoint, "its token proves nothing");
+        }
+        Ok(())
+    }
+
+    fn suspended_as_told(
+        &self,
+        asked: &Asked<'_>,
+        suspend: &Suspend,
+        made: &[MadeWaitpoint],
+    ) -> Result<(), Breach> {
+        let (fenced, content) = (fenced(&suspend.fence), suspend_content(suspend));
+        self.settled_as_told(asked, &fenced, &content, &windlass_core::Settled::Suspended)?;
+        if made.len() != suspend.waitpoints.len() {
+            return breach(Kind::OtherAnswer, "another number of waitpoints");
+        }
+        let mut pairs = suspend.waitpoints.iter().zip(made);
+        pairs.try_for_each(|(new, made)| self.made_as_told(&new.id, made))
+    }
+
+    fn made_as_told(&self, id: &WaitpointId, made: &MadeWaitpoint) -> Result<(), Breach> {
+        match (self.office.waitpoints.get(id), Parts::of(&made.token)) {
+            // It went with its task before this was told.
+            (None, Some(_)) => Ok(()),
+            (Some(_), Some(parts))
+                if parts.waitpoint == *id && parts.expires_ms == made.expires_at.millis() =>
+            {
+                Ok(())
+            }
+            (known, _) => breach(Kind::Waitpoint, format!("{known:?} is not {made:?}")),
+        }
+    }
+
+    /// Whether there was a reason to refuse what has to do with waiting; none if this is about
+    /// something else, or the task itself may be the reason.
+    pub(super) fn may_refuse_to_wait(
+        &self,
+        asked: &Asked<'_>,
+        rejection: &Rejection,
+    ) -> Option<bool> {
+        match (asked.command, rejection) {
+            (Command::Post(post), Rejection::Conflict) => {
+                Some(post.messages.iter().any(|message| message.idempotency.is_some()))
+            }
+            (Command::Post(post), _) => Some(post.messages.iter().any(|message| {
+                let (id, track) = (&message.task, &self.tasks[&message.task]);
+                track.was(asked.seq, |facts| self.may_refuse(facts, id, None, rejection))
+            })),
+            (Command::Signal(signal), Rejection::Conflict) => Some(signal.idempotency.is_some()),
+            (Command::Signal(signal), _) => {
+                Some(self.may_refuse_signal(asked, &signal.token, rejection))
+            }
+            (Command::CreateWaitpoint(create), _) => {
+                Some(self.may_refuse_waitpoint(asked, create, rejection))
+            }
+            (Command::Suspend(_), Rejection::NoSigningKey) => Some(self.may_lack_keys(asked)),
+            (Command::Suspend(_), Rejection::WaitpointNotFound { id }) => {
+                let known = self.office.waitpoints.get(id);
+                Some(known.is_none_or(|known| known.made > asked.seq))
+            }
+            (Command::Suspend(suspend), Rejection::SettledOtherwise) => {
+                let satisfied = self.office.satisfied.contains_key(&fenced(&suspend.fence));
+                satisfied.then_some(true)
+            }
+            _ => None,
+        }
+    }
+
+    fn may_lack_keys(&self, asked: &Asked<'_>) -> bool {
+        self.office.seeded.is_none_or(|seeded| asked.seq <= seeded)
+    }
+
+    fn may_refuse_waitpoint(
+        &self,
+        asked: &Asked<'_>,
+        create: &CreateWaitpoint,
+        rejection: &Rejection,
+    ) -> bool {
+        if *rejection == Rejection::NoSigningKey {
+            return self.may_lack_keys(asked);
+        }
+        let task = create.task.clone();
+        let fence = create.epoch.map(|epoch| Fence { task, epoch });
+        let (id, track) = (&create.task.id, &self.tasks[&create.task.id]);
+        track.was(asked.seq, |facts| self.may_refuse(facts, id, fence.as_ref(), rejection))
+    }
+
+    fn may_refuse_signal(&self, asked: &Asked<'_>, token: &Token, rejection: &Rejection) -> bool {
+        let Some(parts) = Parts::of(token) else { return *rejection == Rejection::TokenInvalid };
+        let known = self.office.waitpoints.get(&parts.waitpoint);
+        let track = known.map(|known| &self.tasks[&known.task]);
+        match rejection {
+            Rejection::TokenInvalid => {
+                let over = |over: Option<_>| over.is_some_and(|over| over <= self.latest);
+                let expires = known.and_then(|known| known.expires_at);
+                parts.tampered
+                    || self.office.ring.get(parts.key).is_none_or(|ends_at| over(*ends_at))
+                    || expires.is_none_or(|at| at.millis() != parts.expires_ms)
+                    || track.is_none_or(|track| track.was(asked.seq, |facts| !facts.exists()))
+            }
+            Rejection::TokenExpired => parts.expires_ms <= self.latest.millis(),
+            Rejection::WaitpointUsed => known.is_none_or(|known| known.used.is_some()),
+            Rejection::Ended { state } => track.is_none_or(|track| {
+                track.was(asked.seq, |facts| facts.ended() && facts.public() == Some(*state))
+            }),
+            _ => false,
+        }
+    }
+}
+
+fn fenced(fence: &Fence) -> Fenced {
+    (fence.task.id.clone(), fence.epoch)
+}
+
+/// What a token says.
+struct Parts<'t> {
+    key: &'t str,
+    waitpoint: WaitpointId,
+    expires_ms: i64,
+    /// Scripts spoil tokens by the letter that they end with.
+    tampered: bool,
+}
+
+impl<'t> Parts<'t> {
+    fn of(token: &'t Token) -> Option<Self> {
+        let mut parts = token.reveal().split('.');
+        parts.next()?;
+        Some(Self {
+            key: parts.next()?,
+            waitpoint: WaitpointId::new(parts.next()?),
+            expires_ms: parts.next()?.parse().ok()?,
+            tampered: parts.next()?.ends_with(SPOILT),
+        })
+    }
+}
+
+/// What a script writes at the end of a token that it spoils. No digit of a token is like it.
+pub(crate) const SPOILT: char = 'x';

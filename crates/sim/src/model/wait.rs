@@ -1,0 +1,273 @@
+//! Waiting for messages: into suspension, and out of it for a reason.
+
+use windlass_core::command::Suspend;
+use windlass_core::{
+    Change, Condition, Distinct, Lifecycle, Matcher, OnTimeout, ResumeCause, Settled,
+    SuspendReason, Task, TaskId, Timeout, Timestamp,
+};
+
+use crate::model::facts::{Content, Facts, Pause, State, Stay};
+use crate::model::lease::held;
+use crate::model::log::Step;
+use crate::model::mail::{Letter, TIMEOUT};
+use crate::model::state::Model;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+impl Model {
+    /// The moves that have to do with waiting for messages.
+    pub(super) fn wait(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        change: &Change,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        match change {
+            Change::Signaled { seq, name, source, waitpoint } => {
+                self.signaled(at, facts, *seq, (name, source), waitpoint.as_ref())
+            }
+            Change::WaitpointMade { id } => self.waitpoint_made(at, id),
+            Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
+            Change::Resumed { cause, messages, by } => {
+                self.resumed(at, facts, spec, *cause, messages, by.is_some())
+            }
+            Change::Escalated => {
+                self.timed_out(at, facts, OnTimeout::Escalate)?;
+                if let State::Suspended(stay) = &mut facts.state {
+                    (stay.timeout, stay.escalated) = (None, true);
+                }
+                Ok(())
+            }
+            other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
+        }
+    }
+
+    fn suspended(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        spec: &TaskSpec,
+        epoch: u64,
+        reason: SuspendReason,
+    ) -> Result<(), Breach> {
+        let hold = *held(facts, epoch, at, spec)?;
+        let Some(began_at) = hold.began_at else {
+            return breach(Kind::IllegalMove, "its attempt has not begun");
+        };
+        let asked = self.office.suspending.get(&(at.id.clone(), epoch));
+        if !asked.into_iter().flatten().any(|suspend| suspend.reason == reason) {
+            return breach(Kind::IllegalMove, "nobody asked for that");
+        }
+        let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
+        self.settled(at, facts, epoch, None, Settled::Suspended);
+        facts.state = State::Suspended(Stay {
+            since: at.at,
+            pause: Pause { began_at, left_ms },
+            condition: None,
+            timeout: None,
+            escalated: false,
+        });
+        Ok(())
+    }
+
+    fn resumed(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        spec: &TaskSpec,
+        cause: ResumeCause,
+        numbers: &[u64],
+        by_somebody: bool,
+    ) -> Result<(), Breach> {
+        let Some(letters) = self.office.numbered(at.id, numbers) else {
+            return breach(Kind::Message, format!("{numbers:?} are not all there"));
+        };
+        let began_at = match (&mut facts.state, cause) {
+            (State::Active(hold), ResumeCause::Signals) => {
+                let hold = *hold;
+                held(facts, hold.epoch, at, spec)?;
+                let Some(began_at) = hold.began_at else {
+                    return breach(Kind::IllegalMove, "its attempt has not begun");
+                };
+                self.check_met(at, hold.epoch, None, &letters, began_at)?;
+                let seen = self.office.satisfied.entry((at.id.clone(), hold.epoch)).or_default();
+                seen.push((at.at, numbers.to_vec()));
+                began_at
+            }
+            (State::Suspended(stay), _) => {
+                let stay = stay.clone();
+                let began_at = stay.pause.began_at;
+                let epoch = facts.epoch.unwrap_or_default();
+                match cause {
+                    ResumeCause::Signals => {
+                        self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
+                        let last = letters.iter().find(|seq| **seq + 1 == at.seq);
+                        self.office.woke.extend(last);
+                    }
+                    ResumeCause::Timeout => {
+                        self.timed_out(at, facts, OnTimeout::Resume)?;
+                        let told = letters.iter().map(|seq| &self.office.letters[seq]);
+                        let told = told.map(|letter| (&letter.name[..], &letter.source[..]));
+                        if !told.eq([TIMEOUT]) {
+                            return breach(Kind::Message, "it is not told of its timeout");
+                        }
+                    }
+                    ResumeCause::Operator => {
+                        let asked = self.office.resuming.contains(at.id);
+                        if !asked || !by_somebody || !letters.is_empty() {
+                            return breach(Kind::IllegalMove, "no operator resumes it so");
+                        }
+                    }
+                    ResumeCause::Children => {
+                        return breach(Kind::IllegalMove, "it does not wait for children");
+                    }
+                }
+                let pause = Some(stay.pause);
+                facts.state = State::Waiting { lost: None, since: at.at, pause };
+                began_at
+            }
+            _ => return breach(Kind::IllegalMove, "it does not wait"),
+        };
+        for seq in letters {
+            let letter = self.office.letters.get_mut(&seq).expect("it is there");
+            letter.taken_by = Some(began_at);
+        }
+        Ok(())
+    }
+
+    /// What lets an attempt go on is what it waits for, and did not let it go on before.
+    fn check_met(
+        &self,
+        at: &Step<'_>,
+        epoch: u64,
+        known: Option<&Condition>,
+        seqs: &[u64],
+        began_at: Timestamp,
+    ) -> Result<(), Breach> {
+        let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
+        let stale = |letter: &&&Letter| {
+            letter.taken_by == Some(began_at)
+                || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
+        };
+        if let Some(letter) = letters.iter().find(stale) {
+            return breach(Kind::Message, format!("{letter:?} does not count"));
+        }
+        let asked = self.office.suspending.get(&(at.id.clone(), epoch)).into_iter().flatten();
+        let mut conditions: Vec<&Condition> = asked.map(|suspend| &suspend.condition).collect();
+        if let Some(known) = known {
+            conditions = vec![known];
+        }
+        if conditions.iter().any(|condition| holds(condition, &letters)) {
+            return Ok(());
+        }
+        breach(Kind::Message, format!("{letters:?} is not what it waits for: {conditions:?}"))
+    }
+
+    /// A suspension ends by itself: when it was asked to, as it was asked to, and only if nothing
+    /// came that it waits for.
+    pub(super) fn timed_out(
+        &self,
+        at: &Step<'_>,
+        facts: &Facts,
+        then: OnTimeout,
+    ) -> Result<(), Breach> {
+        let State::Suspended(stay) = &facts.state else {
+            return breach(Kind::IllegalMove, "it is not suspended");
+        };
+        match stay.timeout {
+            Some(timeout) if timeout.then == then && timeout.at <= at.at => {}
+            other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
+        }
+        let counts = |letter: &&Letter| {
+            letter.taken_by != Some(stay.pause.began_at)
+                && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
+        };
+        let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
+        if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
+            return breach(Kind::Message, "what it waited for was there");
+        }
+        Ok(())
+    }
+
+    /// Learns from the record what a task waits for: something that was asked.
+    pub(super) fn learn_stay(&mut self, id: &TaskId, task: &Task) -> Result<(), Breach> {
+        let Lifecycle::Suspended(kept) = &task.lifecycle else { return Ok(()) };
+        let State::Suspended(stay) = &self.facts(id).state else { return Ok(()) };
+        if stay.condition.is_some() {
+            return Ok(());
+        }
+        let asks_this = |suspend: &&Suspend| {
+            let at = |ms| stay.since.plus_ms(ms);
+            let timeout = suspend.timeout;
+            let timeout = timeout.map(|wish| Timeout { at: at(wish.after_ms), then: wish.then });
+            suspend.condition == kept.condition && timeout == kept.timeout
+        };
+        let fenced = (id.clone(), task.epoch);
+        let asked = self.office.suspending.get(&fenced).into_iter().flatten().filter(asks_this);
+        let mut contents: Vec<Content> = asked.map(suspend_content).collect();
+        contents.dedup();
+        if contents.is_empty() {
+            return breach(Kind::RecordDiffers, format!("nobody asked {id} for {kept:?}"));
+        }
+        if let (Some(seen), [content]) = (self.settles.get_mut(&fenced), &contents[..]) {
+            seen.content = Some(content.clone());
+        }
+        let (condition, timeout) = (Some(kept.condition.clone()), kept.timeout);
+        self.track(id).amend(|facts| {
+            if let State::Suspended(stay) = &mut facts.state {
+                (stay.condition, stay.timeout) = (condition, timeout);
+            }
+        });
+        Ok(())
+    }
+
+    /// No task waits for what is there.
+    pub(super) fn check_waits(&self) -> Result<(), Breach> {
+        for (id, facts) in self.present() {
+            let State::Suspended(stay) = &facts.state else { continue };
+            let counts =
+                |letter: &&Letter| !letter.hidden && letter.taken_by != Some(stay.pause.began_at);
+            let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
+            if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
+                return breach(Kind::MessageLost, format!("{id} waits for {there:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a request to suspend says.
+pub(super) fn suspend_content(suspend: &Suspend) -> Content {
+    let Suspend { condition, reason, timeout, waitpoints, nth, .. } = suspend;
+    Content::Suspend(format!("{condition:?} {reason:?} {timeout:?} {waitpoints:?} {nth}"))
+}
+
+/// Whether messages are what a condition asks for.
+fn holds(condition: &Condition, letters: &[&Letter]) -> bool {
+    let fits = |matcher: &Matcher, letter: &Letter| {
+        let Matcher { waitpoint, name, source } = matcher;
+        (waitpoint.is_none() || *waitpoint == letter.waitpoint)
+            && name.iter().all(|name| *name == letter.name)
+            && source.iter().all(|source| *source == letter.source)
+    };
+    match condition {
+        Condition::Signal(matcher) => letters.iter().any(|letter| fits(matcher, letter)),
+        Condition::All(parts) => parts.iter().all(|part| holds(part, letters)),
+        Condition::Any(parts) => parts.iter().any(|part| holds(part, letters)),
+        Condition::Count { n, distinct, of } => {
+            let mut words: Vec<&str> = Vec::new();
+            for letter in letters.iter().filter(|letter| fits(of, letter)) {
+                words.extend(match distinct {
+                    Distinct::Waitpoints => letter.waitpoint.as_ref().map(|id| id.as_str()),
+                    Distinct::Names => Some(letter.name.as_str()),
+                    Distinct::Sources => Some(letter.source.as_str()),
+                });
+            }
+            words.sort_unstable();
+            words.dedup();
+            words.len() >= *n as usize
+        }
+        Condition::Operator | Condition::Timeout => false,
+    }
+}
