@@ -32,9 +32,9 @@ const EXAMPLES: &str = "Examples:
   windlass events --kind email --family completion --label customer=42
   windlass events --as audit --follow --json   on from where `--as audit` was last time
 
-What says --lane, --kind or --family twice is shown what is of either; what says --label twice, what
-has both. The last line, and the field `cursor` of every JSON object, say where
-to go on with --after.";
+What says --lane, --kind or --family twice is shown what is of either; what says --label twice,
+what has both. The last line, and the field `cursor` of every JSON object, say where --after goes
+on.";
 
 /// Show what happened, in the order in which it was committed.
 #[derive(Debug, Args)]
