@@ -102,7 +102,9 @@ impl Model {
                 match cause {
                     ResumeCause::Signals => {
                         self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
-                        let last = letters.iter().find(|seq| **seq + 1 == at.seq);
+                        // The entry before this one, of the same commit.
+                        let last = letters.iter().copied().find(|seq| *seq + 1 == at.seq);
+                        let last = last.filter(|seq| self.office.letters[seq].at == at.at);
                         self.office.woke.extend(last);
                     }
                     ResumeCause::Timeout => {
