@@ -102,10 +102,14 @@ impl Model {
                 match cause {
                     ResumeCause::Signals => {
                         self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
-                        // The entry before this one, of the same commit.
-                        let last = letters.iter().copied().find(|seq| *seq + 1 == at.seq);
-                        let last = last.filter(|seq| self.office.letters[seq].at == at.at);
-                        self.office.woke.extend(last);
+                        // The entry before this one, of the same commit. What became visible in
+                        // the meantime may be what was waited for in its place.
+                        let last = at.seq - 1;
+                        let letter = self.office.letters.get(&last);
+                        let came = letter.filter(|letter| letter.task == *at.id);
+                        if came.is_some_and(|letter| letter.at == at.at) {
+                            self.office.woke.insert(last);
+                        }
                     }
                     ResumeCause::Timeout => {
                         self.timed_out(at, facts, OnTimeout::Resume)?;
