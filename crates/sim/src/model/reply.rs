@@ -123,7 +123,8 @@ impl Model {
             let may = wanted.key.is_some() && !told.resumed;
             return if may { Ok(()) } else { breach(Kind::Key, "it has no key") };
         }
-        if told.resumed != self.office.woke.contains(seq) {
+        let visible = letter.visible_at.is_none_or(|visible_at| visible_at <= letter.at);
+        if told.resumed != (visible && self.office.woke.contains(seq)) {
             return breach(Kind::OtherAnswer, format!("whether {letter:?} let its task go on"));
         }
         let Some((key, window_ms)) = wanted.key else { return Ok(()) };

@@ -102,8 +102,14 @@ impl Model {
                 match cause {
                     ResumeCause::Signals => {
                         self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
-                        let last = letters.iter().find(|seq| **seq + 1 == at.seq);
-                        self.office.woke.extend(last);
+                        // The entry before this one, of the same commit. What became visible in
+                        // the meantime may be what was waited for in its place.
+                        let last = at.seq - 1;
+                        let letter = self.office.letters.get(&last);
+                        let came = letter.filter(|letter| letter.task == *at.id);
+                        if came.is_some_and(|letter| letter.at == at.at) {
+                            self.office.woke.insert(last);
+                        }
                     }
                     ResumeCause::Timeout => {
                         self.timed_out(at, facts, OnTimeout::Resume)?;
