@@ -43,7 +43,7 @@ impl Claimer {
             biased;
             // A claim that is dropped here gives back what it was handed.
             () = closing.cancelled() => {}
-            () = self.claim() => {}
+            () = async { pulse.tried().await; self.claim().await } => {}
         }
         while let Some(ended) = self.attempts.join_next().await {
             report(ended);

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Pulse {
     engine: Engine,
     retire: RetireWorker,
+    /// Its first beat was answered, whatever the answer.
+    tried: Token,
     stop: Token,
     beats: JoinHandle<()>,
 }
@@ -36,9 +38,16 @@ impl Pulse {
         };
         let retire = RetireWorker { tenant: claim.tenant.clone(), id: claim.worker.clone() };
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
-        let stop = Token::default();
-        let beats = tokio::spawn(beat(engine.clone(), register, every, stop.clone()));
-        Self { engine, retire, stop, beats }
+        let (tried, stop) = (Token::default(), Token::default());
+        let signs = (tried.clone(), stop.clone());
+        let beats = tokio::spawn(beat(engine.clone(), register, every, signs));
+        Self { engine, retire, tried, stop, beats }
+    }
+
+    /// Waits for the answer to the first beat, so that nothing is claimed by a worker that nobody
+    /// would miss. A store that refuses it does not keep the worker from its work.
+    pub(crate) async fn tried(&self) {
+        self.tried.cancelled().await;
     }
 
     /// Says that the worker is about to end.
@@ -63,9 +72,12 @@ impl Drop for Pulse {
     }
 }
 
-async fn beat(engine: Engine, register: RegisterWorker, every: Duration, stop: Token) {
+async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: (Token, Token)) {
+    let (tried, stop) = signs;
     loop {
-        let pause = match engine.submit(register.clone()).await {
+        let answer = engine.submit(register.clone()).await;
+        tried.cancel();
+        let pause = match answer {
             Ok(_) => every,
             Err(Error::ShuttingDown) => return,
             Err(Error::Rejected(rejection)) => {

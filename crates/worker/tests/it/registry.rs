@@ -88,3 +88,20 @@ async fn an_idle_worker_writes_nothing_but_its_beats() {
     assert_eq!(written, 60, "one in ten seconds");
     running.drain(EVER).await;
 }
+
+/// Nobody would miss a worker that had died between its first claim and its registration.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_before_it_is_registered() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let mut registering = stage.faults.pause_commit(1);
+    let running = stage.worker().handler("k", async |_, (): ()| Ok(())).start().unwrap();
+    registering.reached().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(stage.task("t").await.claims, 0);
+    registering.release();
+    while stage.task("t").await.lifecycle.public() != PublicState::Completed {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    running.drain(EVER).await;
+}
