@@ -19,9 +19,9 @@ pub struct Worker {
     pub seen_at: Timestamp,
     /// How often it is to be heard of.
     pub every_ms: u64,
-    /// When it was taken for dead, while its leases are ended.
+    /// When it was found to be overdue. It has one more beat from then before it is taken for dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead_since: Option<Timestamp>,
+    pub missed_at: Option<Timestamp>,
     /// When it needs the engine.
     pub due_at: Timestamp,
 }

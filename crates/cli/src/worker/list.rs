@@ -61,7 +61,7 @@ fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
         "seen_at": time(worker.seen_at),
         "every_ms": worker.every_ms,
         "late_ms": late_ms(worker, now),
-        "dead_since": time(worker.dead_since),
+        "missed_at": time(worker.missed_at),
     })
 }
 
@@ -85,7 +85,7 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
         0..1_000 => String::new(),
         ms => format!(", {} late", duration::brief(ms)),
     };
-    let dead = if worker.dead_since.is_some() { ", taken for dead" } else { "" };
+    let missed = if worker.missed_at.is_some() { ", missed" } else { "" };
     let lanes: Vec<String> = worker.lanes.iter().map(|lane| printable(lane.as_str())).collect();
     let mut offers: Vec<&str> = worker.offer.capabilities.iter().map(String::as_str).collect();
     let tags = format!("tags: {}", tags(&worker.offer.tags));
@@ -97,7 +97,7 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
         lanes.join(", "),
         printable(&offers.join(", ")),
         duration::moment(worker.registered_at, now),
-        format!("{}{late}{dead}", duration::distance(worker.seen_at, now)),
+        format!("{}{late}{missed}", duration::distance(worker.seen_at, now)),
     ]
 }
 
@@ -111,7 +111,7 @@ mod tests {
     fn what_a_row_says() {
         let at = Timestamp::from_millis;
         let offer = |tags| Offer { capabilities: ["gpu".to_owned()].into(), tags };
-        let worker = |tags, dead_since| RegisteredWorker {
+        let worker = |tags, missed_at| RegisteredWorker {
             tenant: Tenant::default(),
             id: "w".into(),
             lanes: ["mail".into(), "bulk".into()].into(),
@@ -119,10 +119,10 @@ mod tests {
             registered_at: at(0),
             seen_at: at(60_000),
             every_ms: 10_000,
-            dead_since,
+            missed_at,
             due_at: at(95_000),
         };
-        for (tags, dead_since, now_ms, offers, seen) in [
+        for (tags, missed_at, now_ms, offers, seen) in [
             (TagFilter::Untagged, None, 60_000, "gpu", "just now"),
             (TagFilter::Any, None, 70_500, "gpu, tags: any", "10s ago"),
             (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s late"),
@@ -131,10 +131,10 @@ mod tests {
                 Some(at(95_000)),
                 95_000,
                 "gpu, tags: untagged, a, b",
-                "35s ago, 25s late, taken for dead",
+                "35s ago, 25s late, missed",
             ),
         ] {
-            let worker = worker(tags, dead_since);
+            let worker = worker(tags, missed_at);
             let found = row(&worker, at(now_ms));
             let expected = ["w", "bulk, mail", offers, &found[3], seen];
             assert_eq!(found, expected);

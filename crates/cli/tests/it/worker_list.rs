@@ -26,7 +26,7 @@ async fn running_workers_are_listed() {
     let row = place.one("worker list");
     assert_eq!((&row["worker"], &row["tags"]), (&"mailer-1".into(), &"any".into()));
     assert_eq!(row["lanes"], serde_json::json!(["bulk", "mail"]));
-    assert_eq!((&row["every_ms"], &row["dead_since"]), (&10_000.into(), &().into()));
+    assert_eq!((&row["every_ms"], &row["missed_at"]), (&10_000.into(), &().into()));
     assert!(row["seen_at"].is_string() && row["registered_at"].is_string(), "{row}");
     let text = place.ok("worker ls");
     for part in ["mailer-1", "bulk, mail", "gpu, tags: any", "just now"] {

@@ -37,15 +37,17 @@ impl Stage {
         stage.must(register());
         match state {
             "registered" => {}
-            "late" => stage.later(17_499),
-            "silent" => stage.later(17_500),
+            "late" => stage.later(12_499),
+            "overdue" => stage.later(12_500),
+            "missed" => stage.miss_worker(4_999),
+            "silent" => stage.miss_worker(5_000),
             "dying" => {
                 for n in 0..33 {
                     stage.must(Create::one(new_task(&n.to_string())));
                 }
                 let claim = Claim { limit: 33, lease_ms: 3_600_000, registered: true, ..claim() };
                 stage.must(claim);
-                stage.later(17_500);
+                stage.miss_worker(5_000);
                 stage.must(Sweep::default());
             }
             "retired" => {
@@ -53,12 +55,19 @@ impl Stage {
                 stage.must(RetireWorker { tenant, id: "w".into() });
             }
             "dead" => {
-                stage.later(17_500);
+                stage.miss_worker(5_000);
                 stage.must(Sweep::default());
             }
             other => panic!("no such state: {other}"),
         }
         stage
+    }
+
+    /// Worker `w` is silent until it is missed, and for a time after that.
+    pub(crate) fn miss_worker(&mut self, then_ms: u64) {
+        self.later(12_500);
+        self.must(Sweep::default());
+        self.later(then_ms);
     }
 
     /// A stage on which bookmark `mailer` is in the named state: it stands at 5, in the life `a` of
@@ -89,9 +98,9 @@ impl Stage {
             None => "absent".into(),
             Some(worker) => {
                 let ago = |at: Timestamp| at.ms_until(self.now);
-                let dead = if worker.dead_since.is_some() { " dead" } else { "" };
+                let missed = if worker.missed_at.is_some() { " missed" } else { "" };
                 let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
-                format!("seen +{seen} since +{since}{dead}")
+                format!("seen +{seen} since +{since}{missed}")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use windlass_core::{GateKind, LaneState, OnTimeout};
 
-use crate::explore::{Act, BACKOFF_MS, DEAD_MS, GRANT_MS, IDLE_MS, LEASE_MS, Scope, Until};
+use crate::explore::{Act, BACKOFF_MS, GRANT_MS, IDLE_MS, LEASE_MS, SILENT_MS, Scope, Until};
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -475,8 +475,8 @@ const WORKERS: Scope = Scope {
         Act::Revoke("a"),
         Act::Grant("a"),
         Act::Consume("a"),
-        Act::Wait(DEAD_MS),
-        Act::After(DEAD_MS),
+        Act::Wait(SILENT_MS),
+        Act::After(SILENT_MS),
     ],
     racing: &[],
     depth: 5,
@@ -486,7 +486,7 @@ const WORKERS: Scope = Scope {
 /// Nodes that find a worker dead while it is heard of, claims and settles.
 const WORKER_RACES: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::Register, Act::ClaimRegistered],
-    alphabet: &[Act::ClaimRegistered, Act::Wait(DEAD_MS), Act::After(DEAD_MS)],
+    alphabet: &[Act::ClaimRegistered, Act::Wait(SILENT_MS), Act::After(SILENT_MS)],
     racing: &[
         Act::Register,
         Act::Retire,
@@ -495,7 +495,7 @@ const WORKER_RACES: Scope = Scope {
         Act::Renew,
         Act::Revoke("a"),
         Act::Cancel("a"),
-        Act::After(DEAD_MS),
+        Act::After(SILENT_MS),
     ],
     depth: 3,
     floor: (900, 23_000),

@@ -117,8 +117,8 @@ pub(crate) const BACKOFF_MS: u64 = 10_000;
 pub(crate) const IDLE_MS: u64 = 20_000;
 pub(crate) const GRANT_MS: u64 = 10_000;
 pub(crate) const BEAT_MS: u64 = 4_000;
-/// When a worker that is not heard of is taken for dead.
-pub(crate) const DEAD_MS: u64 = 14_000;
+/// When a worker that is not heard of is missed; once more as long and it is taken for dead.
+pub(crate) const SILENT_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {

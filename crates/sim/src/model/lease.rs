@@ -67,19 +67,24 @@ impl Model {
         self.claims.get(fenced).is_some_and(|seen| self.dead.contains(&seen.worker))
     }
 
-    /// Learns which workers are taken for dead with this commit.
+    /// Learns which workers are taken for dead with this commit: only who was missed before.
     pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
         self.dead.clear();
         let updates = changes.updates.iter().map(|update| &update.row);
         for row in updates.filter(|row| row.key.table == Table::Worker) {
             let worker = read_row::<Worker>(row.schema, &row.body);
             let worker = worker.expect("this version wrote it");
-            if worker.dead_since.is_some() {
-                self.dead.insert(worker.id.to_string());
+            let id = worker.id.to_string();
+            if worker.missed_at.is_none() {
+                self.missed.remove(&id);
+            } else if !self.missed.insert(id.clone()) {
+                self.dead.insert(id);
             }
         }
         for (key, _) in changes.deletes.iter().filter(|(key, _)| key.table == Table::Worker) {
-            if let Some(Value::Text(id)) = key.values.last() {
+            if let Some(Value::Text(id)) = key.values.last()
+                && self.missed.remove(id.as_ref())
+            {
                 self.dead.insert(id.to_string());
             }
         }

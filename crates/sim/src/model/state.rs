@@ -55,6 +55,8 @@ pub(crate) struct Model {
     pub(super) logged_at: Timestamp,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
+    /// Workers that are missed.
+    pub(super) missed: BTreeSet<String>,
     /// Workers that the commit under observation takes for dead.
     pub(super) dead: BTreeSet<String>,
     /// What was sent to tasks.
@@ -103,6 +105,7 @@ impl Model {
             latest: Timestamp::default(),
             logged_at: Timestamp::default(),
             frozen: BTreeMap::new(),
+            missed: BTreeSet::new(),
             dead: BTreeSet::new(),
             office: super::mail::Office::default(),
         }

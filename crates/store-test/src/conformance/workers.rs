@@ -66,7 +66,9 @@ pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>)
     for claim in [claim("w", true), claim("w", false), claim("v", true)] {
         same("claimed", &claimed(ground, claim).await?.len(), &1)?;
     }
-    ground.clock.advance_ms(3_499);
+    ground.clock.advance_ms(HOUR_MS / 2);
+    ground.must(Sweep::default()).await?;
+    ground.clock.advance_ms(998);
     ground.must(Sweep::default()).await?;
     let held = async |id: &str| {
         let task = task(ground, id).await?;
