@@ -1,6 +1,6 @@
 use std::error::Error;
 
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{Severity, SqlState};
 use windlass_postgres_link::LinkError;
 use windlass_store::StoreError;
 
@@ -50,11 +50,10 @@ fn whole(error: &dyn Error) -> String {
 /// Whether the server said no. Otherwise it said nothing, or ended while it tried, and anything may
 /// have happened.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
+    let Some(error) = error.as_db_error() else { return false };
     // 08 is a connection that broke, 57P a server that ends it.
-    let gone = |code: &SqlState| code.code().starts_with("08") || code.code().starts_with("57P");
-    let no =
-        |error: &DbError| error.parsed_severity() == Some(Severity::Error) && !gone(error.code());
-    error.as_db_error().is_some_and(no)
+    let gone = ["08", "57P"].iter().any(|class| error.code().code().starts_with(class));
+    error.parsed_severity() == Some(Severity::Error) && !gone
 }
 
 pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {

@@ -93,7 +93,7 @@ pub struct Posted {
     pub seq: u64,
     /// It had been posted before; `seq` is that of the first.
     pub duplicate: bool,
-    /// The task waited for it and goes on.
+    /// The task waited and goes on: for this message, or for one before it that has become visible.
     pub resumed: bool,
 }
 

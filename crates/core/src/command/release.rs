@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::primitive::{Late, settle};
-use crate::task::{Fence, Lifecycle, Settled};
+use crate::task::{Fence, Settled};
 use crate::world::World;
 
 /// Gives a held task back without spending the attempt. One that was resumed goes on as it was.
@@ -15,14 +15,7 @@ impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
-            let paused = task.resumed_run().map(|run| run.paused(now));
-            task.lifecycle = match paused {
-                Some(paused) => Lifecycle::resumed(paused, now),
-                None => {
-                    task.give_back_attempt();
-                    Lifecycle::waiting(now)
-                }
-            };
+            task.put_back(now);
             (Settled::Released, Change::Released { epoch: task.epoch })
         })
     }

@@ -34,7 +34,7 @@ impl Resume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Complete, Post, Release, Suspend};
+    use crate::command::{Claim, Complete, Post, Release, Revoke, Suspend};
     use crate::task::{Condition, PublicState};
     use crate::testing::{Stage, check_task, claim, fence, key, message};
 
@@ -102,9 +102,12 @@ mod tests {
     #[test]
     fn what_nobody_took_goes_back_as_it_was() {
         let mut stage = Stage::with_task("resumable");
-        for nth in 2..4 {
-            stage.must(Claim { begin: nth == 2, ..claim() });
-            stage.must(Release { fence: fence(nth) });
+        for nth in 2..5 {
+            stage.must(Claim { begin: nth != 3, ..claim() });
+            match nth {
+                2 => stage.must(Release { fence: fence(nth) }),
+                _ => stage.must(Revoke { task: key("t"), reason: "elsewhere".into() }),
+            };
             let task = stage.task("t").unwrap();
             assert_eq!(task.lifecycle.public(), PublicState::Resumable);
             assert_eq!(task.attempts, 1);

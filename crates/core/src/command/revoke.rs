@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// Takes a task away from whoever holds it or has it granted, by an operator. It is back in its
 /// lane, neither the attempt nor a lost lease is counted, and what its holder writes from then on
-/// is refused.
+/// is refused. One that was resumed goes on as it was.
 #[derive(Clone, Debug)]
 pub struct Revoke {
     pub task: TaskKey,
@@ -24,8 +24,7 @@ impl Revoke {
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {
                 leave(world, &known)?;
-                task.give_back_attempt();
-                task.lifecycle = Lifecycle::waiting(now);
+                task.put_back(now);
                 lease.worker.clone()
             }
             Lifecycle::Reserved { turn, worker, until: Some(_) } => {

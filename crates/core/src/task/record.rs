@@ -10,7 +10,7 @@ use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Run, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -209,12 +209,20 @@ impl Task {
         }
     }
 
-    /// The attempt under way, if it had begun under an earlier lease.
-    pub(crate) fn resumed_run(&self) -> Option<&Run> {
-        match &self.lifecycle {
+    /// Back to the tasks that wait, with nothing counted: an attempt that had begun under an
+    /// earlier lease goes on with the next one, and any other is as if it had not been.
+    pub(crate) fn put_back(&mut self, now: Timestamp) {
+        let run = match &self.lifecycle {
             Lifecycle::Active(lease) if lease.resumed => lease.run.as_ref(),
             _ => None,
-        }
+        };
+        self.lifecycle = match run.map(|run| run.paused(now)) {
+            Some(paused) => Lifecycle::resumed(paused, now),
+            None => {
+                self.give_back_attempt();
+                Lifecycle::waiting(now)
+            }
+        };
     }
 
     /// The deadline of a generation that starts at `now`: as far away as the first one was.
