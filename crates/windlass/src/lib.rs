@@ -69,6 +69,8 @@ mod guide {
     mod approval {}
     #[doc = include_str!("../../../docs/guide/callback.md")]
     mod callback {}
+    #[doc = include_str!("../../../docs/guide/gather.md")]
+    mod gather {}
 }
 
 /// The examples of the guarantees, so that they run.
