@@ -5,6 +5,7 @@ mod create;
 mod grant;
 mod json;
 mod list;
+mod messages;
 mod note;
 mod options;
 mod pages;

@@ -5,6 +5,7 @@ use crate::task::cancel::Cancel;
 use crate::task::create::Create;
 use crate::task::grant::Grant;
 use crate::task::list::List;
+use crate::task::messages::Messages;
 use crate::task::priority::Priority;
 use crate::task::replay::Replay;
 use crate::task::resume::Resume;
@@ -30,6 +31,8 @@ enum Verb {
     Show(Show),
     /// Say in a sentence or two why a task is not further than it is, and what helps.
     Why(Why),
+    /// List the messages of a task that are not taken: what was sent, by whom, and when.
+    Messages(Messages),
     /// Cancel a task, wherever it stands; its holder's writes are refused from then on.
     Cancel(Cancel),
     /// Start an ended task over, with the payload it was created with.
@@ -53,6 +56,7 @@ impl TaskCommand {
             Verb::List(list) => list.run().await,
             Verb::Show(show) => show.run().await,
             Verb::Why(why) => why.run().await,
+            Verb::Messages(messages) => messages.run().await,
             Verb::Cancel(cancel) => cancel.run().await,
             Verb::Replay(replay) => replay.run().await,
             Verb::Resume(resume) => resume.run().await,

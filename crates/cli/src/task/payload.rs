@@ -8,6 +8,9 @@ use crate::output::printable;
 /// What is longer is told of, not shown.
 const MOST_SHOWN: usize = 16 * 1_024;
 
+/// What is longer is not shown in a table.
+const MOST_BRIEF: usize = 60;
+
 /// JSON laid out, text as it is, anything else by its size.
 pub(super) fn readable(payload: &Payload) -> String {
     let size = format!("{} bytes of {}", payload.bytes.len(), payload.content_type);
@@ -20,6 +23,18 @@ pub(super) fn readable(payload: &Payload) -> String {
             Some(text) => printable(text),
             None => size,
         },
+    }
+}
+
+/// A line of a table: JSON and text if they are short, anything else by its size.
+pub(super) fn brief(payload: &Payload) -> String {
+    let text = match as_json(payload) {
+        Some(value) => Some(value.to_string()),
+        None => as_text(payload).map(str::to_owned),
+    };
+    match text.filter(|text| text.len() <= MOST_BRIEF && !text.contains('\n')) {
+        Some(text) => printable(&text),
+        None => format!("{} bytes of {}", payload.bytes.len(), payload.content_type),
     }
 }
 
@@ -61,6 +76,20 @@ mod tests {
             ("text/plain", long.as_bytes(), "16385 bytes of text/plain"),
         ] {
             assert_eq!(readable(&Payload::new(content_type, bytes)), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_table_has_room_for() {
+        let long = "x".repeat(MOST_BRIEF + 1);
+        for (content_type, bytes, expected) in [
+            ("application/json", &br#"{ "a": 1 }"#[..], r#"{"a":1}"#),
+            ("text/plain", b"yes", "yes"),
+            ("text/plain", b"two\nlines", "9 bytes of text/plain"),
+            ("text/plain", long.as_bytes(), "61 bytes of text/plain"),
+            ("image/png", b"\x89PNG\0", "5 bytes of image/png"),
+        ] {
+            assert_eq!(brief(&Payload::new(content_type, bytes)), expected);
         }
     }
 

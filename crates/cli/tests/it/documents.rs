@@ -55,6 +55,8 @@ async fn every_field_is_in_the_guide() {
     note("task create k --id a --attempts 1 --payload 1 --attempt-timeout 1h");
     note("task create k --id b --after 1h --lane slow");
     note("task show b");
+    note("signal go --task b --payload 1");
+    note("task messages b");
     let task = claim(&engine, "w", "default").await;
     let report = ReportProgress { fence: task.fence(), percent: 1, message: String::new() };
     engine.submit(report).await.unwrap();

@@ -30,6 +30,17 @@ async fn a_task_is_told_by_its_id() {
     let expected = json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false });
     assert_eq!(again, expected);
     assert_eq!(place.one("task show t")["state"], "resumable");
+    place.ok("signal later --task t --after 1h");
+    let listed = place.ok("task messages t --limit 2");
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines[2].contains("other") && lines[2].contains("kept"), "{listed}");
+    assert!(lines[3].contains(r#"went on with it   {"ok":true}"#), "{listed}");
+    assert_eq!(lines[4..], ["There are more: --after 2"], "{listed}");
+    let rest = place.one("task messages t --after 2");
+    assert_eq!((&rest["name"], &rest["went_on"]), (&"later".into(), &false.into()));
+    assert!(place.ok("task messages t --after 2").contains("seen in "));
+    assert_eq!(place.ok("task messages t --after 3"), "There is no message.\n");
+    assert_eq!(place.run("task messages nobody").code, 4);
     let task = claim(&engine, "w", "default").await;
     let signals = engine.observe_signals(&task.task_key()).await.unwrap();
     assert_eq!(signals[0].message.source, "ada");

@@ -1,0 +1,84 @@
+use clap::Args;
+use serde_json::{Value, json};
+use windlass::{Received, Rejection, TaskId, Timestamp};
+
+use crate::duration;
+use crate::error::CliError;
+use crate::output::{printable, say, say_json, say_table, time};
+use crate::target::Target;
+use crate::task::payload::{brief, payload_json};
+
+#[derive(Debug, Args)]
+pub(crate) struct Messages {
+    /// The task, as `task list` shows it.
+    id: TaskId,
+    /// How many to show.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    limit: u32,
+    /// Go on behind the message of this number.
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: u64,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Messages {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let key = self.target.key(&self.id);
+        if engine.task(&key).await?.is_none() {
+            return Err(CliError::about("task", &self.id, Rejection::TaskNotFound.into()));
+        }
+        let limit = self.limit as usize;
+        // One more than is shown tells whether there is more.
+        let mut found = engine.messages(&key, self.after, limit + 1).await?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let now = duration::now();
+        if self.target.json {
+            found.iter().for_each(|received| say_json(&described(received)));
+        } else if found.is_empty() {
+            say("There is no message.");
+        } else {
+            let rows = found.iter().map(|received| row(received, now)).collect();
+            say_table(["seq", "name", "source", "posted", "state", "carries"], rows);
+        }
+        if let (true, false, Some(last)) = (more, self.target.json, found.last()) {
+            say(&format!("There are more: --after {}", last.message.seq));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn described(received: &Received) -> Value {
+    let message = &received.message;
+    json!({
+        "seq": message.seq,
+        "name": message.name,
+        "source": message.source,
+        "waitpoint": message.waitpoint,
+        "posted_at": time(message.posted_at),
+        "visible_at": time(message.visible_at),
+        "went_on": message.taken_by.is_some(),
+        "payload": received.payload.as_ref().map(payload_json),
+    })
+}
+
+fn row(received: &Received, now: Timestamp) -> [String; 6] {
+    let message = &received.message;
+    let state = if message.visible_at > now {
+        format!("seen {}", duration::distance(message.visible_at, now))
+    } else if message.taken_by.is_some() {
+        "went on with it".to_owned()
+    } else {
+        "kept".to_owned()
+    };
+    [
+        message.seq.to_string(),
+        printable(&message.name),
+        printable(&message.source),
+        duration::distance(message.posted_at, now),
+        state,
+        received.payload.as_ref().map(brief).unwrap_or_default(),
+    ]
+}
