@@ -1,8 +1,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::name::Tenant;
+use crate::name::{IdempotencyKey, Tenant};
 use crate::record::{Filed, Record};
+use crate::request::Request;
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
@@ -11,15 +12,20 @@ use crate::time::Timestamp;
 pub struct Admission {
     pub tenant: Tenant,
     pub scope: String,
-    pub key: String,
+    pub key: IdempotencyKey,
     pub fingerprint: Digest,
-    /// What the first request under this key made: the id of a task, the number of a message.
+    /// What the first request under this key made: the id of a task, the number of a message; or
+    /// whoever answers it.
     pub first: String,
+    /// What it says now holds until then.
     pub expires_at: Timestamp,
+    /// How far a request has come that is to be answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
 }
 
 impl Admission {
-    pub fn key_of(tenant: &Tenant, scope: &str, key: &str) -> RowKey {
+    pub fn key_of(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> RowKey {
         Self::row_key(vec![tenant.into(), scope.into(), key.into()])
     }
 }
@@ -40,7 +46,7 @@ impl Record for Admission {
     };
 
     fn key(&self) -> Vec<Value> {
-        vec![(&self.tenant).into(), self.scope.as_str().into(), self.key.as_str().into()]
+        vec![(&self.tenant).into(), self.scope.as_str().into(), (&self.key).into()]
     }
 
     fn columns(&self) -> Vec<Value> {

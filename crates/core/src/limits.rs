@@ -60,6 +60,10 @@ pub const WAITPOINT_ID: TextLimit = text("waitpoint", 128);
 pub const KEY_ID: TextLimit = text("key id", 64);
 pub const OPERATOR: TextLimit = text("by", 255);
 
+pub const PRINCIPAL: TextLimit = text("principal", 255);
+pub const ACCOUNT: TextLimit = text("account", 255);
+pub const OWNER: TextLimit = text("owner", 64);
+
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
 pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_096);
@@ -101,6 +105,10 @@ pub const CONDITION_DEPTH: RangeLimit = range("depth of the condition", 1, 8);
 pub const CONDITION_PARTS: RangeLimit = range("parts of the condition", 1, 64);
 pub const CONDITION_COUNT: RangeLimit = range("n", 1, 1_000);
 pub const SECRET_BYTES: RangeLimit = range("secret in bytes", 32, 128);
+pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_MS);
+pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
+pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
+pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.

@@ -75,6 +75,50 @@ names! {
     WaitpointId
 }
 
+/// What a caller calls a request, so that it takes effect once. It is a secret: whoever has it can
+/// ask for the answer. Only its first letters are ever shown.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdempotencyKey(Arc<str>);
+
+impl IdempotencyKey {
+    const SHOWN: usize = 8;
+
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self(Arc::from(text.as_ref()))
+    }
+
+    /// All of it: to compare, to keep and to derive from, never to print.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for IdempotencyKey {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for IdempotencyKey {
+    fn from(text: String) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+impl From<&IdempotencyKey> for Value {
+    fn from(key: &IdempotencyKey) -> Self {
+        Value::Text(key.0.clone())
+    }
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: String = self.0.chars().take(Self::SHOWN).collect();
+        write!(f, "{shown:?}..")
+    }
+}
+
 impl Default for Tenant {
     fn default() -> Self {
         Self::new("default")

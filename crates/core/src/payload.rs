@@ -65,6 +65,9 @@ impl Slot {
     /// What came of it.
     pub const RESULT: Slot = Slot(Cow::Borrowed("result"));
 
+    /// What a request was answered with.
+    pub(crate) const ANSWER: Slot = Slot(Cow::Borrowed("answer"));
+
     /// What a message to it carries.
     pub(crate) fn message(seq: u64) -> Self {
         Self(Cow::Owned(format!("message/{seq}")))

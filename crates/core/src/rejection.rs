@@ -80,6 +80,14 @@ pub enum Rejection {
     NoSigningKey,
     #[error("this tenant has as many keys as it may have: {max}")]
     TooManyKeys { max: u32 },
+    #[error("this idempotency key was used before for a different request")]
+    IdempotencyConflict,
+    #[error("the request under this idempotency key is being worked on")]
+    IdempotencyInFlight { retry_after_ms: u64 },
+    #[error("the answer under this idempotency key is no longer kept")]
+    IdempotencyExpired,
+    #[error("the request is not this owner's to answer: it took too long, or was given up")]
+    RequestReleased,
 }
 
 /// What is wrong with a field.
@@ -146,6 +154,10 @@ impl Rejection {
             Rejection::NotBegun => "not_begun",
             Rejection::NoSigningKey => "no_signing_key",
             Rejection::TooManyKeys { .. } => "too_many_keys",
+            Rejection::IdempotencyConflict => "idempotency_conflict",
+            Rejection::IdempotencyInFlight { .. } => "idempotency_in_flight",
+            Rejection::IdempotencyExpired => "idempotency_expired",
+            Rejection::RequestReleased => "request_released",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::event::{Change, Event};
 use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
-use crate::name::{Kind, LaneName, TaskId, Tenant};
+use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
 use crate::queue::Queue;
@@ -67,7 +67,7 @@ pub enum Start {
 /// A key under which a request takes effect once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    pub key: String,
+    pub key: IdempotencyKey,
     pub window_ms: u64,
 }
 
@@ -177,7 +177,7 @@ impl Create {
 
 impl Idempotency {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        limits::IDEMPOTENCY_KEY.check(&self.key)?;
+        limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
         limits::WINDOW_MS.check(self.window_ms)
     }
 }
@@ -392,7 +392,7 @@ mod tests {
         stage.must(Create::one(keyed("a", "k1")));
         stage.later(60_000);
         stage.must(Sweep::default());
-        let left = Admission::key_of(&Tenant::default(), SCOPE, "k1");
+        let left = Admission::key_of(&Tenant::default(), SCOPE, &"k1".into());
         assert_eq!(stage.record::<Admission>(&left), None);
         assert_eq!(stage.run(Create::one(keyed("b", "k1"))), created("b", false));
     }

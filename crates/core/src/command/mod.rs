@@ -1,5 +1,7 @@
 //! One command, one file: its fields, its transition, its table of tests.
 
+mod admit;
+mod answer;
 mod beat;
 mod begin;
 mod cancel;
@@ -38,7 +40,10 @@ mod sweep;
 mod take_messages;
 mod trim_log;
 mod wait_children;
+mod withdraw;
 
+pub use admit::Admit;
+pub use answer::Answer;
 pub use beat::Beat;
 pub use begin::Begin;
 pub use cancel::Cancel;
@@ -77,6 +82,7 @@ pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
+pub use withdraw::Withdraw;
 
 use crate::limits;
 use crate::rejection::Rejection;
@@ -148,6 +154,9 @@ commands!(
     Revoke,
     MoveBookmark,
     DropBookmark,
+    Admit,
+    Answer,
+    Withdraw,
     Post,
     Signal,
     CreateWaitpoint,
@@ -198,6 +207,8 @@ impl Command {
             | Command::CancelHeld(_)
             | Command::WaitChildren(_)
             | Command::RegisterWorker(_)
+            | Command::Answer(_)
+            | Command::Withdraw(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -225,6 +236,7 @@ impl Command {
             | Command::CreateWaitpoint(_)
             | Command::Resume(_)
             | Command::TakeMessages(_)
+            | Command::Admit(_)
             | Command::RotateKey(_) => false,
         }
     }
@@ -248,6 +260,7 @@ impl Command {
                 let payloads = create.tasks.iter().filter_map(|task| task.payload.as_ref());
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
+            Command::Answer(answer) => answer.answer.bytes.len(),
             Command::Complete(complete) => {
                 complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
             }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::children::ChildCounts;
 use crate::log::Cursor;
 use crate::name::{TaskId, WaitpointId};
+use crate::payload::PayloadKey;
 use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -79,6 +80,13 @@ pub enum Outcome {
     Taken {
         taken: usize,
     },
+    /// Whoever asked is the one to answer, in time.
+    Admitted {
+        until: Timestamp,
+    },
+    /// Where the answer of the request is.
+    Answered(PayloadKey),
+    Withdrawn,
     /// `known` when nothing had to be done for it.
     KeyRotated {
         known: bool,

@@ -3,7 +3,7 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::name::WaitpointId;
+use crate::name::{IdempotencyKey, WaitpointId};
 use crate::payload::Payload;
 use crate::primitive::{Reservation, Reserved, reserve, resume_if_met};
 use crate::queue::Queue;
@@ -89,7 +89,7 @@ pub(crate) fn reserve_message(
     world: &mut World,
     task: &Task,
     letter: &Letter<'_>,
-    key: &str,
+    key: &IdempotencyKey,
     window_ms: u64,
 ) -> Result<Option<u64>, Halt> {
     let next = open(world, &mut task.clone())?.next_seq;

@@ -1,6 +1,6 @@
 use crate::admission::Admission;
 use crate::digest::Digest;
-use crate::name::Tenant;
+use crate::name::{IdempotencyKey, Tenant};
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
@@ -8,7 +8,7 @@ use crate::world::{Halt, World};
 pub(crate) struct Reservation<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) scope: &'a str,
-    pub(crate) key: &'a str,
+    pub(crate) key: &'a IdempotencyKey,
     pub(crate) fingerprint: Digest,
     pub(crate) window_ms: u64,
     /// What this request makes, if it is the first.
@@ -36,10 +36,11 @@ pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reser
     world.put::<Admission>(Admission {
         tenant: wish.tenant.clone(),
         scope: wish.scope.to_owned(),
-        key: wish.key.to_owned(),
+        key: wish.key.clone(),
         fingerprint: wish.fingerprint,
         first: wish.first.to_owned(),
         expires_at: now.plus_ms(wish.window_ms),
+        request: None,
     });
     Ok(Reserved::First)
 }

@@ -115,6 +115,9 @@ impl Stage {
             }
             Ok(Outcome::Resumed) => "resumed".into(),
             Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
+            Ok(Outcome::Answered(_)) => "answered".into(),
+            Ok(Outcome::Withdrawn) => "withdrawn".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod after;
 mod fixtures;
+mod requests;
 mod situations;
 mod stage;
 mod states;
@@ -9,6 +10,7 @@ mod table;
 mod workers;
 
 pub(crate) use fixtures::*;
+pub(crate) use requests::{admit, asks, check_request, request};
 pub(crate) use stage::Stage;
 pub(crate) use states::*;
 pub(crate) use table::{Args, check, check_gate, check_lane, check_node, check_task};

@@ -18,6 +18,10 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "resumable",
 ];
 
+/// The states that every table about requests must have a row for.
+pub(crate) const REQUEST_STATES: &[&str] =
+    &["absent", "in_flight", "overdue", "released", "answered", "stale", "expired", "forgotten"];
+
 /// The states that every table about lanes must have a row for.
 pub(crate) const LANE_STATES: &[&str] =
     &["absent", "active", "paused", "draining", "disabled", "limited"];

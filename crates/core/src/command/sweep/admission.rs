@@ -1,5 +1,6 @@
 use crate::admission::Admission;
 use crate::command::sweep::Due;
+use crate::request::{Request, RequestState};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -10,9 +11,18 @@ impl Due for Admission {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets a key whose window is over.
+    /// Forgets a key whose time is over. That of an answered request stays known for a while
+    /// without its answer, so that nothing is done a second time for whoever asks late.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        world.remove(&Self::key_of(&self.tenant, &self.scope, &self.key));
+        match &self.request {
+            Some(request) if matches!(request.state, RequestState::Answered { .. }) => {
+                world.drop_payloads(self.answer_key());
+                let expired = Request { state: RequestState::Expired, ..request.clone() };
+                let expires_at = request.forget_at;
+                world.put::<Self>(Self { request: Some(expired), expires_at, ..self.clone() });
+            }
+            _ => world.remove(&Self::key_of(&self.tenant, &self.scope, &self.key)),
+        }
         Ok(())
     }
 }

@@ -1,0 +1,176 @@
+use crate::admission::Admission;
+use crate::command::{Outcome, Transition};
+use crate::digest::Digest;
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::request::{Request, RequestKey, RequestState, Terms};
+use crate::world::World;
+
+/// Asks to be the one that answers a request. Whoever is not gets its answer, or is told when to
+/// ask again.
+#[derive(Clone, Debug)]
+pub struct Admit {
+    pub request: RequestKey,
+    /// Of what is asked, with the name of the operation: see [`crate::fingerprint`].
+    pub fingerprint: Digest,
+    /// A fresh name of whoever asks. Under it, and no other, the request can be answered.
+    pub owner: String,
+    pub terms: Terms,
+}
+
+impl Admit {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.request.check()?;
+        limits::OWNER.check(&self.owner)?;
+        self.terms.check()?;
+        let now = world.now();
+        let known = world.get::<Admission>(&self.request.row_key())?;
+        let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
+        let Some((state, known)) = state else { return self.accept(world) };
+        if state == RequestState::Expired {
+            return Err(Rejection::IdempotencyExpired.into());
+        }
+        if known.fingerprint != self.fingerprint {
+            return Err(Rejection::IdempotencyConflict.into());
+        }
+        match state {
+            RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),
+            _ if known.first == self.owner => Ok(Outcome::Admitted { until: known.expires_at }),
+            _ => {
+                let retry_after_ms = self.terms.retry_after_ms;
+                Err(Rejection::IdempotencyInFlight { retry_after_ms }.into())
+            }
+        }
+    }
+
+    fn accept(&self, world: &mut World) -> Transition {
+        let now = world.now();
+        let replay_until = now.plus_ms(self.terms.replay_ms);
+        let until = now.plus_ms(self.terms.in_flight_ms);
+        world.put::<Admission>(Admission {
+            tenant: self.request.tenant.clone(),
+            scope: self.request.scope(),
+            key: self.request.key.clone(),
+            fingerprint: self.fingerprint,
+            first: self.owner.clone(),
+            expires_at: until,
+            request: Some(Request {
+                accepted_at: now,
+                replay_until,
+                forget_at: replay_until.plus_ms(self.terms.tombstone_ms),
+                state: RequestState::InFlight,
+            }),
+        });
+        Ok(Outcome::Admitted { until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Answer, Sweep};
+    use crate::payload::Payload;
+    use crate::testing::{Stage, admit, check_request, request};
+
+    #[test]
+    fn table() {
+        check_request(
+            "
+            absent    |             | in_flight o2 +60000 | admitted +60000 |
+            absent    | key=        | absent              | ! invalid       |
+            absent    | principal=  | absent              | ! invalid       |
+            absent    | owner=      | absent              | ! invalid       |
+            absent    | tenant=     | absent              | ! invalid       |
+            absent    | replay=1    | absent              | ! invalid       |
+            absent    | flight=0    | absent              | ! invalid       |
+            absent    | flight=86400001 | absent          | ! invalid       |
+            absent    | retry=60001 | absent              | ! invalid       |
+            absent    | retry=3600001 flight=7200000 | absent | ! invalid   |
+            in_flight |             | in_flight o1 +60000 | ! idempotency_in_flight |
+            in_flight | owner=o1    | in_flight o1 +60000 | admitted +60000 |
+            in_flight | asks=other  | in_flight o1 +60000 | ! idempotency_conflict |
+            in_flight | asks=other owner=o1 | in_flight o1 +60000 | ! idempotency_conflict |
+            in_flight | key=another | in_flight o1 +60000 | admitted +60000 |
+            in_flight | principal=p2 | in_flight o1 +60000 | admitted +60000 |
+            in_flight | account=a2  | in_flight o1 +60000 | admitted +60000 |
+            in_flight | tenant=t2   | in_flight o1 +60000 | admitted +60000 |
+            overdue   |             | in_flight o2 +60000 | admitted +60000 |
+            overdue   | asks=other  | in_flight o2 +60000 | admitted +60000 |
+            overdue   | owner=o1    | in_flight o1 +60000 | admitted +60000 |
+            released  |             | in_flight o2 +60000 | admitted +60000 |
+            answered  |             | answered o1 +86390000 | answered      |
+            answered  | owner=o1    | answered o1 +86390000 | answered      |
+            answered  | asks=other  | answered o1 +86390000 | ! idempotency_conflict |
+            stale     |             | answered o1 +0      | ! idempotency_expired |
+            stale     | asks=other  | answered o1 +0      | ! idempotency_expired |
+            expired   |             | expired o1 +2592000000 | ! idempotency_expired |
+            expired   | owner=o1    | expired o1 +2592000000 | ! idempotency_expired |
+            forgotten |             | in_flight o2 +60000 | admitted +60000 |
+            ",
+            |args| {
+                let mut admit = admit(&args.text("owner", "o2"));
+                admit.request.tenant = args.text("tenant", "default").into();
+                admit.request.principal = args.text("principal", "p");
+                admit.request.account = args.text("account", "a");
+                admit.request.key = args.text("key", "key-of-a-request").as_str().into();
+                admit.fingerprint = crate::testing::asks(&args.text("asks", "this"));
+                admit.terms.replay_ms = args.number("replay", admit.terms.replay_ms);
+                admit.terms.in_flight_ms = args.number("flight", admit.terms.in_flight_ms);
+                admit.terms.retry_after_ms = args.number("retry", admit.terms.retry_after_ms);
+                admit
+            },
+        );
+    }
+
+    #[test]
+    fn the_answer_is_repeated_from_the_first_acceptance_on_and_no_longer() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        stage.later(59_999);
+        let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
+        stage.must(Answer { request: request(), owner, answer });
+        for step in [1, 86_340_000 - 1] {
+            stage.later(step);
+            assert!(matches!(stage.must(admit("o2")), Outcome::Answered(_)));
+        }
+        stage.later(1);
+        assert_eq!(stage.run(admit("o3")), Err(Rejection::IdempotencyExpired));
+        stage.must(Sweep::default());
+        stage.later(30 * 86_400_000 - 1);
+        stage.must(Sweep::default());
+        assert_eq!(stage.run(admit("o4")), Err(Rejection::IdempotencyExpired));
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing of it is left");
+        assert!(matches!(stage.must(admit("o5")), Outcome::Admitted { .. }));
+    }
+
+    #[test]
+    fn names_with_strange_letters_do_not_meet() {
+        let mut stage = Stage::new();
+        for (principal, account) in [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "")] {
+            let mut admit = admit("o");
+            admit.request.principal = principal.into();
+            admit.request.account = account.into();
+            admit.fingerprint = crate::testing::asks(principal);
+            assert!(matches!(stage.must(admit), Outcome::Admitted { .. }), "{principal}");
+        }
+        assert_eq!(stage.shelf.rows().count(), 4);
+    }
+
+    #[test]
+    fn a_key_is_shown_to_nobody() {
+        let mut secret = admit("o1");
+        secret.request.key = "abcdefghSECRET".into();
+        let mut stage = Stage::new();
+        stage.must(secret.clone());
+        let known = stage.record::<Admission>(&secret.request.row_key());
+        let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
+            panic!("it is in flight")
+        };
+        let key = secret.request.answer_key();
+        let told = format!("{secret:?} {known:?} {refused} {refused:?} {key:?}");
+        assert!(!told.contains("SECRET"), "{told}");
+        assert!(told.contains("abcdefgh"), "{told}");
+    }
+}

@@ -1,0 +1,57 @@
+use crate::admission::Admission;
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::request::{RequestKey, RequestState};
+use crate::world::World;
+
+/// Gives a request up that came to nothing: whoever asks again is the first. Nothing happens when
+/// somebody else has it by then.
+#[derive(Clone, Debug)]
+pub struct Withdraw {
+    pub request: RequestKey,
+    pub owner: String,
+}
+
+impl Withdraw {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.request.check()?;
+        limits::OWNER.check(&self.owner)?;
+        let key = self.request.row_key();
+        let known = world.get::<Admission>(&key)?;
+        if let Some(own) = known.filter(|known| known.first == self.owner) {
+            match own.request.as_ref().map(|request| request.state) {
+                Some(RequestState::InFlight) => world.remove(&key),
+                Some(_) => return Err(Rejection::SettledOtherwise.into()),
+                None => {}
+            }
+        }
+        Ok(Outcome::Withdrawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_request, request};
+
+    #[test]
+    fn table() {
+        check_request(
+            "
+            absent    |          | absent                 | withdrawn           |
+            in_flight |          | absent                 | withdrawn           |
+            in_flight | owner=o2 | in_flight o1 +60000    | withdrawn           |
+            in_flight | owner=   | in_flight o1 +60000    | ! invalid           |
+            overdue   |          | absent                 | withdrawn           |
+            released  |          | absent                 | withdrawn           |
+            answered  |          | answered o1 +86390000  | ! settled_otherwise |
+            answered  | owner=o2 | answered o1 +86390000  | withdrawn           |
+            stale     |          | answered o1 +0         | ! settled_otherwise |
+            expired   |          | expired o1 +2592000000 | ! settled_otherwise |
+            forgotten |          | absent                 | withdrawn           |
+            ",
+            |args| Withdraw { request: request(), owner: args.text("owner", "o1") },
+        );
+    }
+}

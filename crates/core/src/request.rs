@@ -1,0 +1,132 @@
+use serde::{Deserialize, Serialize};
+
+use crate::admission::Admission;
+use crate::digest::{Digest, Digester};
+use crate::limits;
+use crate::name::{IdempotencyKey, TaskId, Tenant};
+use crate::payload::{PayloadKey, Slot};
+use crate::rejection::{Problem, Rejection};
+use crate::row::RowKey;
+use crate::time::Timestamp;
+
+/// Names a request: whose it is, and what its caller calls it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey {
+    pub tenant: Tenant,
+    /// Who asks. Nobody finds what another one has asked.
+    pub principal: String,
+    /// For whom, where one principal asks for many: an account, a session; or nothing.
+    pub account: String,
+    pub key: IdempotencyKey,
+}
+
+/// How far a request has come that is to be answered once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// When it was accepted. All that is kept of it is kept from then on.
+    pub accepted_at: Timestamp,
+    /// Until when its answer is repeated.
+    pub replay_until: Timestamp,
+    /// Until when it is known that there was one.
+    pub forget_at: Timestamp,
+    #[serde(flatten)]
+    pub state: RequestState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum RequestState {
+    /// Somebody works on it.
+    InFlight,
+    /// This is its answer, from now on.
+    Answered { bytes: u64, digest: Digest },
+    /// Its answer is gone.
+    Expired,
+}
+
+/// How long what is kept of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// For how long the answer is repeated, from the acceptance on.
+    pub replay_ms: u64,
+    /// How long whoever works on it may take.
+    pub in_flight_ms: u64,
+    /// For how long a key stays known whose answer is gone.
+    pub tombstone_ms: u64,
+    /// When to ask again while somebody works on it.
+    pub retry_after_ms: u64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            replay_ms: 86_400_000,
+            in_flight_ms: 60_000,
+            tombstone_ms: 30 * 86_400_000,
+            retry_after_ms: 1_000,
+        }
+    }
+}
+
+impl Terms {
+    pub fn check(&self) -> Result<(), Rejection> {
+        limits::REPLAY_MS.check(self.replay_ms)?;
+        limits::IN_FLIGHT_MS.check(self.in_flight_ms)?;
+        limits::TOMBSTONE_MS.check(self.tombstone_ms)?;
+        limits::RETRY_AFTER_MS.check(self.retry_after_ms)?;
+        at_most("in_flight_ms", self.in_flight_ms, self.replay_ms)?;
+        at_most("retry_after_ms", self.retry_after_ms, self.in_flight_ms)
+    }
+}
+
+fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), Rejection> {
+    let problem = Problem::OutOfRange { min: 1_000, max: max.cast_signed() };
+    if value > max { Err(Rejection::Invalid { field, problem }) } else { Ok(()) }
+}
+
+impl RequestKey {
+    /// The scope of its key: no two pairs of names have the same.
+    pub(crate) fn scope(&self) -> String {
+        let escaped = |name: &str| name.replace('%', "%25").replace('/', "%2F");
+        format!("request/{}/{}", escaped(&self.principal), escaped(&self.account))
+    }
+
+    pub(crate) fn row_key(&self) -> RowKey {
+        Admission::key_of(&self.tenant, &self.scope(), &self.key)
+    }
+
+    pub(crate) fn answer_key(&self) -> PayloadKey {
+        answer_key(&self.tenant, &self.scope(), &self.key)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::PRINCIPAL.check(&self.principal)?;
+        limits::ACCOUNT.check_prose(&self.account)?;
+        limits::IDEMPOTENCY_KEY.check(self.key.reveal())
+    }
+}
+
+/// Where the answer of a request is. The name tells nobody the key.
+fn answer_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
+    let digester = Digester::new(scope).part(key.reveal().as_bytes());
+    let task = TaskId::from(digester.finish().to_string());
+    PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::ANSWER }
+}
+
+impl Admission {
+    pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
+        self.request.as_ref().map(|_| answer_key(&self.tenant, &self.scope, &self.key))
+    }
+
+    /// How far the request under this key has come, as of `now`: nothing when the key is free.
+    pub(crate) fn request(&self, now: Timestamp) -> Option<RequestState> {
+        let request = self.request.as_ref()?;
+        let state = match request.state {
+            RequestState::InFlight if self.expires_at <= now => return None,
+            RequestState::Answered { .. } if request.replay_until <= now => RequestState::Expired,
+            state => state,
+        };
+        (now < request.forget_at).then_some(state)
+    }
+}

@@ -1,0 +1,85 @@
+//! Stages and tables of requests that are answered once.
+
+use super::{Args, REQUEST_STATES, Stage, check};
+use crate::admission::Admission;
+use crate::command::{Admit, Answer, Command, Sweep, Withdraw};
+use crate::digest::{Digest, Digester};
+use crate::name::Tenant;
+use crate::payload::Payload;
+use crate::request::{RequestKey, RequestState, Terms};
+
+/// The request of the tables.
+pub(crate) fn request() -> RequestKey {
+    RequestKey {
+        tenant: Tenant::default(),
+        principal: "p".into(),
+        account: "a".into(),
+        key: "key-of-a-request".into(),
+    }
+}
+
+/// A fingerprint.
+pub(crate) fn asks(text: &str) -> Digest {
+    Digester::new(text).finish()
+}
+
+pub(crate) fn admit(owner: &str) -> Admit {
+    let terms = Terms::default();
+    Admit { request: request(), fingerprint: asks("this"), owner: owner.into(), terms }
+}
+
+impl Stage {
+    /// A stage on which the request of the tables is in the named state, admitted for `o1`.
+    pub(crate) fn with_request(state: &str) -> Self {
+        let mut stage = Self::new();
+        if state == "absent" {
+            return stage;
+        }
+        stage.must(admit("o1"));
+        let owner = "o1".to_owned();
+        let (request, answer) = (request(), Payload::json("1"));
+        match state {
+            "in_flight" => {}
+            "overdue" => stage.later(60_000),
+            "released" => drop(stage.must(Withdraw { request, owner })),
+            _ => {
+                stage.later(10_000);
+                stage.must(Answer { request, owner, answer });
+                match state {
+                    "answered" => {}
+                    "stale" => stage.later(86_390_000),
+                    "expired" | "forgotten" => {
+                        stage.later(86_390_000);
+                        stage.must(Sweep::default());
+                        if state == "forgotten" {
+                            stage.later(30 * 86_400_000);
+                            stage.must(Sweep::default());
+                        }
+                    }
+                    other => panic!("no such state: {other}"),
+                }
+            }
+        }
+        stage
+    }
+
+    fn request_after(&self) -> String {
+        let Some(known) = self.record::<Admission>(&request().row_key()) else {
+            return "absent".into();
+        };
+        let state = match known.request.as_ref().map(|request| request.state) {
+            None => "made",
+            Some(RequestState::InFlight) => "in_flight",
+            Some(RequestState::Answered { .. }) => "answered",
+            Some(RequestState::Expired) => "expired",
+        };
+        format!("{state} {} +{}", known.first, self.now.ms_until(known.expires_at))
+    }
+}
+
+/// Rows of `request state | arguments | state after | answer | events`.
+#[track_caller]
+pub(crate) fn check_request<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    let stage = |state: &str, _: &Args| Stage::with_request(state);
+    check(table, REQUEST_STATES, stage, command, Stage::request_after);
+}
