@@ -1,0 +1,180 @@
+use serde_json::Value;
+
+use crate::digest::{Digest, Digester};
+
+/// Integers beyond this are rounded by the canonical form, which knows only doubles.
+const EXACT: u64 = 1 << 53;
+
+/// Fields of a request that do not count: see [`fingerprint`].
+pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
+
+/// Tells whether two requests ask for the same.
+///
+/// It is taken of the name of the operation and of the body: of JSON in the canonical form of RFC
+/// 8785, without the fields at the top that are `excluded`; of anything else as it is. JSON with a
+/// number that the canonical form would round counts as it is, too, so that no two amounts are
+/// taken for one.
+pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
+    let digester = Digester::new("fingerprint").part(operation.as_bytes());
+    match canonical(body, excluded) {
+        Some(canonical) => digester.number(1).part(&canonical).finish(),
+        None => digester.number(0).part(body).finish(),
+    }
+}
+
+fn canonical(body: &[u8], excluded: &[&str]) -> Option<Vec<u8>> {
+    let mut value: Value = serde_json::from_slice(body).ok()?;
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|name, _| !excluded.contains(&name.as_str()));
+    }
+    if is_exact(&value) { serde_json_canonicalizer::to_vec(&value).ok() } else { None }
+}
+
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+        Value::Number(number) => {
+            let size = number.as_u64().or(number.as_i64().map(i64::unsigned_abs));
+            size.is_none_or(|size| size <= EXACT)
+        }
+        Value::Array(values) => values.iter().all(is_exact),
+        Value::Object(fields) => fields.values().all(is_exact),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(body: &str) -> Option<String> {
+        super::canonical(body.as_bytes(), &[]).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    fn of(body: &str) -> Digest {
+        fingerprint("pay", body.as_bytes(), EXCLUDED)
+    }
+
+    /// The sample of section 3.2.2 and 3.2.3.
+    #[test]
+    fn the_examples_of_the_standard() {
+        let sample = r#"{
+            "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+            "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+            "literals": [null, true, false]
+        }"#;
+        let expected = concat!(
+            r#"{"literals":[null,true,false],"#,
+            r#""numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"#,
+            r#""string":"€$\u000f\nA'B\"\\\\\"/"}"#
+        );
+        assert_eq!(canonical(sample).as_deref(), Some(expected));
+        let order = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return",
+            "\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji",
+            "\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
+        let sorted = canonical(order).unwrap();
+        let at = |name: &str| sorted.find(name).unwrap_or_else(|| panic!("{name} in {sorted}"));
+        let names = ["Carriage", "One", "Control", "Latin", "Euro", "Emoji", "Hebrew"];
+        assert!(names.map(at).is_sorted(), "{sorted}");
+    }
+
+    /// The table of appendix B.
+    #[test]
+    fn the_numbers_of_the_standard() {
+        for (bits, expected) in [
+            (0x0000_0000_0000_0000, "0"),
+            (0x8000_0000_0000_0000, "0"),
+            (0x0000_0000_0000_0001, "5e-324"),
+            (0x8000_0000_0000_0001, "-5e-324"),
+            (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+            (0x4340_0000_0000_0000, "9007199254740992"),
+            (0xc340_0000_0000_0000, "-9007199254740992"),
+            (0x4430_0000_0000_0000, "295147905179352830000"),
+            (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+            (0x44b5_2d02_c7e1_4af6, "1e+23"),
+            (0x44b5_2d02_c7e1_4af7, "1.0000000000000001e+23"),
+            (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+            (0x444b_1ae4_d6e2_ef4f, "999999999999999900000"),
+            (0x444b_1ae4_d6e2_ef50, "1e+21"),
+            (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+            (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+            (0x41b3_de43_5555_5553, "333333333.3333332"),
+            (0x41b3_de43_5555_5554, "333333333.33333325"),
+            (0x41b3_de43_5555_5555, "333333333.3333333"),
+            (0x41b3_de43_5555_5556, "333333333.3333334"),
+            (0x41b3_de43_5555_5557, "333333333.33333343"),
+            (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+            (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+        ] {
+            let number = f64::from_bits(bits);
+            assert_eq!(canonical(&format!("{number:e}")).as_deref(), Some(expected), "{bits:x}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_and_what_is_not() {
+        let first = of(r#"{"amount": 10.0, "to": "ada"}"#);
+        for same in [
+            r#"{"to":"ada","amount":10}"#,
+            r#"{"to":"\u0061da","amount":1e1}"#,
+            r#"{"to":"ada","amount":10,"idempotency_key":"k","context":{"trace":1}}"#,
+            r#"{"to":"ada","credentials":"secret","amount":10}"#,
+        ] {
+            assert_eq!(of(same), first, "{same}");
+        }
+        for other in [
+            r#"{"to":"ada","amount":10.01}"#,
+            r#"{"to":"Ada","amount":10}"#,
+            r#"{"to":"ada","amount":"10"}"#,
+            r#"{"to":"ada","amount":10,"note":{"context":1}}"#,
+            r#"{"to":"ada","amount":10,"note":null}"#,
+            r#"["to","ada","amount",10]"#,
+            "to=ada&amount=10",
+            "",
+        ] {
+            assert_ne!(of(other), first, "{other}");
+        }
+        let body = br#"{"to":"ada","amount":10}"#;
+        assert_ne!(fingerprint("refund", body, EXCLUDED), first, "another operation");
+        let nested = |n: u8| of(&format!(r#"{{"note":{{"context":{n}}}}}"#));
+        assert_ne!(nested(1), nested(2), "only fields at the top are left out");
+    }
+
+    #[test]
+    fn no_two_amounts_are_taken_for_one() {
+        assert_eq!(canonical("9007199254740993"), None);
+        let amount = |n: u64| of(&format!(r#"{{"amount":{n}}}"#));
+        assert_ne!(amount(9_007_199_254_740_993), amount(9_007_199_254_740_992));
+        assert_ne!(amount(u64::MAX), amount(u64::MAX - 1));
+    }
+
+    /// Deterministic noise: an object, its fields in any order and any spelling.
+    #[test]
+    fn order_and_spelling_do_not_count() {
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for round in 0..500 {
+            let fields: Vec<(u64, i64, char)> = (0..next(6))
+                .map(|at| {
+                    let letter = char::from_u32(u32::try_from(next(0xd7ff)).unwrap()).unwrap();
+                    (at, next(1 << 40).cast_signed() - (1 << 39), letter)
+                })
+                .collect();
+            let plain = |(at, number, letter): &(u64, i64, char)| {
+                let text = serde_json::to_string(&format!("{letter}/")).unwrap();
+                format!(r#""f{at}":[{number},{text}]"#)
+            };
+            let spelled = |(at, number, letter): &(u64, i64, char)| {
+                let code = u32::from(*letter);
+                format!("\"f{at}\" :\t[ {number}.0 ,\n\"\\u{code:04x}\\/\"]")
+            };
+            let one: Vec<String> = fields.iter().map(plain).collect();
+            let other: Vec<String> = fields.iter().rev().map(spelled).collect();
+            let (one, other) =
+                (format!("{{{}}}", one.join(",")), format!("{{ {} }}", other.join(" , ")));
+            assert_eq!(of(&one), of(&other), "round {round}: {one} {other}");
+        }
+    }
+}
