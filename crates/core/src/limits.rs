@@ -60,6 +60,9 @@ pub const WAITPOINT_ID: TextLimit = text("waitpoint", 128);
 pub const KEY_ID: TextLimit = text("key id", 64);
 pub const OPERATOR: TextLimit = text("by", 255);
 
+pub const PROVIDER: TextLimit = text("provider", 128);
+pub const EFFECT: TextLimit = text("name", 128);
+pub const REQUEST_ID: TextLimit = text("request_id", 255);
 pub const PRINCIPAL: TextLimit = text("principal", 255);
 pub const ACCOUNT: TextLimit = text("account", 255);
 pub const OWNER: TextLimit = text("owner", 64);

@@ -68,6 +68,9 @@ impl Slot {
     /// What a request was answered with.
     pub(crate) const ANSWER: Slot = Slot(Cow::Borrowed("answer"));
 
+    /// What a call to somebody else was answered with.
+    pub(crate) const EFFECT: Slot = Slot(Cow::Borrowed("effect"));
+
     /// What a message to it carries.
     pub(crate) fn message(seq: u64) -> Self {
         Self(Cow::Owned(format!("message/{seq}")))

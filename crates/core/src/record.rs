@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 use crate::admission::Admission;
 use crate::bookmark::Bookmark;
 use crate::children::Children;
+use crate::effect::Effect;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::lane::Lane;
@@ -105,7 +106,7 @@ macro_rules! records {
 
 records!(
     Task, Lane, Queue, Admission, Log, Node, Mailbox, Message, Waitpoint, Keyring, Children, Gate,
-    Worker, Bookmark
+    Worker, Bookmark, Effect
 );
 
 impl Table {
@@ -121,6 +122,7 @@ impl Table {
             Table::Children => Some(Index::ChildrenDue),
             Table::Gate => Some(Index::GateDue),
             Table::Worker => Some(Index::WorkerDue),
+            Table::Effect => Some(Index::EffectDue),
             Table::Lane | Table::Log | Table::Mailbox | Table::Waitpoint | Table::Bookmark => None,
         }
     }

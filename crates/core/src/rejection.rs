@@ -88,6 +88,8 @@ pub enum Rejection {
     IdempotencyExpired,
     #[error("the request is not this owner's to answer: it took too long, or was given up")]
     RequestReleased,
+    #[error("the call was not claimed before it was made")]
+    EffectNotClaimed,
 }
 
 /// What is wrong with a field.
@@ -158,6 +160,7 @@ impl Rejection {
             Rejection::IdempotencyInFlight { .. } => "idempotency_in_flight",
             Rejection::IdempotencyExpired => "idempotency_expired",
             Rejection::RequestReleased => "request_released",
+            Rejection::EffectNotClaimed => "effect_not_claimed",
         }
     }
 }

@@ -95,6 +95,11 @@ impl RequestKey {
         Admission::key_of(&self.tenant, &self.scope(), &self.key)
     }
 
+    /// Tells it from others of its tenant, and nobody its key.
+    pub(crate) fn digest(&self) -> Digest {
+        digest(&self.scope(), &self.key)
+    }
+
     pub(crate) fn answer_key(&self) -> PayloadKey {
         answer_key(&self.tenant, &self.scope(), &self.key)
     }
@@ -107,10 +112,13 @@ impl RequestKey {
     }
 }
 
-/// Where the answer of a request is. The name tells nobody the key.
+fn digest(scope: &str, key: &IdempotencyKey) -> Digest {
+    Digester::new(scope).part(key.reveal().as_bytes()).finish()
+}
+
+/// Where the answer of a request is.
 fn answer_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
-    let digester = Digester::new(scope).part(key.reveal().as_bytes());
-    let task = TaskId::from(digester.finish().to_string());
+    let task = TaskId::from(digest(scope, key).to_string());
     PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::ANSWER }
 }
 

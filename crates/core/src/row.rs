@@ -202,6 +202,8 @@ pub enum Index {
     ChildrenDue,
     GateDue,
     WorkerDue,
+    EffectOfParent,
+    EffectDue,
 }
 
 impl Index {
@@ -219,6 +221,7 @@ impl Index {
             Index::ChildrenDue => Table::Children,
             Index::GateDue => Table::Gate,
             Index::WorkerDue => Table::Worker,
+            Index::EffectOfParent | Index::EffectDue => Table::Effect,
         }
     }
 
@@ -234,13 +237,15 @@ impl Index {
             | Index::KeyringDue
             | Index::ChildrenDue
             | Index::GateDue
-            | Index::WorkerDue => true,
+            | Index::WorkerDue
+            | Index::EffectDue => true,
             Index::QueueByLane
             | Index::NodeDue
             | Index::TaskLine
             | Index::TaskOpenChild
             | Index::MessageOfTask
-            | Index::WaitpointOfTask => false,
+            | Index::WaitpointOfTask
+            | Index::EffectOfParent => false,
         }
     }
 
@@ -257,12 +262,14 @@ impl Index {
             | Index::KeyringDue
             | Index::ChildrenDue
             | Index::GateDue
-            | Index::WorkerDue => Some(0),
+            | Index::WorkerDue
+            | Index::EffectDue => Some(0),
             Index::QueueByLane
             | Index::TaskLine
             | Index::TaskOpenChild
             | Index::MessageOfTask
-            | Index::WaitpointOfTask => None,
+            | Index::WaitpointOfTask
+            | Index::EffectOfParent => None,
         }
     }
 
@@ -271,7 +278,7 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 15] = [
+    pub(crate) const ALL: [Index; 17] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
@@ -287,6 +294,8 @@ impl Index {
         Index::ChildrenDue,
         Index::GateDue,
         Index::WorkerDue,
+        Index::EffectOfParent,
+        Index::EffectDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

@@ -295,6 +295,7 @@ impl NewTask {
             gate: self.gate.clone(),
             resumption: None,
             has_mail: false,
+            has_effects: false,
             has_children: false,
             results: Vec::new(),
         }

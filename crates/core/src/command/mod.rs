@@ -8,6 +8,7 @@ mod cancel;
 mod cancel_held;
 mod change_priority;
 mod claim;
+mod claim_effect;
 mod complete;
 mod consume;
 mod create;
@@ -34,6 +35,7 @@ mod revoke;
 mod rotate_key;
 mod set_lane_state;
 mod set_quota;
+mod settle_effect;
 mod signal;
 mod suspend;
 mod sweep;
@@ -50,6 +52,7 @@ pub use cancel::Cancel;
 pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
+pub use claim_effect::ClaimEffect;
 pub use complete::Complete;
 pub use consume::Consume;
 pub use create::{Create, Idempotency, NewTask, Start};
@@ -76,6 +79,7 @@ pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
+pub use settle_effect::SettleEffect;
 pub use signal::Signal;
 pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
@@ -157,6 +161,8 @@ commands!(
     Admit,
     Answer,
     Withdraw,
+    ClaimEffect,
+    SettleEffect,
     Post,
     Signal,
     CreateWaitpoint,
@@ -209,6 +215,7 @@ impl Command {
             | Command::RegisterWorker(_)
             | Command::Answer(_)
             | Command::Withdraw(_)
+            | Command::SettleEffect(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -237,6 +244,7 @@ impl Command {
             | Command::Resume(_)
             | Command::TakeMessages(_)
             | Command::Admit(_)
+            | Command::ClaimEffect(_)
             | Command::RotateKey(_) => false,
         }
     }
@@ -261,6 +269,7 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::Answer(answer) => answer.answer.bytes.len(),
+            Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => {
                 complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
             }

@@ -87,6 +87,14 @@ pub enum Outcome {
     /// Where the answer of the request is.
     Answered(PayloadKey),
     Withdrawn,
+    /// `known` when it was claimed before, so that the call may have been made. `answer` is where
+    /// what came of it is.
+    EffectClaimed {
+        request_id: String,
+        known: bool,
+        answer: Option<PayloadKey>,
+    },
+    EffectSettled,
     /// `known` when nothing had to be done for it.
     KeyRotated {
         known: bool,

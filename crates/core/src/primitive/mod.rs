@@ -1,6 +1,7 @@
 //! What commands are made of. Every job is a composition of these, never a second version of one.
 
 mod begin;
+mod call;
 mod cancel;
 mod expire;
 mod family;
@@ -16,6 +17,7 @@ mod settle;
 mod waitpoint;
 
 pub(crate) use begin::begin;
+pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};

@@ -79,6 +79,9 @@ pub struct Task {
     /// It was ever sent a message or had a waitpoint: there is something to clear away with it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_mail: bool,
+    /// A call to somebody else was ever about to be made for it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub has_effects: bool,
     /// It ever had a child: they are told when it is cancelled.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_children: bool,

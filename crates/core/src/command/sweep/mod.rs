@@ -2,6 +2,7 @@
 
 mod admission;
 mod children;
+mod effect;
 mod gate;
 mod keyring;
 mod message;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::admission::Admission;
 use crate::children::Children;
 use crate::command::{Outcome, Transition};
+use crate::effect::Effect;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::limits;
@@ -69,7 +70,8 @@ impl Sweep {
             keyrings: Keyring,
             children: Children,
             gates: Gate,
-            workers: Worker
+            workers: Worker,
+            effects: Effect
         ))
     }
 }

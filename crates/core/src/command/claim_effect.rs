@@ -1,0 +1,165 @@
+use crate::command::{Outcome, Transition};
+use crate::digest::Digest;
+use crate::effect::{Caller, Effect};
+use crate::limits;
+use crate::primitive::call;
+use crate::rejection::Rejection;
+use crate::task::Task;
+use crate::world::World;
+
+/// Says, before a call to somebody else, under which id it will be made. Whoever says so again gets
+/// the id of the first time, and what came of it if that is known.
+#[derive(Clone, Debug)]
+pub struct ClaimEffect {
+    pub caller: Caller,
+    pub provider: String,
+    pub name: String,
+    /// Of what is asked of the provider.
+    pub fingerprint: Digest,
+    /// The id to be used, if this is the first time.
+    pub request_id: String,
+}
+
+impl ClaimEffect {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::REQUEST_ID.check(&self.request_id)?;
+        let call = call(world, &self.caller, &self.provider, &self.name)?;
+        if let Some(known) = call.known {
+            if known.fingerprint != self.fingerprint {
+                return Err(Rejection::Conflict.into());
+            }
+            let (request_id, answer) = (known.request_id.clone(), known.answer_key());
+            return Ok(Outcome::EffectClaimed { request_id, known: true, answer });
+        }
+        if let Some(task) = call.task.filter(|task| !task.has_effects) {
+            world.put::<Task>(Task { has_effects: true, ..(*task).clone() });
+        }
+        world.put::<Effect>(Effect {
+            tenant: self.caller.tenant().clone(),
+            parent: self.caller.parent(),
+            provider: self.provider.clone(),
+            name: self.name.clone(),
+            request_id: self.request_id.clone(),
+            fingerprint: self.fingerprint,
+            claimed_at: world.now(),
+            answer: None,
+            due_at: call.due_at,
+        });
+        let request_id = self.request_id.clone();
+        Ok(Outcome::EffectClaimed { request_id, known: false, answer: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, Reap, Release, SettleEffect, Sweep, Withdraw};
+    use crate::payload::Payload;
+    use crate::testing::{Stage, admit, asks, check_task, claim, fence, key, request};
+
+    fn for_task(epoch: u64, request_id: &str) -> ClaimEffect {
+        ClaimEffect {
+            caller: Caller::Task(fence(epoch)),
+            provider: "bank".into(),
+            name: "charge".into(),
+            fingerprint: asks("this"),
+            request_id: request_id.into(),
+        }
+    }
+
+    fn for_request(owner: &str, request_id: &str) -> ClaimEffect {
+        let caller = Caller::Request { request: request(), owner: owner.into() };
+        ClaimEffect { caller, ..for_task(0, request_id) }
+    }
+
+    fn claimed(stage: &mut Stage, claim: ClaimEffect) -> (String, bool, bool) {
+        match stage.must(claim) {
+            Outcome::EffectClaimed { request_id, known, answer } => {
+                (request_id, known, answer.is_some())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |          | absent          | ! task_not_found |
+            waiting   |          | waiting e0 a0   | ! stale          |
+            delayed   |          | delayed e0 a0   | ! stale          |
+            claimed   |          | claimed e1 a0   | ! not_begun      |
+            active    |          | active e1 a1    | claimed r1       |
+            active    | epoch=2  | active e1 a1    | ! stale          |
+            active    | provider= | active e1 a1   | ! invalid        |
+            active    | name=    | active e1 a1    | ! invalid        |
+            active    | id=      | active e1 a1    | ! invalid        |
+            lapsed    |          | active e1 a1    | ! lease_expired  |
+            completed |          | completed e1 a1 | ! ended          |
+            failed    |          | failed e1 a1    | ! ended          |
+            cancelled |          | cancelled e1 a1 | ! ended          |
+            expired   |          | expired e1 a1   | ! ended          |
+            suspended |          | suspended e1 a1 | ! not_leased     |
+            resumable |          | resumable e1 a1 | ! not_leased     |
+            waiting_children | | waiting_children e1 a1 | ! not_leased |
+            gated     |          | blocked e0 a0   | ! stale          |
+            reserved  |          | reserved e0 a0  | ! stale          |
+            granted   |          | granted e0 a0   | ! stale          |
+            ",
+            |args| ClaimEffect {
+                caller: Caller::Task(args.fence()),
+                provider: args.text("provider", "bank"),
+                name: args.text("name", "charge"),
+                ..for_task(1, &args.text("id", "r1"))
+            },
+        );
+    }
+
+    #[test]
+    fn the_first_id_stays_through_every_attempt() {
+        let mut stage = Stage::with_task("active");
+        assert_eq!(claimed(&mut stage, for_task(1, "r1")), ("r1".into(), false, false));
+        assert_eq!(claimed(&mut stage, for_task(1, "r2")), ("r1".into(), true, false));
+        stage.must(Release { fence: fence(1) });
+        stage.must(claim());
+        assert_eq!(stage.run(for_task(1, "r3")).unwrap_err().code(), "stale");
+        assert_eq!(claimed(&mut stage, for_task(2, "r3")), ("r1".into(), true, false));
+        let other = ClaimEffect { fingerprint: asks("other"), ..for_task(2, "r4") };
+        assert_eq!(stage.run(other), Err(Rejection::Conflict));
+        let second = ClaimEffect { name: "refund".into(), ..for_task(2, "r5") };
+        assert_eq!(claimed(&mut stage, second), ("r5".into(), false, false));
+    }
+
+    #[test]
+    fn it_goes_with_its_task() {
+        let mut stage = Stage::with_task("active");
+        stage.must(for_task(1, "r1"));
+        let (caller, answer) = (Caller::Task(fence(1)), Payload::json("1"));
+        let (provider, name) = ("bank".to_owned(), "charge".to_owned());
+        stage.must(SettleEffect { caller, provider, name, answer });
+        stage.must(Complete { fence: fence(1), result: None });
+        stage.must(Reap { task: key("t") });
+        let effects =
+            stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Effect);
+        assert_eq!(effects.count(), 0);
+        assert_eq!(stage.shelf.payloads().count(), 0);
+    }
+
+    #[test]
+    fn it_outlives_a_request_that_was_given_up() {
+        let mut stage = Stage::new();
+        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
+        stage.must(admit("o1"));
+        assert_eq!(claimed(&mut stage, for_request("o1", "r1")), ("r1".into(), false, false));
+        assert_eq!(stage.run(for_request("o2", "r2")), Err(Rejection::RequestReleased));
+        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
+        stage.must(admit("o2"));
+        assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
+        stage.later(31 * 86_400_000);
+        for _ in 0..2 {
+            stage.must(Sweep::default());
+        }
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+    }
+}

@@ -1,0 +1,101 @@
+use crate::command::{Outcome, Transition};
+use crate::digest::Digester;
+use crate::effect::{Caller, Effect, EffectAnswer};
+use crate::payload::Payload;
+use crate::primitive::call;
+use crate::rejection::Rejection;
+use crate::world::World;
+
+/// Keeps what came of a call: it is not made again.
+#[derive(Clone, Debug)]
+pub struct SettleEffect {
+    pub caller: Caller,
+    pub provider: String,
+    pub name: String,
+    pub answer: Payload,
+}
+
+impl SettleEffect {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.answer.check()?;
+        let call = call(world, &self.caller, &self.provider, &self.name)?;
+        let Some(known) = call.known else { return Err(Rejection::EffectNotClaimed.into()) };
+        let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
+        let answer = EffectAnswer { bytes: self.answer.bytes.len() as u64, digest };
+        match known.answer {
+            Some(before) if before == answer => return Ok(Outcome::EffectSettled),
+            Some(_) => return Err(Rejection::SettledOtherwise.into()),
+            None => {}
+        }
+        world.attach(known.payload_key(), self.answer.clone());
+        world.put::<Effect>(Effect { answer: Some(answer), ..(*known).clone() });
+        Ok(Outcome::EffectSettled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, ClaimEffect, Release};
+    use crate::testing::{Stage, asks, check_task, claim, fence};
+
+    fn settle(epoch: u64, answer: &str) -> SettleEffect {
+        SettleEffect {
+            caller: Caller::Task(fence(epoch)),
+            provider: "bank".into(),
+            name: "charge".into(),
+            answer: Payload::json(answer),
+        }
+    }
+
+    fn claim_effect(epoch: u64) -> ClaimEffect {
+        let SettleEffect { caller, provider, name, .. } = settle(epoch, "");
+        let (fingerprint, request_id) = (asks("this"), "r1".to_owned());
+        ClaimEffect { caller, provider, name, fingerprint, request_id }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found     |
+            waiting   |         | waiting e0 a0   | ! stale              |
+            delayed   |         | delayed e0 a0   | ! stale              |
+            claimed   |         | claimed e1 a0   | ! not_begun          |
+            active    |         | active e1 a1    | ! effect_not_claimed |
+            active    | epoch=2 | active e1 a1    | ! stale              |
+            lapsed    |         | active e1 a1    | ! lease_expired      |
+            completed |         | completed e1 a1 | ! ended              |
+            failed    |         | failed e1 a1    | ! ended              |
+            cancelled |         | cancelled e1 a1 | ! ended              |
+            expired   |         | expired e1 a1   | ! ended              |
+            suspended |         | suspended e1 a1 | ! not_leased         |
+            resumable |         | resumable e1 a1 | ! not_leased         |
+            waiting_children | | waiting_children e1 a1 | ! not_leased   |
+            gated     |         | blocked e0 a0   | ! stale              |
+            reserved  |         | reserved e0 a0  | ! stale              |
+            granted   |         | granted e0 a0   | ! stale              |
+            ",
+            |args| SettleEffect { caller: Caller::Task(args.fence()), ..settle(1, "1") },
+        );
+    }
+
+    #[test]
+    fn the_first_answer_stays() {
+        let mut stage = Stage::with_task("active");
+        stage.must(claim_effect(1));
+        assert_eq!(stage.run(settle(2, "1")).unwrap_err().code(), "stale");
+        for _ in 0..2 {
+            assert_eq!(stage.run(settle(1, "1")), Ok(Outcome::EffectSettled));
+        }
+        assert_eq!(stage.run(settle(1, "2")), Err(Rejection::SettledOtherwise));
+        stage.must(Release { fence: fence(1) });
+        stage.must(Claim { worker: "v".into(), ..claim() });
+        let Outcome::EffectClaimed { answer: Some(answer), known: true, .. } =
+            stage.must(claim_effect(2))
+        else {
+            panic!("what is known is told")
+        };
+        assert_eq!(stage.shelf.payload(&answer), Some(&Payload::json("1")));
+    }
+}

@@ -1,0 +1,128 @@
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{Digest, Digester};
+use crate::name::{TaskId, Tenant};
+use crate::payload::{PayloadKey, Slot};
+use crate::record::{Filed, Record};
+use crate::request::RequestKey;
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::task::{Fence, TaskKey};
+use crate::time::Timestamp;
+
+/// The record that a call to somebody else was about to be made: under which id, and what came of
+/// it. It is written before the call, so that whoever tries again asks for that id first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    pub tenant: Tenant,
+    /// The task or the request that it is done for.
+    pub parent: String,
+    /// Who is called.
+    pub provider: String,
+    /// Which of the calls it is, if its parent makes several.
+    pub name: String,
+    /// What the other side knows it by.
+    pub request_id: String,
+    pub fingerprint: Digest,
+    pub claimed_at: Timestamp,
+    /// What came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<EffectAnswer>,
+    /// When it is forgotten, unless that is with its task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<Timestamp>,
+}
+
+/// What tells the answer of a call from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectAnswer {
+    pub bytes: u64,
+    pub digest: Digest,
+}
+
+/// On whose behalf a call is made: only whoever holds it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    Task(Fence),
+    Request { request: RequestKey, owner: String },
+}
+
+impl Caller {
+    pub(crate) fn tenant(&self) -> &Tenant {
+        match self {
+            Caller::Task(fence) => &fence.task.tenant,
+            Caller::Request { request, .. } => &request.tenant,
+        }
+    }
+
+    /// What its calls are listed under. A request is told by a digest: its key is a secret.
+    pub(crate) fn parent(&self) -> String {
+        match self {
+            Caller::Task(fence) => Effect::parent_of(&fence.task),
+            Caller::Request { request, .. } => format!("request/{}", request.digest()),
+        }
+    }
+}
+
+impl Effect {
+    pub(crate) fn parent_of(task: &TaskKey) -> String {
+        format!("task/{}", task.id)
+    }
+
+    pub fn key_of(tenant: &Tenant, parent: &str, provider: &str, name: &str) -> RowKey {
+        Self::row_key(vec![tenant.into(), parent.into(), provider.into(), name.into()])
+    }
+
+    pub(crate) fn of_task(task: &TaskKey) -> Range {
+        let prefix = vec![(&task.tenant).into(), Self::parent_of(task).as_str().into()];
+        Range { index: Index::EffectOfParent, prefix, until: None }
+    }
+
+    /// Where its answer is, if there is one.
+    pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
+        self.answer.map(|_| self.payload_key())
+    }
+
+    pub(crate) fn payload_key(&self) -> PayloadKey {
+        let digester = Digester::new("effect").part(self.parent.as_bytes());
+        let digester = digester.part(self.provider.as_bytes()).part(self.name.as_bytes());
+        PayloadKey {
+            tenant: self.tenant.clone(),
+            task: TaskId::from(digester.finish().to_string()),
+            generation: 0,
+            slot: Slot::EFFECT,
+        }
+    }
+}
+
+impl Record for Effect {
+    const SPEC: TableSpec = TableSpec {
+        name: "effect",
+        key: &["tenant", "parent", "provider", "name"],
+        columns: &["due_at"],
+        numbers: &["due_at"],
+        indexes: &[
+            IndexSpec {
+                index: Index::EffectOfParent,
+                columns: &["tenant", "parent", "provider", "name"],
+                present: "parent",
+            },
+            IndexSpec {
+                index: Index::EffectDue,
+                columns: &["due_at", "tenant", "parent", "provider", "name"],
+                present: "due_at",
+            },
+        ],
+        listed_by: &[],
+        contended: None,
+    };
+
+    fn key(&self) -> Vec<Value> {
+        let texts = [&self.parent, &self.provider, &self.name];
+        let texts = texts.into_iter().map(|text| text.as_str().into());
+        std::iter::once((&self.tenant).into()).chain(texts).collect()
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![self.due_at.into()]
+    }
+}

@@ -1,0 +1,53 @@
+use std::sync::Arc;
+
+use crate::admission::Admission;
+use crate::effect::{Caller, Effect};
+use crate::limits;
+use crate::primitive::held;
+use crate::rejection::Rejection;
+use crate::request::RequestState;
+use crate::task::Task;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+/// A call that somebody may make, and what is known of it.
+pub(crate) struct Call {
+    pub(crate) known: Option<Arc<Effect>>,
+    /// When it is forgotten, unless that is with its task.
+    pub(crate) due_at: Option<Timestamp>,
+    /// The task it is made for.
+    pub(crate) task: Option<Arc<Task>>,
+}
+
+/// Finds a call of whoever holds its parent, or refuses.
+pub(crate) fn call(
+    world: &mut World,
+    caller: &Caller,
+    provider: &str,
+    name: &str,
+) -> Result<Call, Halt> {
+    limits::PROVIDER.check(provider)?;
+    limits::EFFECT.check(name)?;
+    let key = Effect::key_of(caller.tenant(), &caller.parent(), provider, name);
+    world.prefetch(key.clone());
+    let (task, due_at) = match caller {
+        Caller::Task(fence) => {
+            let (task, lease) = held(world, fence)?;
+            if lease.run.is_none() {
+                return Err(Rejection::NotBegun.into());
+            }
+            (Some(task), None)
+        }
+        Caller::Request { request, owner } => {
+            request.check()?;
+            limits::OWNER.check(owner)?;
+            let now = world.now();
+            let known = world.get::<Admission>(&request.row_key())?;
+            let own = known.filter(|known| known.first == *owner);
+            let in_flight = own.filter(|own| own.request(now) == Some(RequestState::InFlight));
+            let Some(own) = in_flight else { return Err(Rejection::RequestReleased.into()) };
+            (None, own.request.as_ref().map(|request| request.forget_at))
+        }
+    };
+    Ok(Call { known: world.get::<Effect>(&key)?, due_at, task })
+}
