@@ -98,6 +98,16 @@ pub enum Change {
     WaitpointMade {
         id: WaitpointId,
     },
+    /// A call to somebody else is about to be made.
+    EffectClaimed {
+        provider: String,
+        name: String,
+    },
+    /// It was answered.
+    EffectSettled {
+        provider: String,
+        name: String,
+    },
     Suspended {
         epoch: u64,
         reason: SuspendReason,
@@ -204,6 +214,8 @@ impl Change {
             Change::Revoked { .. } => "revoked",
             Change::Signaled { .. } => "signaled",
             Change::WaitpointMade { .. } => "waitpoint_made",
+            Change::EffectClaimed { .. } => "effect_claimed",
+            Change::EffectSettled { .. } => "effect_settled",
             Change::Suspended { .. } => "suspended",
             Change::Resumed { .. } => "resumed",
             Change::Escalated => "escalated",
@@ -239,9 +251,12 @@ impl Change {
             | Change::Cancelled { .. }
             | Change::Expired => Family::Completion,
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
-            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
-                Family::Task
-            }
+            Change::Admitted
+            | Change::Recalled
+            | Change::Kept { .. }
+            | Change::Freed { .. }
+            | Change::EffectClaimed { .. }
+            | Change::EffectSettled { .. } => Family::Task,
             Change::QuotaSet { .. } => Family::Lane,
             Change::Signaled { .. }
             | Change::WaitpointMade { .. }

@@ -1,6 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::effect::{Caller, Effect};
+use crate::event::{Change, Event};
 use crate::limits;
 use crate::primitive::call;
 use crate::rejection::Rejection;
@@ -31,8 +32,13 @@ impl ClaimEffect {
             let (request_id, answer) = (known.request_id.clone(), known.answer_key());
             return Ok(Outcome::EffectClaimed { request_id, known: true, answer });
         }
-        if let Some(task) = call.task.filter(|task| !task.has_effects) {
-            world.put::<Task>(Task { has_effects: true, ..(*task).clone() });
+        if let Some(task) = call.task {
+            let (provider, name) = (self.provider.clone(), self.name.clone());
+            let change = Change::EffectClaimed { provider, name };
+            world.emit(Event::of_task(&task, world.now(), change));
+            if !task.has_effects {
+                world.put::<Task>(Task { has_effects: true, ..(*task).clone() });
+            }
         }
         world.put::<Effect>(Effect {
             tenant: self.caller.tenant().clone(),
@@ -89,7 +95,7 @@ mod tests {
             waiting   |          | waiting e0 a0   | ! stale          |
             delayed   |          | delayed e0 a0   | ! stale          |
             claimed   |          | claimed e1 a0   | ! not_begun      |
-            active    |          | active e1 a1    | claimed r1       |
+            active    |          | active e1 a1    | claimed r1       | effect_claimed
             active    | epoch=2  | active e1 a1    | ! stale          |
             active    | provider= | active e1 a1   | ! invalid        |
             active    | name=    | active e1 a1    | ! invalid        |

@@ -1,6 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::effect::{Caller, Effect, EffectAnswer};
+use crate::event::{Change, Event};
 use crate::payload::Payload;
 use crate::primitive::call;
 use crate::rejection::Rejection;
@@ -26,6 +27,11 @@ impl SettleEffect {
             Some(before) if before == answer => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::SettledOtherwise.into()),
             None => {}
+        }
+        if let Some(task) = call.task {
+            let (provider, name) = (self.provider.clone(), self.name.clone());
+            let change = Change::EffectSettled { provider, name };
+            world.emit(Event::of_task(&task, world.now(), change));
         }
         world.attach(known.payload_key(), self.answer.clone());
         world.put::<Effect>(Effect { answer: Some(answer), ..(*known).clone() });

@@ -2,6 +2,7 @@
 
 use windlass_core::{GateKind, LaneState, OnTimeout};
 
+use crate::explore::REPLAY_MS;
 use crate::explore::{Act, BACKOFF_MS, GRANT_MS, IDLE_MS, LEASE_MS, SILENT_MS, Scope, Until};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -501,6 +502,65 @@ const WORKER_RACES: Scope = Scope {
     floor: (900, 23_000),
 };
 
+/// A request that is asked for by two, answered, given up, late and forgotten, and what is called
+/// for it.
+const REQUESTS: Scope = Scope {
+    start: &[],
+    alphabet: &[
+        Act::Admit("o"),
+        Act::Admit("q"),
+        Act::AdmitOther("q"),
+        Act::Answer("o"),
+        Act::Answer("q"),
+        Act::Withdraw("o"),
+        Act::Call("o"),
+        Act::Call("q"),
+        Act::Settle("o"),
+        Act::Wait(LEASE_MS),
+        Act::After(LEASE_MS),
+        Act::After(REPLAY_MS),
+    ],
+    racing: &[],
+    depth: 6,
+    floor: (100, 1_000),
+};
+
+const REQUEST_RACES: Scope = Scope {
+    start: &[Act::Admit("o")],
+    alphabet: &[Act::Admit("q"), Act::Call("o"), Act::Wait(LEASE_MS), Act::After(REPLAY_MS)],
+    racing: &[
+        Act::Admit("o"),
+        Act::Admit("q"),
+        Act::AdmitOther("q"),
+        Act::Answer("o"),
+        Act::Answer("q"),
+        Act::Withdraw("o"),
+        Act::Call("o"),
+        Act::Call("q"),
+        Act::Settle("o"),
+        Act::After(LEASE_MS),
+    ],
+    depth: 3,
+    floor: (100, 1_000),
+};
+
+/// What a task calls, through every way that its lease can end.
+const CALLS: Scope = Scope {
+    start: &[Act::CreateRetried("a"), Act::Claim],
+    alphabet: &[Act::Claim, Act::After(LEASE_MS), Act::After(BACKOFF_MS), Act::Replay("a")],
+    racing: &[
+        Act::CallOfTask,
+        Act::SettleOfTask,
+        Act::Complete,
+        Act::Fail,
+        Act::Release,
+        Act::Cancel("a"),
+        Act::Reap("a"),
+    ],
+    depth: 4,
+    floor: (100, 1_000),
+};
+
 /// A task that waits, is told, and goes on, in every order.
 const SIGNALS: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::Claim],
@@ -702,6 +762,21 @@ fn session_races() {
 #[test]
 fn quota_races() {
     check("quota_races", &QUOTA_RACES);
+}
+
+#[test]
+fn requests() {
+    check("requests", &REQUESTS);
+}
+
+#[test]
+fn request_races() {
+    check("request_races", &REQUEST_RACES);
+}
+
+#[test]
+fn calls() {
+    check("calls", &CALLS);
 }
 
 #[test]

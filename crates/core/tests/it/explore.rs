@@ -6,15 +6,16 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Begin, Cancel, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint, Delay, Fail,
-    Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, Reap,
-    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker, Revoke,
-    RotateKey, SetLaneState, SetQuota, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
-    WaitChildren,
+    Admit, Answer, Begin, Cancel, ChangePriority, Claim, ClaimEffect, Complete, Consume, Create,
+    CreateWaitpoint, Delay, Fail, Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint,
+    Post, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume,
+    RetireWorker, Revoke, RotateKey, SetLaneState, SetQuota, SettleEffect, Signal, Suspend,
+    SuspendTimeout, Sweep, TakeMessages, WaitChildren, Withdraw,
 };
 use windlass_core::{
-    ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState, OnTimeout,
-    Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf, Table, Tenant,
+    Caller, ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState,
+    OnTimeout, Outcome, Payload, Rate, Rejection, RequestKey, Retry, RetryPolicy, SESSIONS, Secret,
+    Shelf, Table, Tenant, Terms, fingerprint,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -96,6 +97,18 @@ pub(crate) enum Act {
     GrantOther(&'static str),
     Consume(&'static str),
     Revoke(&'static str),
+    /// Asks to answer the one request, as this owner.
+    Admit(&'static str),
+    /// The same key for something else.
+    AdmitOther(&'static str),
+    Answer(&'static str),
+    Withdraw(&'static str),
+    /// Claims a call for the request, as this owner.
+    Call(&'static str),
+    Settle(&'static str),
+    /// Claims a call for the task of the last claim.
+    CallOfTask,
+    SettleOfTask,
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -115,6 +128,7 @@ pub(crate) enum Until {
 pub(crate) const LEASE_MS: u64 = 30_000;
 pub(crate) const BACKOFF_MS: u64 = 10_000;
 pub(crate) const IDLE_MS: u64 = 20_000;
+pub(crate) const REPLAY_MS: u64 = 3_600_000;
 pub(crate) const GRANT_MS: u64 = 10_000;
 pub(crate) const BEAT_MS: u64 = 4_000;
 /// When a worker that is not heard of is missed; once more as long and it is taken for dead.
@@ -269,6 +283,17 @@ impl Act {
                     .into()
             }
             Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
+            Act::Admit(owner) => admit(owner, "this"),
+            Act::AdmitOther(owner) => admit(owner, "other"),
+            Act::Answer(owner) => {
+                let (request, answer) = (request(), Payload::json(format!("{owner:?}")));
+                Answer { request, owner: owner.into(), answer }.into()
+            }
+            Act::Withdraw(owner) => Withdraw { request: request(), owner: owner.into() }.into(),
+            Act::Call(owner) => call(for_request(owner), owner),
+            Act::Settle(owner) => settle(for_request(owner), owner),
+            Act::CallOfTask => call(Caller::Task(last()?), &last()?.epoch.to_string()),
+            Act::SettleOfTask => settle(Caller::Task(last()?), &last()?.epoch.to_string()),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }
@@ -280,6 +305,35 @@ impl Act {
             _ => 0,
         }
     }
+}
+
+fn request() -> RequestKey {
+    let (principal, account) = ("p".to_owned(), String::new());
+    RequestKey { tenant: Tenant::default(), principal, account, key: "key".into() }
+}
+
+fn admit(owner: &str, asks: &str) -> Command {
+    let in_flight_ms = LEASE_MS;
+    let terms =
+        Terms { replay_ms: REPLAY_MS, in_flight_ms, tombstone_ms: REPLAY_MS, ..Terms::default() };
+    let fingerprint = fingerprint("pay", asks.as_bytes(), &[]);
+    Admit { request: request(), fingerprint, owner: owner.into(), terms }.into()
+}
+
+fn for_request(owner: &str) -> Caller {
+    Caller::Request { request: request(), owner: owner.into() }
+}
+
+/// The id differs from caller to caller, so that a second one would show.
+fn call(caller: Caller, id: &str) -> Command {
+    let fingerprint = fingerprint("charge", b"1", &[]);
+    let (provider, name) = ("bank".to_owned(), "charge".to_owned());
+    ClaimEffect { caller, provider, name, fingerprint, request_id: format!("r-{id}") }.into()
+}
+
+fn settle(caller: Caller, id: &str) -> Command {
+    let (provider, name) = ("bank".to_owned(), "charge".to_owned());
+    SettleEffect { caller, provider, name, answer: Payload::json(format!("{id:?}")) }.into()
 }
 
 fn child(id: &str, parent: &str) -> NewTask {

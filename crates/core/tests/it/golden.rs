@@ -8,9 +8,9 @@ use windlass_core::command::{
     WaitChildren,
 };
 use windlass_core::{
-    Admission, Backoff, Bookmark, Change, Children, Command, Condition, FailureClass, Fence, Filed,
-    Gate, Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node, Payload,
-    PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant,
+    Admission, Backoff, Bookmark, Change, Children, Command, Condition, Effect, FailureClass,
+    Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node,
+    Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant,
     Timestamp, Value, Waitpoint, Worker, read_row,
 };
 
@@ -64,6 +64,7 @@ fn every_record_is_written_as_it_was_read() {
             Table::Gate => same_bytes::<Gate>(include_str!("golden/gate.jsonl")),
             Table::Worker => same_bytes::<Worker>(include_str!("golden/worker.jsonl")),
             Table::Bookmark => same_bytes::<Bookmark>(include_str!("golden/bookmark.jsonl")),
+            Table::Effect => same_bytes::<Effect>(include_str!("golden/effect.jsonl")),
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }
@@ -168,6 +169,8 @@ fn number_of_change(change: &Change) -> usize {
         Change::Suspended { .. } => 30,
         Change::Resumed { .. } => 31,
         Change::Escalated => 32,
+        Change::EffectClaimed { .. } => 33,
+        Change::EffectSettled { .. } => 34,
     }
 }
 
@@ -217,7 +220,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 33);
+    all_seen(numbers.into_iter(), 35);
 }
 
 #[test]
@@ -318,6 +321,11 @@ fn tables_have_the_columns_that_migrations_name() {
         ),
         ("worker: tenant id | seen_at due_at", "WorkerDue(due_at tenant id / due_at)"),
         ("bookmark: tenant name | seq", ""),
+        (
+            "effect: tenant parent provider name | due_at",
+            "EffectOfParent(tenant parent provider name / parent) \
+             EffectDue(due_at tenant parent provider name / due_at)",
+        ),
     ];
     assert_eq!(rows.len(), Table::ALL.len());
     for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Around, Bookmark, Children, Filed, Gate, Keyring, Lane, LaneGate,
+    Admission, AnyRecord, Around, Bookmark, Children, Effect, Filed, Gate, Keyring, Lane, LaneGate,
     LaneName, LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row,
     SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId,
     read_row, why,
 };
 
-use crate::mail;
+use crate::{mail, requests};
 
 /// A shelf at a moment, with its records read.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ fn decoded<R: Filed>(row: &Row) -> R {
     (*record).clone()
 }
 
-fn any(row: &Row) -> AnyRecord {
+pub(crate) fn any(row: &Row) -> AnyRecord {
     match row.key.table {
         Table::Task => Task::into_any(decoded::<Task>(row).into()),
         Table::Lane => Lane::into_any(decoded::<Lane>(row).into()),
@@ -77,6 +77,7 @@ fn any(row: &Row) -> AnyRecord {
         Table::Gate => Gate::into_any(decoded::<Gate>(row).into()),
         Table::Worker => Worker::into_any(decoded::<Worker>(row).into()),
         Table::Bookmark => Bookmark::into_any(decoded::<Bookmark>(row).into()),
+        Table::Effect => Effect::into_any(decoded::<Effect>(row).into()),
     }
 }
 
@@ -109,7 +110,8 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Bookmark(_) => {}
+                | AnyRecord::Bookmark(_)
+                | AnyRecord::Effect(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues, children, gates, workers }
@@ -258,7 +260,11 @@ fn payloads_have_an_owner(view: &View) -> Held {
             ensure(view.shelf.payload(&key).is_some(), || format!("{key:?} is lost"))?;
         }
     }
-    view.shelf.payloads().try_for_each(|(key, _)| {
+    let (answers, rest): (Vec<_>, Vec<_>) =
+        view.shelf.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
+    let kept = requests::answers(view);
+    ensure(answers.len() == kept, || format!("{answers:?} of {kept} answers"))?;
+    rest.into_iter().try_for_each(|key| {
         ensure(view.tasks.contains_key(&key.task), || format!("{key:?} was left behind"))
     })
 }

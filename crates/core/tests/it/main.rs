@@ -11,6 +11,7 @@ mod golden;
 mod invariants;
 mod mail;
 mod random;
+mod requests;
 mod rounds;
 mod steps;
 mod wakes;

@@ -87,7 +87,7 @@ impl Dice {
             new.deadline_ms = Some(self.pick(&[1_000, 45_000]));
         }
         if self.one_in(4) {
-            let (key, window_ms) = (self.pick(&["k1", "k2"]).to_owned(), 20_000);
+            let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
             new.idempotency = Some(Idempotency { key, window_ms });
         }
         if self.one_in(3) {
@@ -177,7 +177,7 @@ impl Dice {
         message.payload = self.payload(payload_odds);
         message.after_ms = self.pick(&[0, 0, 0, 5_000]);
         if self.one_in(3) {
-            let (key, window_ms) = (self.pick(&["k1", "k2"]).to_owned(), 20_000);
+            let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
             message.idempotency = Some(Idempotency { key, window_ms });
         }
         message

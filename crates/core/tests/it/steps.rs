@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome, Paused,
-    PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId, Timestamp, Token,
-    Waitpoint, Wake,
+    Change, ChangeSet, Command, Effect, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome,
+    Paused, PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId, Timestamp,
+    Token, Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -61,6 +61,9 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
     ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
     ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
+    ("an answer stays", crate::requests::an_answer_stays),
+    ("one is admitted at a time", crate::requests::one_is_admitted_at_a_time),
+    ("a call keeps its id", crate::requests::a_call_keeps_its_id),
     ("no message is lost", mail::no_message_is_lost),
     ("a number is given once", mail::a_number_is_given_once),
 ];
@@ -300,6 +303,9 @@ fn is_written(step: &Step<'_>, event: &Event) -> bool {
     let key = match &event.change {
         Change::Signaled { .. } => Mailbox::key_of(&event.tenant, id),
         Change::WaitpointMade { id } => Waitpoint::key_of(&event.tenant, id),
+        Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
+            Effect::key_of(&event.tenant, &format!("task/{id}"), provider, name)
+        }
         _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
     let version = |view: &View| view.shelf.row(&key).map(|row| row.version);

@@ -1,0 +1,95 @@
+//! What holds of requests that are answered once, and of calls that are claimed before they are
+//! made.
+
+use windlass_core::command::Admit;
+use windlass_core::{Admission, AnyRecord, Command, Effect, Outcome, PayloadKey, RequestState};
+
+use crate::invariants::{Held, View, any, ensure};
+use crate::steps::Step;
+
+fn admissions(view: &View) -> impl Iterator<Item = Admission> {
+    view.shelf.rows().filter_map(|row| match any(row) {
+        AnyRecord::Admission(admission) => Some((*admission).clone()),
+        _ => None,
+    })
+}
+
+fn effects(view: &View) -> impl Iterator<Item = Effect> {
+    view.shelf.rows().filter_map(|row| match any(row) {
+        AnyRecord::Effect(effect) => Some((*effect).clone()),
+        _ => None,
+    })
+}
+
+fn state(admission: &Admission) -> Option<RequestState> {
+    admission.request.as_ref().map(|request| request.state)
+}
+
+/// How many answers are kept. Each has its payload: see [`crate::invariants`].
+pub(crate) fn answers(view: &View) -> usize {
+    let answered =
+        |admission: &Admission| matches!(state(admission), Some(RequestState::Answered { .. }));
+    let answers = admissions(view).filter(answered).count();
+    answers + effects(view).filter(|effect| effect.answer.is_some()).count()
+}
+
+pub(crate) fn is_answer(key: &PayloadKey) -> bool {
+    ["answer", "effect"].contains(&key.slot.as_str())
+}
+
+fn same(one: &Admission, other: &Admission) -> bool {
+    (&one.tenant, &one.scope, &one.key) == (&other.tenant, &other.scope, &other.key)
+}
+
+/// The first answer is the answer, until its time is over; and that there was one is known for
+/// longer.
+pub(crate) fn an_answer_stays(step: &Step<'_>) -> Held {
+    for before in admissions(step.before) {
+        let Some(RequestState::Answered { digest, .. }) = state(&before) else { continue };
+        let Some(request) = &before.request else { continue };
+        let after = admissions(step.after).find(|after| same(&before, after));
+        let stays = match after.as_ref().and_then(state) {
+            Some(RequestState::Answered { digest: after, .. }) => after == digest,
+            Some(RequestState::Expired) => request.replay_until <= step.after.now,
+            Some(RequestState::InFlight) | None => request.forget_at <= step.after.now,
+        };
+        ensure(stays, || format!("{before:?} became {after:?}"))?;
+    }
+    Ok(())
+}
+
+/// Nobody is admitted while another one is, nor when there was an answer.
+pub(crate) fn one_is_admitted_at_a_time(step: &Step<'_>) -> Held {
+    let (Command::Admit(Admit { request, owner, .. }), Ok(Outcome::Admitted { .. })) =
+        (step.command, step.answer)
+    else {
+        return Ok(());
+    };
+    let now = step.after.now;
+    let known =
+        admissions(step.before).find(|known| known.key == request.key && known.request.is_some());
+    let Some(known) = known else { return Ok(()) };
+    let is_free = match state(&known) {
+        Some(RequestState::InFlight) => known.first == *owner || known.expires_at <= now,
+        Some(RequestState::Answered { .. } | RequestState::Expired) => {
+            known.request.as_ref().is_some_and(|request| request.forget_at <= now)
+        }
+        None => true,
+    };
+    ensure(is_free, || format!("{owner} was admitted beside {known:?}"))
+}
+
+/// Under a name there is one id, for as long as it is kept.
+pub(crate) fn a_call_keeps_its_id(step: &Step<'_>) -> Held {
+    let of =
+        |effect: &Effect| (effect.parent.clone(), effect.provider.clone(), effect.name.clone());
+    for before in effects(step.before) {
+        let after = effects(step.after).find(|after| of(after) == of(&before));
+        let stays = after.as_ref().is_none_or(|after| {
+            after.request_id == before.request_id
+                && before.answer.is_none_or(|answer| after.answer == Some(answer))
+        });
+        ensure(stays, || format!("{before:?} became {after:?}"))?;
+    }
+    Ok(())
+}
