@@ -147,9 +147,7 @@ impl Claim {
         let gated = lane.gate.is_some();
         let leased = tasks.iter().map(|task| self.lease(world, (**task).clone(), gated, metered));
         let leased: Vec<Arc<Task>> = leased.collect();
-        for task in &leased {
-            start(world, task, self.session_idle_ms)?;
-        }
+        world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
         claimed.extend(leased);
         Ok(())
     }

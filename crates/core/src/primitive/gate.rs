@@ -294,6 +294,15 @@ pub(crate) fn startable(
             may.push(false);
             continue;
         };
+        if let Some(gate) = &gate
+            && gate.kind == GateKind::Session
+            && gate.admitted > 1
+            && gate.owner(now).is_none()
+        {
+            // Whoever takes the first one gets these too; one more tells that these are all.
+            let inside = Task::let_through(&task.tenant, key);
+            world.prefetch_scan(&inside, gate.admitted as usize + 1);
+        }
         let count = counts.entry(key).or_default();
         let starts = gate.is_none_or(|gate| {
             gate.may_start(*count + 1, now)

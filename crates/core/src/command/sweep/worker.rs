@@ -21,10 +21,8 @@ impl Due for Worker {
     /// forgets the worker. A lease that is claimed meanwhile under its name runs out by itself.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
-        let mut ended = 0;
-        for task in &held {
-            ended += usize::from(lose(world, task)?);
-        }
+        let lost = world.each(&held, |world, task| lose(world, task))?;
+        let ended = lost.into_iter().filter(|lost| *lost).count();
         // What cannot be ended here would be found again and again.
         if held.len() < LEASES_AT_ONCE || ended == 0 {
             world.remove(&Self::key_of(&self.tenant, &self.id));
