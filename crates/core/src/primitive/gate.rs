@@ -642,6 +642,28 @@ mod tests {
         assert_eq!(stage.gates(), []);
     }
 
+    /// The end of a child lets its parent go on, at a gate that has just opened by itself.
+    #[test]
+    fn a_child_that_ends_behind_the_gate_of_its_parent_is_let_through_no_more() {
+        let mut stage = with([keyed("a")]);
+        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 1, window_ms: 10_000 });
+        let tenant = Tenant::default();
+        stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
+        stage.must(claim());
+        stage.must(Create::one(NewTask { parent: Some("a".into()), ..keyed("b") }));
+        stage.must(Create::one(keyed("c")));
+        stage.must(WaitChildren { fence: fence_of("a", 1) });
+        stage.later(20_000);
+        stage.must(Cancel { task: key("b"), reason: String::new() });
+        let gate = &stage.gates()[0];
+        assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, 1));
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
+        stage.must(complete("c", 1));
+        stage.later(20_000);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(claim())), ["a"]);
+    }
+
     /// A task that is suspended has left its gate, and passes it again when it is resumed.
     #[test]
     fn a_suspended_task_makes_room() {
