@@ -6,7 +6,7 @@ use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
-use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
 /// What a task must pass before it may run: one key of its choice, or a session.
@@ -189,6 +189,12 @@ impl Gate {
         Self::row_key(vec![tenant.into(), kind.as_str().into(), name.into()])
     }
 
+    /// The sessions of a worker.
+    pub(crate) fn owned_by(tenant: &Tenant, worker: &WorkerId) -> Range {
+        let prefix = vec![tenant.into(), worker.into()];
+        Range { index: Index::GateOwned, prefix, until: None }
+    }
+
     /// What tasks call it, if it is one that they name.
     pub fn gate_key(&self) -> Option<GateKey> {
         match self.kind {
@@ -311,13 +317,20 @@ impl Record for Gate {
     const SPEC: TableSpec = TableSpec {
         name: "gate",
         key: &["tenant", "kind", "name"],
-        columns: &["waiting", "running", "contended", "due_at"],
+        columns: &["waiting", "running", "owner", "contended", "due_at"],
         numbers: &["waiting", "running", "contended", "due_at"],
-        indexes: &[IndexSpec {
-            index: Index::GateDue,
-            columns: &["due_at", "tenant", "kind", "name"],
-            present: "due_at",
-        }],
+        indexes: &[
+            IndexSpec {
+                index: Index::GateDue,
+                columns: &["due_at", "tenant", "kind", "name"],
+                present: "due_at",
+            },
+            IndexSpec {
+                index: Index::GateOwned,
+                columns: &["tenant", "owner", "kind", "name"],
+                present: "owner",
+            },
+        ],
         listed_by: &[],
         contended: Some("contended"),
     };
@@ -328,6 +341,8 @@ impl Record for Gate {
 
     fn columns(&self) -> Vec<Value> {
         let waiting = i64::try_from(self.waiting).unwrap_or(i64::MAX);
-        vec![waiting.into(), i64::from(self.running).into(), 1.into(), self.due_at.into()]
+        let owner = self.owner.as_ref().map(|owner| owner.worker.as_str());
+        let running = i64::from(self.running).into();
+        vec![waiting.into(), running, owner.into(), 1.into(), self.due_at.into()]
     }
 }

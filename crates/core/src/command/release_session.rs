@@ -1,8 +1,8 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::{Gate, GateKey, Owner};
+use crate::gate::{Gate, GateKey};
 use crate::limits;
 use crate::name::Tenant;
-use crate::primitive::open_gate;
+use crate::primitive::release_session;
 use crate::world::World;
 
 /// Takes a session from the worker that owns it. While something of it runs there it stays, and is
@@ -21,12 +21,7 @@ impl ReleaseSession {
         let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
         let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
         let running = gate.running;
-        if let Some(owner) = &gate.owner {
-            let until = owner.until.min(world.now());
-            let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
-            world.put::<Gate>(Gate { owner, ..(*gate).clone() });
-            open_gate(world, &self.tenant, &key)?;
-        }
+        release_session(world, &gate)?;
         Ok(Outcome::SessionReleased { running })
     }
 }

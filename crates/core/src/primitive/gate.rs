@@ -159,6 +159,36 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<
     save(world, gate, whole)
 }
 
+/// Takes a session from its owner, at once or with the end of what runs there.
+pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
+    let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
+    let until = owner.until.min(world.now());
+    let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
+    world.put::<Gate>(Gate { owner, ..gate.clone() });
+    open(world, &gate.tenant, &key)
+}
+
+/// Takes its sessions from a worker that is gone, as many as `most`; says whether there may be
+/// more of them.
+pub(crate) fn disown(
+    world: &mut World,
+    tenant: &Tenant,
+    worker: &WorkerId,
+    most: usize,
+) -> Result<bool, Halt> {
+    let owned = world.scan::<Gate>(&Gate::owned_by(tenant, worker), most)?;
+    let freed = world.each(&owned, |world, gate| {
+        let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
+        if let Some(gate) = world.get::<Gate>(&key)? {
+            release(world, &gate)?;
+        }
+        let left = world.get::<Gate>(&key)?;
+        Ok(left.is_none_or(|left| left.owner.is_none()))
+    })?;
+    // What stays its own until something has run would be found again and again.
+    Ok(owned.len() == most && freed.contains(&true))
+}
+
 /// Lets the next ones through; says whether as many could be moved as there is room for.
 fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
     let now = world.now();
