@@ -12,8 +12,12 @@ use crate::task::{Lease, Lifecycle, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How many a gate moves at once. What is left over is due at once, and comes with the next sweep.
-const PAGE: u32 = 1_000;
+/// How many a gate moves at once: many gates may have opened together. What is left over is due at
+/// once, and comes with the next sweep.
+const PAGE: u32 = 32;
+
+/// How many of those that stay inside a gate looks past, for the last ones.
+const LOOKED_PAST: u32 = 1_000;
 
 /// How many that cannot be let through a gate looks past.
 const PASSED_OVER: u32 = 32;
@@ -251,7 +255,7 @@ fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Hal
     let kept = Gate { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
     let wanted = (gate.admitted - kept).min(PAGE);
     // Those that stay are looked past, unless they are a crowd.
-    let past = if kept > PAGE { 0 } else { kept };
+    let past = if kept > LOOKED_PAST { 0 } else { kept };
     let inside =
         world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
     let mut recalled = 0;
