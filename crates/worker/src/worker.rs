@@ -98,6 +98,14 @@ impl Worker {
         self
     }
 
+    /// Takes what is granted to it by its name as well.
+    /// Each claim looks for that. Who takes sessions does so anyhow.
+    #[must_use]
+    pub fn grants(mut self) -> Self {
+        self.claim.grants = true;
+        self
+    }
+
     #[must_use]
     pub fn tags(mut self, tags: TagFilter) -> Self {
         self.claim.offer.tags = tags;

@@ -62,6 +62,10 @@ async fn a_task_is_granted_and_taken_back() {
     assert!(refused.err.ends_with("[kept]\n"), "{refused:?}");
     let said = place.ok("task revoke t");
     assert_eq!(said, "Task t is taken back from mailer-1, and waits in its lane.\n");
+    place.ok("task create k --id granted --lane granted");
+    place.ok("task grant granted mailer-3 --for 1h");
+    place.ok("worker exec --kind k --lane granted --name mailer-3 --grants --once -- true");
+    assert_eq!(place.one("task show granted")["state"], "completed");
 
     let held = claim(&engine, "mailer-2", "default").await;
     let row = place.one("task revoke t --reason elsewhere");
