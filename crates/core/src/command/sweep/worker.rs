@@ -22,7 +22,8 @@ impl Due for Worker {
     }
 
     /// Ends the leases of a worker that was not heard of for too long, a page at a time, frees its
-    /// sessions, and then forgets the worker. A lease that is claimed meanwhile under its name runs out by itself.
+    /// sessions, and then forgets the worker. A lease that is claimed meanwhile under its name runs
+    /// out by itself.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
         let lost = world.each(&held, |world, task| lose(world, task))?;
