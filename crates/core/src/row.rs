@@ -201,6 +201,7 @@ pub enum Index {
     KeyringDue,
     ChildrenDue,
     GateDue,
+    GateOwned,
     WorkerDue,
 }
 
@@ -217,7 +218,7 @@ impl Index {
             Index::WaitpointOfTask => Table::Waitpoint,
             Index::KeyringDue => Table::Keyring,
             Index::ChildrenDue => Table::Children,
-            Index::GateDue => Table::Gate,
+            Index::GateDue | Index::GateOwned => Table::Gate,
             Index::WorkerDue => Table::Worker,
         }
     }
@@ -240,7 +241,8 @@ impl Index {
             | Index::TaskLine
             | Index::TaskOpenChild
             | Index::MessageOfTask
-            | Index::WaitpointOfTask => false,
+            | Index::WaitpointOfTask
+            | Index::GateOwned => false,
         }
     }
 
@@ -262,7 +264,8 @@ impl Index {
             | Index::TaskLine
             | Index::TaskOpenChild
             | Index::MessageOfTask
-            | Index::WaitpointOfTask => None,
+            | Index::WaitpointOfTask
+            | Index::GateOwned => None,
         }
     }
 
@@ -271,7 +274,7 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 15] = [
+    pub(crate) const ALL: [Index; 16] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
@@ -286,6 +289,7 @@ impl Index {
         Index::KeyringDue,
         Index::ChildrenDue,
         Index::GateDue,
+        Index::GateOwned,
         Index::WorkerDue,
     ];
 
