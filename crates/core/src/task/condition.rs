@@ -32,9 +32,10 @@ impl Condition {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().try_for_each(Condition::check_parts)
             }
-            Condition::Count { n, of, .. } => {
+            Condition::Count { n, distinct, of } => {
                 limits::CONDITION_COUNT.check(*n)?;
-                of.check()
+                of.check()?;
+                of.check_count(*n, *distinct)
             }
             Condition::Operator | Condition::Timeout => Ok(()),
         }
@@ -121,7 +122,21 @@ impl Matcher {
         if let Some(name) = &self.name {
             limits::MESSAGE_NAME.check(name)?;
         }
-        self.source.iter().try_for_each(|source| limits::MESSAGE_SOURCE.check(source))
+        self.source.iter().try_for_each(|source| Message::check_source(source))
+    }
+
+    /// Whether so many can be told apart, or it would wait for ever. A waitpoint has one message.
+    fn check_count(&self, n: u32, distinct: Distinct) -> Result<(), Rejection> {
+        let alike = match distinct {
+            Distinct::Waitpoints => false,
+            Distinct::Names => self.name.is_some(),
+            Distinct::Sources => self.source.is_some(),
+        };
+        if n > 1 && (alike || self.waitpoint.is_some()) {
+            let problem = Problem::OutOfRange { min: 1, max: 1 };
+            return Err(Rejection::Invalid { field: limits::CONDITION_COUNT.field, problem });
+        }
+        Ok(())
     }
 
     fn takes(&self, message: &Message) -> bool {
@@ -291,10 +306,16 @@ mod tests {
             (Condition::Any(vec![Condition::Any(vec![])]), Some("condition")),
             (count(0, Distinct::Names, Matcher::default()), Some("n")),
             (count(1_001, Distinct::Names, Matcher::default()), Some("n")),
+            (count(2, Distinct::Names, of(None, Some("a"), None)), Some("n")),
+            (count(2, Distinct::Sources, of(None, None, Some("a"))), Some("n")),
+            (count(2, Distinct::Waitpoints, of(Some("p"), None, None)), Some("n")),
+            (count(1, Distinct::Names, of(None, Some("a"), None)), None),
+            (count(2, Distinct::Names, of(Some("p"), None, None)), Some("n")),
             (signal(""), Some("name")),
             (signal(&long), Some("name")),
             (Condition::waitpoint(""), Some("waitpoint")),
             (Condition::Signal(of(None, None, Some("a\0"))), Some("source")),
+            (Condition::Signal(of(None, None, Some("engine"))), Some("source")),
         ];
         for (condition, expected) in rows {
             let found = match condition.check() {

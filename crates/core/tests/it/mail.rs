@@ -96,7 +96,8 @@ pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
         let began_at = Some(suspension.paused.began_at);
         let counts =
             |m: &&Message| m.task == task.id && m.due_at.is_none() && m.taken_by != began_at;
-        let counted: Vec<Message> = messages.iter().filter(counts).cloned().collect();
+        let sent = messages.iter().filter(|message| message.source != Message::ENGINE);
+        let counted: Vec<Message> = sent.filter(counts).cloned().collect();
         let met = is_met(&suspension.condition, &counted);
         ensure(!met, || format!("{task:?} waits with {counted:?}"))
     })

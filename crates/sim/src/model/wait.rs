@@ -154,6 +154,7 @@ impl Model {
         let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
         let stale = |letter: &&&Letter| {
             letter.taken_by == Some(began_at)
+                || letter.is_told()
                 || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
         };
         if let Some(letter) = letters.iter().find(stale) {
@@ -187,6 +188,7 @@ impl Model {
         }
         let counts = |letter: &&Letter| {
             letter.taken_by != Some(stay.pause.began_at)
+                && !letter.is_told()
                 && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
         };
         let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
@@ -232,8 +234,10 @@ impl Model {
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
             let State::Suspended(stay) = &facts.state else { continue };
-            let counts =
-                |letter: &&Letter| !letter.hidden && letter.taken_by != Some(stay.pause.began_at);
+            let counts = |letter: &&Letter| {
+                let fresh = letter.taken_by != Some(stay.pause.began_at);
+                fresh && !letter.hidden && !letter.is_told()
+            };
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
             if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
                 return breach(Kind::MessageLost, format!("{id} waits for {there:?}"));
