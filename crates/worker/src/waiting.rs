@@ -23,7 +23,8 @@ impl Context {
     /// Waits until there is what it asks for. When it is there already, this returns, and
     /// [`Context::signals`] tells what it was. Otherwise the task is suspended and this run ends:
     /// hand the failure on with `?`. The handler is called again when the task goes on, as the same
-    /// attempt, with [`Context::resumption`] set.
+    /// attempt, with [`Context::resumption`] set: ask for that first where a message is waited for
+    /// by its name, or a second one of that name is waited for. A waitpoint stays answered.
     pub async fn suspend(&self, until: impl Into<Until>) -> Result<(), Failure> {
         let Until { condition, reason, timeout } = until.into();
         let suspend = Suspend {
