@@ -547,4 +547,22 @@ mod tests {
         stage.must(Complete { fence: held, result: None });
         assert_eq!(counts(&stage, "t").total(), 2, "one of them was replayed, and is counted");
     }
+
+    #[test]
+    fn a_child_of_an_earlier_task_of_the_same_id_is_not_found_for_it() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        stage.must(Complete { fence: fence(1), result: None });
+        stage.must(Reap { task: key("t") });
+        let again = stage.must(Create::one(child("c")));
+        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it is there");
+        stage.later(1);
+        stage.must(Create::one(new_task("t")));
+        assert_eq!(stage.run(Create::one(child("c"))), Err(Rejection::Conflict));
+        stage.must(Reap { task: key("c") });
+        stage.must(Create::one(child("c")));
+        assert_eq!(counts(&stage, "t").open, 1);
+    }
 }
