@@ -6,8 +6,8 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Puts a held task off. The attempt is given back: nothing has failed. One that was resumed goes on
-/// as it was.
+/// Puts a held task off. The attempt is given back: nothing has failed. One that was resumed goes
+/// on as it was.
 #[derive(Clone, Debug)]
 pub struct Delay {
     pub fence: Fence,
