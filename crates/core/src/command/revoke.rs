@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// Takes a task away from whoever holds it or has it granted, by an operator. It is back in its
 /// lane, neither the attempt nor a lost lease is counted, and what its holder writes from then on
-/// is refused.
+/// is refused. One that was resumed goes on as it was.
 #[derive(Clone, Debug)]
 pub struct Revoke {
     pub task: TaskKey,
@@ -24,8 +24,13 @@ impl Revoke {
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {
                 leave(world, &known)?;
-                task.give_back_attempt();
-                task.lifecycle = Lifecycle::waiting(now);
+                task.lifecycle = match task.resumed_run().map(|run| run.paused(now)) {
+                    Some(paused) => Lifecycle::resumed(paused, now),
+                    None => {
+                        task.give_back_attempt();
+                        Lifecycle::waiting(now)
+                    }
+                };
                 lease.worker.clone()
             }
             Lifecycle::Reserved { turn, worker, until: Some(_) } => {
@@ -47,7 +52,8 @@ impl Revoke {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Consume, Renew};
+    use crate::command::{Complete, Consume, Renew, Resume};
+    use crate::task::{PublicState, ResumeCause};
     use crate::testing::{Stage, check_task, claim, fence, key};
 
     fn revoke() -> Revoke {
@@ -97,6 +103,20 @@ mod tests {
         assert_eq!(stage.run(complete()).unwrap_err().code(), "stale");
         let task = stage.task("t").unwrap();
         assert_eq!((task.claims, task.attempts, task.reclaims), (2, 1, 0));
+    }
+
+    #[test]
+    fn what_an_operator_has_resumed_stays_resumed() {
+        let mut stage = Stage::with_task("suspended");
+        stage.must(Resume { task: key("t"), by: "ada".into() });
+        stage.must(claim());
+        stage.must(revoke());
+        let task = stage.task("t").unwrap();
+        assert_eq!(task.lifecycle.public(), PublicState::Resumable);
+        stage.must(claim());
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.attempts, task.reclaims), (1, 0));
+        assert_eq!(task.resumption.unwrap().cause, ResumeCause::Operator);
     }
 
     #[test]
