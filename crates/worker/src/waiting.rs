@@ -14,9 +14,9 @@ use crate::until::Until;
 /// Waiting for the world: people, callbacks, timers.
 impl Context {
     /// A waitpoint of this task under a name of its own, with the token that whoever is to answer
-    /// needs. Asking again, also in a later attempt, gives the same one, until it has expired unused
-    /// or its message was taken out with [`Context::take`]: then it is a fresh one, with a token of
-    /// its own.
+    /// needs. Asking again, also in a later attempt, gives the same one, until it has expired
+    /// unused or its message was taken out with [`Context::take`]: then it is a fresh one, with a
+    /// token of its own.
     pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
         let id = WaitpointId::of_task(&self.key(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
