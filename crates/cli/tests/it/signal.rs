@@ -67,6 +67,8 @@ async fn a_waitpoint_takes_one_message_with_its_token() {
     assert_eq!(made["token"], token.trim(), "asking again gives the same");
     assert_eq!(place.run("waitpoint create t approval --expires 2d").code, 3);
 
+    let both = ["signal", "yes", "--token", "-", "--payload-file", "-"];
+    assert_eq!(piped(&place, &both, &token).0, Some(2), "one input, two that want it");
     let (code, said) = piped(&place, &["signal", "yes", "--token", "-", "--json"], &token);
     assert_eq!(code, Some(0));
     let said: Value = serde_json::from_str(&said).unwrap();

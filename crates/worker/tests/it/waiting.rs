@@ -193,3 +193,38 @@ async fn a_bad_wish_is_an_ordinary_failure() {
     stage.until("t", "failed").await;
     running.drain(DAY).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn approvals_one_after_the_other_come_whenever_they_come() {
+    let stage = Stage::new().await;
+    let (mail, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |context: Context, (): ()| {
+        let mail = mail.clone();
+        async move {
+            let mut said = Vec::new();
+            for who in ["manager", "bank"] {
+                let waitpoint = context.waitpoint(who, DAY).await?;
+                mail.send((who, waitpoint.token))?;
+                context.suspend(Until::waitpoint(waitpoint.id)).await?;
+                said.push(context.signals().await?[0].message.name.clone());
+            }
+            Ok::<_, Failure>(said.join(" "))
+        }
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    for (who, answer) in [("manager", "yes"), ("bank", "paid")] {
+        // A run that starts over asks those again who have answered.
+        let token = loop {
+            let (asked, token) = inbox.recv().await.unwrap();
+            if asked == who {
+                break token;
+            }
+        };
+        stage.other.signal(&token, answer).await.unwrap();
+    }
+    stage.until("t", "completed").await;
+    assert_eq!(stage.result("t").await.unwrap(), "\"yes paid\"");
+    assert_eq!(stage.task("t").await.attempts, 1);
+    running.drain(DAY).await;
+}

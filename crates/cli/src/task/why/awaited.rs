@@ -19,9 +19,26 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) ->
     Explanation {
         sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}"),
         help: Some(format!(
-            "Tell it: windlass signal NAME --task {id}. Or let it go on without: windlass task \
-             resume {id}."
+            "Tell it: windlass signal NAME {}. Or let it go on without: windlass task resume {id}.",
+            if needs_token(&suspension.condition) {
+                "--token -, with the token of its waitpoint".to_owned()
+            } else {
+                format!("--task {id}")
+            }
         )),
+    }
+}
+
+/// Whether nothing that is sent to the task by its id lets it go on.
+fn needs_token(condition: &Condition) -> bool {
+    match condition {
+        Condition::Signal(of) => of.waitpoint.is_some(),
+        Condition::Count { distinct, of, .. } => {
+            of.waitpoint.is_some() || *distinct == Distinct::Waitpoints
+        }
+        Condition::All(parts) => parts.iter().any(needs_token),
+        Condition::Any(parts) => parts.iter().all(needs_token),
+        Condition::Operator | Condition::Timeout => false,
     }
 }
 
@@ -74,6 +91,22 @@ fn fitting(matcher: &Matcher) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_needs_a_token() {
+        let (go, through) = (Condition::signal("go"), Condition::waitpoint("p"));
+        let count = |distinct| Condition::Count { n: 2, distinct, of: Matcher::default() };
+        for (condition, needs) in [
+            (go.clone(), false),
+            (through.clone(), true),
+            (count(Distinct::Waitpoints), true),
+            (count(Distinct::Sources), false),
+            (Condition::Any(vec![go.clone(), through.clone()]), false),
+            (Condition::All(vec![go, through]), true),
+        ] {
+            assert_eq!(needs_token(&condition), needs, "{condition:?}");
+        }
+    }
 
     #[test]
     fn conditions() {
