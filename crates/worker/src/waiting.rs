@@ -16,9 +16,9 @@ impl Context {
     /// A waitpoint of this task under a name of its own, with the token that whoever is to answer
     /// needs. Asking again, also in a later attempt, gives the same one, until it has expired
     /// unused or its message was taken out with [`Context::take`]: then it is a fresh one, with a
-    /// token of its own.
+    /// token of its own. So it is when the task is replayed.
     pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
-        let id = WaitpointId::of_task(&self.key(), name);
+        let id = WaitpointId::of_task(&self.key(), self.generation(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
     }
 

@@ -38,11 +38,12 @@ pub(crate) fn make(
     prefetch(world, task, &[&new.id]);
     let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
     if let Some(known) = &known {
+        let of_use = is_of_use(world, known)?;
         let same = known.created_at.plus_ms(new.expires_ms) == known.expires_at;
-        if known.task != task.id || !same {
+        if known.task != task.id || of_use && !same {
             return Err(Rejection::Conflict.into());
         }
-        if is_of_use(world, known)? {
+        if of_use {
             return signed(world, known);
         }
     } else {

@@ -78,7 +78,7 @@ impl Condition {
     }
 
     /// The waitpoints that it names.
-    pub(crate) fn waitpoints(&self) -> BTreeSet<&WaitpointId> {
+    pub fn waitpoints(&self) -> BTreeSet<&WaitpointId> {
         match self {
             Condition::Signal(matcher) | Condition::Count { of: matcher, .. } => {
                 matcher.waitpoint.iter().collect()

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::command::{Create, NewTask};
+use windlass_core::command::{Create, NewTask, Replay};
 use windlass_core::{OnTimeout, Payload, ResumeCause, SuspendReason, Token};
 use windlass_engine::Error;
 use windlass_store_test::{Call, Failure as Fault};
@@ -174,9 +174,18 @@ async fn a_waitpoint_is_the_same_in_every_attempt_and_no_other_tasks() {
     stage.until("t", "completed").await;
     stage.create("u", "null").await;
     stage.until("u", "completed").await;
-    let tokens = tokens.lock().unwrap().clone();
+    let seen_tokens = tokens;
+    let tokens = seen_tokens.lock().unwrap().clone();
     assert_eq!(tokens.len(), 4);
     assert!(tokens[0] == tokens[1] && tokens[2] == tokens[3] && tokens[0] != tokens[2]);
+    let replay = Replay { task: key("t"), generation: 0 };
+    stage.other.submit(replay).await.unwrap();
+    while seen_tokens.lock().unwrap().len() < 6 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let afresh = seen_tokens.lock().unwrap()[4..].to_vec();
+    assert_eq!(afresh[0], afresh[1]);
+    assert!(!tokens.contains(&afresh[0]), "a task that is replayed asks again");
     running.drain(DAY).await;
 }
 
