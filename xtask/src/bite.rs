@@ -217,9 +217,9 @@ const BITES: &[Bite] = &[
     },
     Bite {
         rule: "a message lets an attempt go on once",
-        file: "crates/core/src/primitive/resume.rs",
-        from: "message.visible_at <= now && message.taken_by != Some(began_at);",
-        to: "message.visible_at <= now;",
+        file: "crates/core/src/task/condition.rs",
+        from: "let heard = message.taken_by == Some(began_at);",
+        to: "let heard = message.taken_by == Some(began_at) && began_at.micros() < 0;",
     },
 ];
 

@@ -20,6 +20,8 @@ pub(crate) enum CliError {
     /// A value outside its limit, by the name under which it was given.
     #[error("{name} {}", told(field, *problem))]
     Invalid { name: &'static str, field: &'static str, problem: Problem },
+    #[error("{0} and {1} cannot both come from standard input")]
+    OneInput(&'static str, &'static str),
     #[error("the label {0} is given twice")]
     LabelTwice(String),
     #[error(transparent)]
@@ -155,7 +157,7 @@ impl CliError {
             CliError::Engine(error) => error.code(),
             CliError::Store(error) => error.code(),
             CliError::Invalid { .. } => "invalid",
-            CliError::LabelTwice(_) => "usage",
+            CliError::LabelTwice(_) | CliError::OneInput(..) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Demo(error) => error.code(),
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),
@@ -179,7 +181,7 @@ impl CliError {
     /// signal ended it. Wrong arguments are 2, also when only the rules know that they are.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            CliError::Invalid { .. } | CliError::LabelTwice(_) => 2,
+            CliError::Invalid { .. } | CliError::LabelTwice(_) | CliError::OneInput(..) => 2,
             CliError::NotFound { .. }
             | CliError::NoDatabase(_)
             | CliError::NoProgram(_)

@@ -25,6 +25,11 @@ pub(crate) struct PayloadArgs {
 }
 
 impl PayloadArgs {
+    /// Whether it takes standard input for itself.
+    pub(crate) fn is_standard_input(&self) -> bool {
+        self.payload_file.as_deref() == Some(Path::new("-"))
+    }
+
     pub(crate) fn read(&self) -> Result<Option<Payload>, CliError> {
         let content_type = |unsaid: &str| self.content_type.as_deref().unwrap_or(unsaid).to_owned();
         if let Some(text) = &self.payload {

@@ -65,6 +65,9 @@ pub(crate) struct Signal {
 
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
+        if self.token.as_deref() == Some("-") && self.payload.is_standard_input() {
+            return Err(CliError::OneInput("--token", "--payload-file"));
+        }
         let payload = self.payload.read()?;
         let token = self.token.as_deref().map(read_token).transpose()?;
         let engine = self.target.open().await?;

@@ -93,10 +93,10 @@ impl Children {
         }
     }
 
-    /// Counts a child that had ended as an open one.
-    pub(crate) fn count_revival(&mut self, had_ended: &Lifecycle) {
+    /// Counts a child as an open one again, and no more as one that had ended like this, if it was.
+    pub(crate) fn count_revival(&mut self, counted_as: Option<&Lifecycle>) {
         self.open = self.open.saturating_add(1);
-        if let Some(count) = self.like(had_ended) {
+        if let Some(count) = counted_as.and_then(|had_ended| self.like(had_ended)) {
             *count = count.saturating_sub(1);
         }
     }

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
-use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
 /// What a task must pass before it may run: one key of its choice, or a session.
@@ -62,7 +62,8 @@ pub struct Gate {
     /// Whose session it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Lanes in which a claim found it shut: they are woken when it opens.
+    /// Lanes in which a claim found it shut: they are woken when it opens. One without a name
+    /// stands for all of them, when they are too many.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub refused: BTreeSet<LaneName>,
     /// When it needs the engine.
@@ -91,7 +92,8 @@ pub struct Owner {
     pub worker: WorkerId,
     /// Unless something of the session runs, it is free again then.
     pub until: Timestamp,
-    /// For how long it stays with the worker after something of it has run.
+    /// For how long it stays with the worker after something of it has run; not at all, and it
+    /// starts nothing more, once it was taken from it.
     pub idle_ms: u64,
 }
 
@@ -154,7 +156,7 @@ const SLICES: u64 = 32;
 
 /// How many of a session may be let through and not claimed: they are moved together when it
 /// changes hands.
-const SESSION_ADMITTED: u32 = 1_000;
+const SESSION_ADMITTED: u32 = 100;
 
 impl Rate {
     /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
@@ -189,6 +191,12 @@ impl Gate {
         Self::row_key(vec![tenant.into(), kind.as_str().into(), name.into()])
     }
 
+    /// The sessions of a worker.
+    pub(crate) fn owned_by(tenant: &Tenant, worker: &WorkerId) -> Range {
+        let prefix = vec![tenant.into(), worker.into()];
+        Range { index: Index::GateOwned, prefix, until: None }
+    }
+
     /// What tasks call it, if it is one that they name.
     pub fn gate_key(&self) -> Option<GateKey> {
         match self.kind {
@@ -209,7 +217,15 @@ impl Gate {
         self.places().min(self.starts_left(now))
     }
 
+    /// Whether its owner is to lose it with the end of what runs, and to start nothing until then.
+    fn is_released(&self) -> bool {
+        self.running > 0 && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
+    }
+
     fn places(&self) -> u32 {
+        if self.is_released() {
+            return 0;
+        }
         let taken = self.running.saturating_add(self.admitted);
         let places = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
         match self.kind {
@@ -228,7 +244,8 @@ impl Gate {
     pub(crate) fn may_start(&self, count: u32, now: Timestamp) -> bool {
         let running = self.running.saturating_add(count);
         let started = self.started(now).saturating_add(count);
-        self.limit.is_none_or(|limit| running <= limit)
+        !self.is_released()
+            && self.limit.is_none_or(|limit| running <= limit)
             && self.rate.is_none_or(|rate| started <= rate.starts)
     }
 
@@ -237,7 +254,8 @@ impl Gate {
         let taken = self.running.saturating_add(self.admitted);
         let started = self.started(now).saturating_add(self.admitted);
         self.admitted > 0
-            && (self.limit.is_some_and(|limit| taken > limit)
+            && (self.is_released()
+                || self.limit.is_some_and(|limit| taken > limit)
                 || self.rate.is_some_and(|rate| started > rate.starts))
     }
 
@@ -311,13 +329,20 @@ impl Record for Gate {
     const SPEC: TableSpec = TableSpec {
         name: "gate",
         key: &["tenant", "kind", "name"],
-        columns: &["waiting", "running", "contended", "due_at"],
+        columns: &["waiting", "running", "owner", "contended", "due_at"],
         numbers: &["waiting", "running", "contended", "due_at"],
-        indexes: &[IndexSpec {
-            index: Index::GateDue,
-            columns: &["due_at", "tenant", "kind", "name"],
-            present: "due_at",
-        }],
+        indexes: &[
+            IndexSpec {
+                index: Index::GateDue,
+                columns: &["due_at", "tenant", "kind", "name"],
+                present: "due_at",
+            },
+            IndexSpec {
+                index: Index::GateOwned,
+                columns: &["tenant", "owner", "kind", "name"],
+                present: "owner",
+            },
+        ],
         listed_by: &[],
         contended: Some("contended"),
     };
@@ -328,6 +353,8 @@ impl Record for Gate {
 
     fn columns(&self) -> Vec<Value> {
         let waiting = i64::try_from(self.waiting).unwrap_or(i64::MAX);
-        vec![waiting.into(), i64::from(self.running).into(), 1.into(), self.due_at.into()]
+        let owner = self.owner.as_ref().map(|owner| owner.worker.as_str());
+        let running = i64::from(self.running).into();
+        vec![waiting.into(), running, owner.into(), 1.into(), self.due_at.into()]
     }
 }

@@ -1,8 +1,10 @@
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
+use crate::rejection::{Problem, Rejection};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
@@ -84,6 +86,24 @@ impl Mailbox {
 }
 
 impl Message {
+    /// The source of what the engine itself tells a task. Nobody else may say it, and no condition
+    /// is met by it.
+    pub const ENGINE: &'static str = "engine";
+
+    /// Whether somebody has sent it, and not the engine.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.source != Self::ENGINE
+    }
+
+    pub(crate) fn check_source(source: &str) -> Result<(), Rejection> {
+        limits::MESSAGE_SOURCE.check(source)?;
+        if source == Self::ENGINE {
+            let (field, problem) = (limits::MESSAGE_SOURCE.field, Problem::OfTheEngine);
+            return Err(Rejection::Invalid { field, problem });
+        }
+        Ok(())
+    }
+
     pub fn key_of(tenant: &Tenant, task: &TaskId, seq: u64) -> RowKey {
         Self::row_key(vec![tenant.into(), task.into(), padded(seq).as_str().into()])
     }

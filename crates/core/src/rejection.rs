@@ -114,6 +114,8 @@ pub enum Problem {
     NotHex,
     #[error("needs a time")]
     NoTime,
+    #[error("is what only the engine says")]
+    OfTheEngine,
 }
 
 impl Rejection {

@@ -201,6 +201,7 @@ pub enum Index {
     KeyringDue,
     ChildrenDue,
     GateDue,
+    GateOwned,
     WorkerDue,
     EffectOfParent,
     EffectDue,
@@ -219,7 +220,7 @@ impl Index {
             Index::WaitpointOfTask => Table::Waitpoint,
             Index::KeyringDue => Table::Keyring,
             Index::ChildrenDue => Table::Children,
-            Index::GateDue => Table::Gate,
+            Index::GateDue | Index::GateOwned => Table::Gate,
             Index::WorkerDue => Table::Worker,
             Index::EffectOfParent | Index::EffectDue => Table::Effect,
         }
@@ -245,7 +246,8 @@ impl Index {
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
-            | Index::EffectOfParent => false,
+            | Index::EffectOfParent
+            | Index::GateOwned => false,
         }
     }
 
@@ -269,7 +271,8 @@ impl Index {
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
-            | Index::EffectOfParent => None,
+            | Index::EffectOfParent
+            | Index::GateOwned => None,
         }
     }
 
@@ -278,7 +281,7 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 17] = [
+    pub(crate) const ALL: [Index; 18] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
@@ -293,6 +296,7 @@ impl Index {
         Index::KeyringDue,
         Index::ChildrenDue,
         Index::GateDue,
+        Index::GateOwned,
         Index::WorkerDue,
         Index::EffectOfParent,
         Index::EffectDue,

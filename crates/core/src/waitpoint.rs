@@ -46,9 +46,10 @@ impl Waitpoint {
 
 impl WaitpointId {
     /// The id of a waitpoint that a task calls by a name of its own: the same each time it asks,
-    /// and no other task's.
-    pub fn of_task(task: &TaskKey, name: &str) -> Self {
+    /// and no other task's. One that is replayed asks afresh.
+    pub fn of_task(task: &TaskKey, generation: u32, name: &str) -> Self {
         let parts = Digester::new("waitpoint").part(task.id.as_str().as_bytes());
+        let parts = if generation == 0 { parts } else { parts.number(generation.into()) };
         format!("{name}-{}", parts.part(name.as_bytes()).finish()).into()
     }
 }

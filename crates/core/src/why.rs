@@ -107,7 +107,9 @@ pub fn why(task: &Task, around: &Around<'_>) -> Why {
         Lifecycle::WaitingChildren { since, .. } => {
             Why::WaitsForChildren { since: *since, children: None }
         }
-        Lifecycle::Delayed { until, after } => Why::DelayedUntil { until: *until, after: *after },
+        Lifecycle::Delayed { until, after, .. } => {
+            Why::DelayedUntil { until: *until, after: *after }
+        }
         Lifecycle::Active(lease) => Why::HeldBy {
             worker: lease.worker.clone(),
             until: lease.expires_at,

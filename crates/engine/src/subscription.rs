@@ -74,23 +74,32 @@ impl Subscription {
     /// not answer: what was not read by then is there for a later subscription from its cursor.
     pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
-            if *self.commits.borrow_and_update() == ENDED {
-                return Err(self.disconnected(Error::ShuttingDown));
-            }
-            let events = match self.read().await {
-                Err(Error::Store(_)) if *self.commits.borrow() == ENDED => {
-                    return Err(self.disconnected(Error::ShuttingDown));
-                }
-                Err(error @ Error::Store(_)) => return Err(self.disconnected(error)),
-                other => other?,
-            };
+            let events = self.look().await?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            if self.commits.changed().await.is_err() {
-                return Err(self.disconnected(Error::ShuttingDown));
-            }
+            self.changed().await?;
         }
+    }
+
+    /// What is there already; [`Subscription::changed`] tells of what comes behind it.
+    pub(crate) async fn look(&mut self) -> Result<Vec<Logged>, Error> {
+        if *self.commits.borrow_and_update() == ENDED {
+            return Err(self.disconnected(Error::ShuttingDown));
+        }
+        match self.read().await {
+            Err(Error::Store(_)) if *self.commits.borrow() == ENDED => {
+                Err(self.disconnected(Error::ShuttingDown))
+            }
+            Err(error @ Error::Store(_)) => Err(self.disconnected(error)),
+            other => other,
+        }
+    }
+
+    /// Waits until there may be more than the last look has found.
+    pub(crate) async fn changed(&mut self) -> Result<(), Error> {
+        let changed = self.commits.changed().await;
+        changed.map_err(|_| self.disconnected(Error::ShuttingDown))
     }
 
     fn disconnected(&self, cause: Error) -> Error {

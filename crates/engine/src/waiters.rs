@@ -64,6 +64,6 @@ impl Waiters {
 pub(crate) fn concerns(wake: &Wake, job: &Job) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant
-        && claim.lanes.contains(&wake.lane)
+        && claim.lanes.iter().any(|lane| wake.is_from(lane))
         && wake.route.as_ref().is_none_or(|route| claim.offer.meets(route))
 }

@@ -11,8 +11,8 @@ use crate::answer::Claimed;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// How many workers an explanation looks at.
-const MOST_ASKED: usize = 1_000;
+/// How many workers an explanation reads at once.
+const PAGE: usize = 1_000;
 
 impl Engine {
     /// The registered workers of a tenant behind `after`, by name. These are the ones that were
@@ -61,7 +61,15 @@ impl Engine {
     /// late, and every registered worker. None when nobody is known to ask for anything.
     pub(crate) async fn offers_for(&self, task: &Task) -> Result<Option<Vec<Offer>>, Error> {
         let local = self.offers().of(&task.tenant, &task.lane);
-        let workers = self.workers(&task.tenant, None, MOST_ASKED).await?;
+        let mut workers: Vec<Arc<Worker>> = Vec::new();
+        loop {
+            let last = workers.last().map(|worker| worker.id.clone());
+            let page = self.workers(&task.tenant, last.as_ref(), PAGE).await?;
+            if page.is_empty() {
+                break;
+            }
+            workers.extend(page);
+        }
         if local.is_none() && workers.is_empty() {
             return Ok(None);
         }

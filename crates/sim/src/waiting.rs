@@ -205,7 +205,7 @@ fn message_key(number: u8) -> Idempotency {
 /// The waitpoints that a task can have.
 fn waitpoints(id: &TaskId) -> [WaitpointId; 2] {
     let task = TaskKey { tenant: Tenant::default(), id: id.clone() };
-    ["first", "second"].map(|name| WaitpointId::of_task(&task, name))
+    ["first", "second"].map(|name| WaitpointId::of_task(&task, 0, name))
 }
 
 fn condition_of(number: u8, waitpoints: &[WaitpointId; 2]) -> Condition {

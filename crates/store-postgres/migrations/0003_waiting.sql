@@ -97,6 +97,7 @@ CREATE TABLE gate (
     name      text COLLATE "C" NOT NULL,
     waiting   bigint,
     running   bigint,
+    owner     text COLLATE "C",
     contended bigint,
     due_at    bigint,
     version   bigint NOT NULL,
@@ -107,6 +108,9 @@ CREATE TABLE gate (
 
 CREATE INDEX gate_due_at ON gate (due_at, tenant, kind, name)
 WHERE due_at IS NOT NULL;
+
+CREATE INDEX gate_owner ON gate (tenant, owner, kind, name)
+WHERE owner IS NOT NULL;
 
 -- Registered workers.
 CREATE TABLE worker (

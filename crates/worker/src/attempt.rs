@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Ending, Lease};
 use crate::pause::Pause;
+use crate::pulse::Heard;
 use crate::settlement::{Answer, Asked, Settlement};
 use crate::token::Token;
 use crate::worker::Worker;
@@ -34,9 +35,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant) -> Self {
-        let (engine, fence) = (worker.engine.clone(), claimed.task.fence());
-        let lease = Lease::new(engine, fence, asked, worker.lease_length());
+    pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant, heard: Heard) -> Self {
+        let lease = Lease::new(&worker, claimed.task.fence(), asked, heard);
         let waits = Arc::new(Waits::of(&claimed.task));
         Self { worker, claimed, lease, token: Token::default(), waits }
     }

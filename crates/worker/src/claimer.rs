@@ -26,29 +26,30 @@ pub(crate) struct Claimer {
     attempts: JoinSet<()>,
     /// How many tasks were given to a handler.
     started: u64,
+    pulse: Pulse,
 }
 
 impl Claimer {
     pub(crate) fn new(worker: Worker, stop: Stop, home: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        let (worker, attempts) = (Arc::new(worker), JoinSet::new());
-        Self { worker, stop, home, slots, attempts, started: 0 }
+        let (pulse, attempts) = (Pulse::start(&worker), JoinSet::new());
+        let worker = Arc::new(worker);
+        Self { worker, stop, home, slots, attempts, started: 0, pulse }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
     pub(crate) async fn run(mut self) {
         let closing = self.stop.closing.clone();
-        let pulse = Pulse::start(&self.worker);
         tokio::select! {
             biased;
             // A claim that is dropped here gives back what it was handed.
             () = closing.cancelled() => {}
-            () = async { pulse.tried().await; self.claim().await } => {}
+            () = async { self.pulse.tried().await; self.claim().await } => {}
         }
         while let Some(ended) = self.attempts.join_next().await {
             report(ended);
         }
-        pulse.retire().await;
+        self.pulse.retire().await;
     }
 
     /// Returns when the engine shuts down, or when the worker is to end by itself.
@@ -118,7 +119,8 @@ impl Claimer {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
-            let attempt = Attempt::new(self.worker.clone(), claimed, asked);
+            let heard = self.pulse.heard();
+            let attempt = Attempt::new(self.worker.clone(), claimed, asked, heard);
             let interrupting = self.stop.interrupting.clone();
             let home = self.home.clone();
             self.attempts.spawn(async move {

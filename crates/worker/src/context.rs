@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_core::command::ReportProgress;
 use windlass_core::{
@@ -13,6 +12,7 @@ use windlass_core::{
 use windlass_engine::{Creation, Engine, Error, TaskHandle};
 
 use crate::failure::Failure;
+use crate::lease::Deadline;
 use crate::token::Token;
 
 /// What a handler knows of the attempt that it makes. Clones are cheap and share it.
@@ -25,7 +25,7 @@ struct Inner {
     task: Arc<Task>,
     payload: Option<Payload>,
     token: Token,
-    deadline: watch::Receiver<Instant>,
+    deadline: Deadline,
     waits: Arc<Waits>,
 }
 
@@ -51,7 +51,7 @@ impl Context {
         task: Arc<Task>,
         payload: Option<Payload>,
         token: Token,
-        deadline: watch::Receiver<Instant>,
+        deadline: Deadline,
         waits: Arc<Waits>,
     ) -> Self {
         Self(Arc::new(Inner { engine, task, payload, token, deadline, waits }))
@@ -85,6 +85,11 @@ impl Context {
 
     pub fn lane(&self) -> &LaneName {
         &self.0.task.lane
+    }
+
+    /// How often the task was replayed before.
+    pub fn generation(&self) -> u32 {
+        self.0.task.generation
     }
 
     /// Which attempt this is, from one.
@@ -173,7 +178,7 @@ impl Context {
     /// Until when the lease is surely held, by this machine's own clock. It moves with every
     /// renewal.
     pub fn lease_deadline(&self) -> Instant {
-        *self.0.deadline.borrow()
+        self.0.deadline.at()
     }
 
     /// Whether to stop: the lease is lost, the task was cancelled, or the worker is at its end.

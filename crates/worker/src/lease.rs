@@ -7,7 +7,9 @@ use windlass_core::{Command, Fence, Outcome, Rejection};
 use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
+use crate::pulse::Heard;
 use crate::settlement::Answer;
+use crate::worker::Worker;
 
 /// The most time a handler has to end by itself once it is told to stop.
 const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
@@ -19,7 +21,22 @@ pub(crate) struct Lease {
     engine: Engine,
     fence: Fence,
     length: Duration,
-    deadline: watch::Sender<Instant>,
+    renewed: watch::Sender<Instant>,
+    deadline: Deadline,
+}
+
+/// Until when a lease may be counted on: as long as it was renewed for, and as long as the worker
+/// was heard of, since the leases of one that was not end before their time.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadline {
+    renewed: watch::Receiver<Instant>,
+    heard: watch::Receiver<Instant>,
+}
+
+impl Deadline {
+    pub(crate) fn at(&self) -> Instant {
+        (*self.renewed.borrow()).min(*self.heard.borrow())
+    }
 }
 
 /// Why a lease is not renewed again.
@@ -32,8 +49,11 @@ pub(crate) enum Ending {
 }
 
 impl Lease {
-    pub(crate) fn new(engine: Engine, fence: Fence, asked: Instant, length: Duration) -> Self {
-        Self { engine, fence, length, deadline: watch::Sender::new(asked + length) }
+    pub(crate) fn new(worker: &Worker, fence: Fence, asked: Instant, heard: Heard) -> Self {
+        let (engine, length) = (worker.engine.clone(), worker.lease_length());
+        let renewed = watch::Sender::new(asked + length);
+        let deadline = Deadline { renewed: renewed.subscribe(), heard };
+        Self { engine, fence, length, renewed, deadline }
     }
 
     pub(crate) fn fence(&self) -> Fence {
@@ -41,11 +61,11 @@ impl Lease {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        *self.deadline.borrow()
+        self.deadline.at()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Instant> {
-        self.deadline.subscribe()
+    pub(crate) fn watch(&self) -> Deadline {
+        self.deadline.clone()
     }
 
     /// How long a handler has to end by itself once it is told to stop.
@@ -57,7 +77,7 @@ impl Lease {
     pub(crate) async fn keep(&self) -> Ending {
         let task = &self.fence.task.id;
         let last_moment = || self.deadline() - self.last_words();
-        let mut next = self.deadline() - self.length + self.length / 3;
+        let mut next = *self.renewed.borrow() - self.length + self.length / 3;
         let mut pause = Pause::default();
         loop {
             sleep_until(next.min(last_moment())).await;
@@ -66,9 +86,13 @@ impl Lease {
                 tracing::warn!(%task, "a lease runs out unrenewed");
                 return if asked < self.deadline() { Ending::Near } else { Ending::Over };
             }
+            if asked < next {
+                // The worker was heard of meanwhile.
+                continue;
+            }
             match timeout_at(last_moment(), self.renew()).await {
                 Ok(Ok(())) => {
-                    self.deadline.send_replace(asked + self.length);
+                    self.renewed.send_replace(asked + self.length);
                     next = asked + self.length / 3;
                     pause = Pause::default();
                 }

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use windlass_core::command::{RegisterWorker, RetireWorker};
 use windlass_engine::{Engine, Error};
 
@@ -23,8 +25,16 @@ pub(crate) struct Pulse {
     /// Its first beat was answered, whatever the answer.
     tried: Token,
     stop: Token,
+    heard: Heard,
     beats: JoinHandle<()>,
 }
+
+/// Until when nobody takes the worker for dead, by its own clock: counted from before it said that
+/// it is there.
+pub(crate) type Heard = watch::Receiver<Instant>;
+
+/// As long as nobody was ever told of a worker, nobody misses it.
+const EVER: Duration = Duration::from_secs(366 * 86_400);
 
 impl Pulse {
     pub(crate) fn start(worker: &Worker) -> Self {
@@ -39,9 +49,14 @@ impl Pulse {
         let retire = RetireWorker { tenant: claim.tenant.clone(), id: claim.worker.clone() };
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
         let (tried, stop) = (Token::default(), Token::default());
-        let signs = (tried.clone(), stop.clone());
+        let (hear, heard) = watch::channel(Instant::now() + EVER);
+        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear };
         let beats = tokio::spawn(beat(engine.clone(), register, every, signs));
-        Self { engine, retire, tried, stop, beats }
+        Self { engine, retire, tried, stop, heard, beats }
+    }
+
+    pub(crate) fn heard(&self) -> Heard {
+        self.heard.clone()
     }
 
     /// Waits for the answer to the first beat, so that nothing is claimed by a worker that nobody
@@ -72,10 +87,22 @@ impl Drop for Pulse {
     }
 }
 
-async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: (Token, Token)) {
-    let (tried, stop) = signs;
+/// What the beats tell, and what they are told.
+struct Signs {
+    tried: Token,
+    stop: Token,
+    hear: watch::Sender<Instant>,
+}
+
+async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: Signs) {
+    let Signs { tried, stop, hear } = signs;
+    let lasts = Duration::from_millis(RegisterWorker::lasts_ms(register.every_ms));
     loop {
+        let asked = Instant::now();
         let answer = engine.submit(register.clone()).await;
+        if answer.is_ok() {
+            hear.send_replace(asked + lasts);
+        }
         tried.cancel();
         let pause = match answer {
             Ok(_) => every,

@@ -30,8 +30,9 @@ impl Running {
     pub(crate) fn start(worker: Worker) -> Self {
         let stop = Stop::default();
         let engine = worker.engine.runtime().clone();
-        let claimer = Claimer::new(worker, stop.clone(), Handle::current());
-        Self { stop, claimer: Some(engine.spawn(claimer.run())) }
+        let (home, told) = (Handle::current(), stop.clone());
+        let run = async move { Claimer::new(worker, told, home).run().await };
+        Self { stop, claimer: Some(engine.spawn(run)) }
     }
 
     /// Waits until the worker has ended by itself, with everything settled: as

@@ -14,16 +14,19 @@ use crate::until::Until;
 /// Waiting for the world: people, callbacks, timers.
 impl Context {
     /// A waitpoint of this task under a name of its own, with the token that whoever is to answer
-    /// needs. Asking again, also in a later attempt, gives the same one.
+    /// needs. Asking again, also in a later attempt, gives the same one, until it has expired
+    /// unused or its message was taken out with [`Context::take`]: then it is a fresh one, with a
+    /// token of its own. So it is when the task is replayed.
     pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
-        let id = WaitpointId::of_task(&self.key(), name);
+        let id = WaitpointId::of_task(&self.key(), self.generation(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
     }
 
     /// Waits until there is what it asks for. When it is there already, this returns, and
     /// [`Context::signals`] tells what it was. Otherwise the task is suspended and this run ends:
     /// hand the failure on with `?`. The handler is called again when the task goes on, as the same
-    /// attempt, with [`Context::resumption`] set.
+    /// attempt, with [`Context::resumption`] set: ask for that first where a message is waited for
+    /// by its name, or a second one of that name is waited for. A waitpoint stays answered.
     pub async fn suspend(&self, until: impl Into<Until>) -> Result<(), Failure> {
         let Until { condition, reason, timeout } = until.into();
         let suspend = Suspend {

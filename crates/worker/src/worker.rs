@@ -17,7 +17,7 @@ use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
 
 /// How often a worker says that it is there, unless told otherwise.
-const BEAT_EVERY: Duration = Duration::from_secs(10);
+const BEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// A worker to be: what it takes, how much at once, and the code for each kind of task.
 ///
@@ -95,6 +95,14 @@ impl Worker {
         let ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
         let ms = ms.clamp(limits::SESSION_IDLE_MS.min, limits::SESSION_IDLE_MS.max);
         self.claim.session_idle_ms = ms.unsigned_abs();
+        self
+    }
+
+    /// Takes what is granted to it by its name as well.
+    /// Each claim looks for that. Who takes sessions does so anyhow.
+    #[must_use]
+    pub fn grants(mut self) -> Self {
+        self.claim.grants = true;
         self
     }
 

@@ -7,4 +7,4 @@ mod told;
 
 pub(crate) use list::all;
 pub(crate) use options::QuotaCommand;
-pub(crate) use told::{described, limits};
+pub(crate) use told::{described, limits, window};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass::{Gate, Rate, Timestamp};
 
-use crate::duration::{brief, distance};
+use crate::duration::{brief, distance, parse};
 use crate::output::time;
 
 /// `3 at once at most`, `20 starts in 1s at most`, or both.
@@ -11,12 +11,19 @@ pub(crate) fn limits(limit: Option<u32>, rate: Option<Rate>) -> String {
     let limit = limit.map(|limit| format!("{limit} at once at most"));
     let rate = rate.map(|rate| {
         let starts = if rate.starts == 1 { "start" } else { "starts" };
-        format!("{} {starts} in {} at most", rate.starts, brief(rate.window_ms))
+        format!("{} {starts} in {} at most", rate.starts, window(rate))
     });
     match (limit, rate) {
         (Some(limit), Some(rate)) => format!("{limit}, {rate}"),
         (limit, rate) => limit.or(rate).unwrap_or_else(|| "without limit".to_owned()),
     }
+}
+
+/// The window of a rate as it can be set again, to the millisecond.
+pub(crate) fn window(rate: Rate) -> String {
+    let short = brief(rate.window_ms);
+    let ms = parse(&short).map(|parsed| parsed.as_millis());
+    if ms == Ok(u128::from(rate.window_ms)) { short } else { format!("{}ms", rate.window_ms) }
 }
 
 /// When a gate opens by itself: `in 4s`; nothing when time does not open it.

@@ -13,7 +13,8 @@ use crate::target::Target;
 pub(crate) struct Grant {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// The worker that may take it, as `worker list` shows it.
+    /// The worker that may take it, as `worker list` shows it: one that takes grants or sessions,
+    /// or whose program asks for the task by its id.
     worker: WorkerId,
     /// How long it is kept for that worker.
     #[arg(long = "for", value_name = "DURATION", default_value = "30s")]

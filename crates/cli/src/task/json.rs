@@ -60,7 +60,7 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
             "escalated_at": time(suspension.escalated_at),
         } }),
         Lifecycle::WaitingChildren { since, .. } => json!({ "since": time(*since) }),
-        Lifecycle::Delayed { until, after } => {
+        Lifecycle::Delayed { until, after, .. } => {
             json!({ "until": time(*until), "retry_after": after })
         }
         Lifecycle::Active(lease) => json!({ "lease": {

@@ -22,16 +22,24 @@ impl Revoke {
         let engine = self.target.open().await?;
         let before = self.target.task(&engine, &self.id).await?;
         engine.revoke(&before.task_key(), self.reason).await?;
+        let after = self.target.task(&engine, &self.id).await?;
         let holder = match &before.lifecycle {
             Lifecycle::Active(lease) => Some(&lease.worker),
             Lifecycle::Reserved { worker, .. } => Some(worker),
             _ => None,
         };
         if self.target.json {
-            say_json(&json!({ "id": self.id, "state": "waiting", "holder": holder }));
+            let state = after.lifecycle.public();
+            say_json(&json!({ "id": self.id, "state": state, "holder": holder }));
         } else {
             let of = holder.map_or_else(String::new, |holder| format!(" from {holder}"));
-            say(&format!("Task {} is taken back{of}, and waits in its lane.", self.id));
+            let then = match after.lifecycle {
+                Lifecycle::Gated(_) => ", and waits behind its gate",
+                Lifecycle::Waiting(_) => ", and waits in its lane",
+                // Somebody has it already.
+                _ => "",
+            };
+            say(&format!("Task {} is taken back{of}{then}.", self.id));
         }
         Ok(engine.shutdown().await?)
     }

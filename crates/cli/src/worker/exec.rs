@@ -47,6 +47,9 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "IDLE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "60s", value_parser = idle)]
     sessions: Option<Duration>,
+    /// Take what `windlass task grant` keeps for this worker by its name; --sessions does so too.
+    #[arg(long)]
+    grants: bool,
     /// Take tasks with this tag, and none without; may be given several times [default: untagged]
     #[arg(long = "tag", value_name = "TAG", conflicts_with = "any_tag")]
     tags: Vec<String>,
@@ -136,6 +139,9 @@ impl Exec {
         }
         if let Some(idle) = self.sessions {
             worker = worker.sessions().session_idle(idle);
+        }
+        if self.grants {
+            worker = worker.grants();
         }
         for kind in &self.kinds {
             let program = program.clone();

@@ -67,6 +67,8 @@ async fn a_waitpoint_takes_one_message_with_its_token() {
     assert_eq!(made["token"], token.trim(), "asking again gives the same");
     assert_eq!(place.run("waitpoint create t approval --expires 2d").code, 3);
 
+    let both = ["signal", "yes", "--token", "-", "--payload-file", "-"];
+    assert_eq!(piped(&place, &both, &token).0, Some(2), "one input, two that want it");
     let (code, said) = piped(&place, &["signal", "yes", "--token", "-", "--json"], &token);
     assert_eq!(code, Some(0));
     let said: Value = serde_json::from_str(&said).unwrap();
@@ -127,6 +129,31 @@ async fn keys_are_listed_and_rotated_without_their_secrets() {
     let (code, _) = piped(&place, &["signal", "go", "--token", "-"], &token);
     assert_eq!(code, Some(3), "its key has had its grace");
     assert!(place.ok("key rotate").contains("from here on"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waitpoint_that_expires_is_named_and_made_afresh() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    engine.create("k").id("t").await.unwrap();
+    let old = place.ok("waitpoint create t approval --expires 1s");
+    let task = claim(&engine, "w", "default").await;
+    let condition = Condition::waitpoint("approval");
+    engine.suspend(Suspend::new(task.fence(), condition)).await.unwrap();
+    let why = loop {
+        let why = place.ok("task why t");
+        if why.contains("Waitpoint approval has expired.") {
+            break why;
+        }
+    };
+    assert!(why.contains("windlass waitpoint create t approval"), "{why}");
+    let token = place.ok("waitpoint create t approval");
+    assert!(!place.ok("task why t").contains("has expired"));
+    let signal = ["signal", "yes", "--token", "-"];
+    assert_eq!(piped(&place, &signal, &old).0, Some(3));
+    assert_eq!(piped(&place, &signal, &token).0, Some(0));
+    assert_eq!(place.one("task show t")["state"], "resumable");
+    engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

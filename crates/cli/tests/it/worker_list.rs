@@ -26,7 +26,7 @@ async fn running_workers_are_listed() {
     let row = place.one("worker list");
     assert_eq!((&row["worker"], &row["tags"]), (&"mailer-1".into(), &"any".into()));
     assert_eq!(row["lanes"], serde_json::json!(["bulk", "mail"]));
-    assert_eq!((&row["every_ms"], &row["missed_at"]), (&10_000.into(), &().into()));
+    assert_eq!((&row["every_ms"], &row["missed_at"]), (&5_000.into(), &().into()));
     assert!(row["seen_at"].is_string() && row["registered_at"].is_string(), "{row}");
     let text = place.ok("worker ls");
     for part in ["mailer-1", "bulk, mail", "gpu, tags: any", "just now"] {
@@ -62,6 +62,10 @@ async fn a_task_is_granted_and_taken_back() {
     assert!(refused.err.ends_with("[kept]\n"), "{refused:?}");
     let said = place.ok("task revoke t");
     assert_eq!(said, "Task t is taken back from mailer-1, and waits in its lane.\n");
+    place.ok("task create k --id granted --lane granted");
+    place.ok("task grant granted mailer-3 --for 1h");
+    place.ok("worker exec --kind k --lane granted --name mailer-3 --grants --once -- true");
+    assert_eq!(place.one("task show granted")["state"], "completed");
 
     let held = claim(&engine, "mailer-2", "default").await;
     let row = place.one("task revoke t --reason elsewhere");

@@ -41,6 +41,8 @@ pub struct Claim {
     pub session_idle_ms: u64,
     /// The worker is registered: its leases end when it is taken for dead.
     pub registered: bool,
+    /// Takes what is granted to this worker as well. Who takes sessions does so anyhow.
+    pub grants: bool,
 }
 
 impl Claim {
@@ -56,6 +58,7 @@ impl Claim {
             begin: true,
             turn: 0,
             registered: false,
+            grants: false,
             session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
         }
     }
@@ -122,7 +125,8 @@ impl Claim {
 
     /// The queue of what is kept for this worker.
     fn kept(&self, lane: &LaneName) -> Option<Range> {
-        let route = self.offer.takes_sessions().then(|| Route::kept_for(&self.worker))?;
+        let looks = self.grants || self.offer.takes_sessions();
+        let route = looks.then(|| Route::kept_for(&self.worker))?;
         Some(Task::ready_in(&self.tenant, lane, &route))
     }
 
@@ -147,9 +151,7 @@ impl Claim {
         let gated = lane.gate.is_some();
         let leased = tasks.iter().map(|task| self.lease(world, (**task).clone(), gated, metered));
         let leased: Vec<Arc<Task>> = leased.collect();
-        for task in &leased {
-            start(world, task, self.session_idle_ms)?;
-        }
+        world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
         claimed.extend(leased);
         Ok(())
     }

@@ -137,7 +137,7 @@ impl Create {
             }
         }
         if let Some(known) = known {
-            if known.fingerprint != fingerprint {
+            if known.fingerprint != fingerprint || !self.is_of_this_parent(world, new, &known)? {
                 return Err(Rejection::Conflict.into());
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
@@ -154,6 +154,19 @@ impl Create {
         world.emit(Event::of_task(&task, world.now(), Change::Created));
         place(world, task)?;
         Ok(Created { id: new.id.clone(), duplicate: false })
+    }
+
+    /// Whether a child that is there was made for the parent that is there, and not for one of the
+    /// same id before it, which would be handed results that are not its own.
+    fn is_of_this_parent(
+        &self,
+        world: &mut World,
+        new: &NewTask,
+        known: &Task,
+    ) -> Result<bool, Halt> {
+        let Some(parent) = &new.parent else { return Ok(true) };
+        let parent = world.get::<Task>(&TaskKey::new(&self.tenant, parent).row_key())?;
+        Ok(parent.is_none_or(|parent| parent.created_at <= known.created_at))
     }
 
     /// A lane comes to be with its first task; a closed one and a crowded one take no more.

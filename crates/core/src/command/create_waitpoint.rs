@@ -136,7 +136,7 @@ mod tests {
         stage.must(Create::one(new_task("u")));
         assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "it is another task's");
         stage.later(50_000);
-        let fresh = make(&mut stage, "t", "p", 60_000).unwrap();
+        let fresh = make(&mut stage, "t", "p", 90_000).unwrap();
         assert_ne!(fresh.token, first.token, "it had expired unused");
         assert_eq!(stage.mailbox().unwrap().waitpoints, 1);
     }

@@ -3,10 +3,11 @@ use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
 use crate::primitive::{Late, settle};
-use crate::task::{Fence, Lifecycle, Settled};
+use crate::task::{Fence, Settled};
 use crate::world::World;
 
-/// Puts a held task off. The attempt is given back: nothing has failed.
+/// Puts a held task off. The attempt is given back: nothing has failed. One that was resumed goes
+/// on as it was.
 #[derive(Clone, Debug)]
 pub struct Delay {
     pub fence: Fence,
@@ -18,9 +19,8 @@ impl Delay {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("delay").json(&self.delay_ms).finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
-            task.give_back_attempt();
             let until = now.plus_ms(self.delay_ms);
-            task.lifecycle = Lifecycle::resting(until, None, now);
+            task.put_off(until, now);
             (Settled::DelayedUntil(until), Change::Delayed { until })
         })
     }
@@ -29,7 +29,30 @@ impl Delay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::check_task;
+    use crate::command::{Claim, Suspend, Sweep};
+    use crate::task::{Condition, PublicState, ResumeCause};
+    use crate::testing::{Stage, check_task, claim, fence};
+
+    #[test]
+    fn what_was_resumed_goes_on_after_it() {
+        for delay_ms in [0, 5_000] {
+            let mut stage = Stage::with_task("resumable");
+            stage.must(Claim { worker: "without a handler".into(), ..claim() });
+            stage.must(Delay { fence: fence(2), delay_ms });
+            assert_eq!(stage.task("t").unwrap().attempts, 1);
+            stage.later(delay_ms);
+            stage.must(Sweep::default());
+            let task = stage.task("t").unwrap();
+            assert_eq!(task.lifecycle.public(), PublicState::Resumable, "{delay_ms}");
+            stage.must(claim());
+            let task = stage.task("t").unwrap();
+            assert_eq!((task.attempts, task.claims), (1, 3));
+            assert_eq!(task.resumption.unwrap().cause, ResumeCause::Signals);
+            stage.must(Suspend::new(fence(3), Condition::signal("go")));
+            let state = stage.task("t").unwrap().lifecycle.public();
+            assert_eq!(state, PublicState::Suspended, "it is the attempt that has heard it");
+        }
+    }
 
     #[test]
     fn table() {

@@ -8,8 +8,8 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Keeps a waiting task for one worker for a while. It takes the task by name, with `Consume`; if
-/// it does not, the task is back where it stood in its lane.
+/// Keeps a waiting task for one worker for a while. It takes the task by name, with `Consume`, or
+/// with a `Claim` that takes grants; if it does not, the task is back where it stood in its lane.
 ///
 /// The same worker again keeps it for longer; another one is refused while it is kept.
 #[derive(Clone, Debug)]
@@ -111,6 +111,17 @@ mod tests {
             ",
             |_| grant("t"),
         );
+    }
+
+    #[test]
+    fn a_claim_that_takes_grants_finds_its_own() {
+        let mut stage = Stage::with_task("granted");
+        let takes = |worker: &str, grants| Claim { worker: worker.into(), grants, ..claim() };
+        assert_eq!(stage.must(takes("w", false)), Outcome::Claimed(vec![]));
+        assert_eq!(stage.must(takes("v", true)), Outcome::Claimed(vec![]));
+        let Outcome::Claimed(tasks) = stage.must(takes("w", true)) else { panic!() };
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(stage.run(Consume::new("t", "w")), Err(Rejection::NotGranted), "only once");
     }
 
     #[test]

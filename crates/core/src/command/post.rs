@@ -73,9 +73,8 @@ impl Post {
             }
         }
         self.prefetch(world)?;
-        let posted: Result<Vec<Posted>, Halt> =
-            self.messages.iter().map(|message| self.post(world, message)).collect();
-        Ok(Outcome::Posted(posted?))
+        let posted = world.each(&self.messages, |world, message| self.post(world, message))?;
+        Ok(Outcome::Posted(posted))
     }
 
     /// Asks for what all messages need before any of them is posted.

@@ -23,6 +23,11 @@ pub struct RegisterWorker {
 }
 
 impl RegisterWorker {
+    /// For how long nobody takes a worker for dead after it was heard of.
+    pub const fn lasts_ms(every_ms: u64) -> u64 {
+        every_ms.saturating_mul(7) / 2
+    }
+
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::WORKER.check(self.id.as_str())?;

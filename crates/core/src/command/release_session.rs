@@ -1,8 +1,8 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::{Gate, GateKey, Owner};
+use crate::gate::{Gate, GateKey};
 use crate::limits;
 use crate::name::Tenant;
-use crate::primitive::open_gate;
+use crate::primitive::release_session;
 use crate::world::World;
 
 /// Takes a session from the worker that owns it. While something of it runs there it stays, and is
@@ -21,12 +21,7 @@ impl ReleaseSession {
         let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
         let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
         let running = gate.running;
-        if let Some(owner) = &gate.owner {
-            let until = owner.until.min(world.now());
-            let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
-            world.put::<Gate>(Gate { owner, ..(*gate).clone() });
-            open_gate(world, &self.tenant, &key)?;
-        }
+        release_session(world, &gate)?;
         Ok(Outcome::SessionReleased { running })
     }
 }
@@ -34,7 +29,7 @@ impl ReleaseSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Create, NewTask, Outcome};
+    use crate::command::{Complete, Create, NewTask, Outcome, QuotaScope, SetQuota};
     use crate::gate::GateKind;
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
@@ -66,6 +61,26 @@ mod tests {
             ",
             |_| release(),
         );
+    }
+
+    /// However many of it may run at once: the owner starts nothing more, or it would never end.
+    #[test]
+    fn a_session_of_many_is_free_when_the_last_of_them_has_ended() {
+        let mut stage = Stage::new();
+        let (tenant, scope) = (Tenant::default(), QuotaScope::Session("s".into()));
+        stage.must(SetQuota { tenant, scope, limit: Some(2), rate: None });
+        for id in ["a", "b", "c"] {
+            let gate = Some(GateKey::Session("s".into()));
+            stage.must(Create::one(NewTask { gate, ..new_task(id) }));
+        }
+        stage.must(session_claim("w"));
+        stage.must(release());
+        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]));
+        assert_eq!(stage.must(session_claim("v")), Outcome::Claimed(vec![]));
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
+        let Outcome::Claimed(tasks) = stage.must(session_claim("v")) else { panic!() };
+        assert_eq!(tasks[0].id, "b".into());
+        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]), "it is of v");
     }
 
     #[test]

@@ -1,11 +1,15 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::name::{Tenant, WorkerId};
+use crate::primitive::disown;
 use crate::worker::Worker;
 use crate::world::World;
 
-/// Says that a worker is about to end. What it still holds stays its own until the leases run out.
-/// One that is not registered has nothing to retire from.
+/// How many sessions are free at once. What is beyond that is free when its time has passed.
+const SESSIONS_AT_ONCE: usize = 256;
+
+/// Says that a worker is about to end. What it still holds stays its own until the leases run out;
+/// its sessions are free. One that is not registered has nothing to retire from.
 #[derive(Clone, Debug)]
 pub struct RetireWorker {
     pub tenant: Tenant,
@@ -19,6 +23,7 @@ impl RetireWorker {
         let key = Worker::key_of(&self.tenant, &self.id);
         if world.get::<Worker>(&key)?.is_some() {
             world.remove(&key);
+            disown(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)?;
         }
         Ok(Outcome::WorkerRetired)
     }

@@ -24,7 +24,7 @@ impl Revoke {
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {
                 leave(world, &known)?;
-                task.put_back(now);
+                task.put_off(now, now);
                 lease.worker.clone()
             }
             Lifecycle::Reserved { turn, worker, until: Some(_) } => {
@@ -46,7 +46,8 @@ impl Revoke {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Consume, Renew};
+    use crate::command::{Complete, Consume, Renew, Resume};
+    use crate::task::{PublicState, ResumeCause};
     use crate::testing::{Stage, check_task, claim, fence, key};
 
     fn revoke() -> Revoke {
@@ -96,6 +97,20 @@ mod tests {
         assert_eq!(stage.run(complete()).unwrap_err().code(), "stale");
         let task = stage.task("t").unwrap();
         assert_eq!((task.claims, task.attempts, task.reclaims), (2, 1, 0));
+    }
+
+    #[test]
+    fn what_an_operator_has_resumed_stays_resumed() {
+        let mut stage = Stage::with_task("suspended");
+        stage.must(Resume { task: key("t"), by: "ada".into() });
+        stage.must(claim());
+        stage.must(revoke());
+        let task = stage.task("t").unwrap();
+        assert_eq!(task.lifecycle.public(), PublicState::Resumable);
+        stage.must(claim());
+        let task = stage.task("t").unwrap();
+        assert_eq!((task.attempts, task.reclaims), (1, 0));
+        assert_eq!(task.resumption.unwrap().cause, ResumeCause::Operator);
     }
 
     #[test]

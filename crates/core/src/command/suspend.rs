@@ -175,11 +175,14 @@ fn go_on(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Complete, Fail, NewMessage, Post, Resume, Signal};
+    use crate::command::{
+        Claim, Complete, CreateWaitpoint, Fail, NewMessage, Post, Resume, Signal, TakeMessages,
+    };
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::task::{Distinct, FailureClass, Matcher, PublicState, Retry};
     use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
+    use crate::token::Token;
 
     #[test]
     fn table() {
@@ -404,5 +407,39 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(NewMessage { after_ms: 1_000, ..message("go") }));
         assert_eq!(stage.must(until("go")), Outcome::Suspended { waitpoints: vec![] });
+    }
+
+    #[test]
+    fn a_waitpoint_whose_message_was_taken_out_can_be_waited_for_again() {
+        let mut stage = Stage::with_task("active");
+        stage.seed();
+        let make = |stage: &mut Stage| {
+            let waitpoint = NewWaitpoint { id: "p".into(), expires_ms: 60_000 };
+            let made = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
+            let Outcome::WaitpointMade(made) = stage.must(made) else { panic!() };
+            made.token
+        };
+        let answer = |token: &Token| Signal {
+            tenant: Tenant::default(),
+            token: token.clone(),
+            name: "yes".into(),
+            source: "ada".into(),
+            idempotency: None,
+            payload: None,
+        };
+        let first = make(&mut stage);
+        stage.must(answer(&first));
+        stage.must(Suspend::new(fence(1), Condition::waitpoint("p")));
+        stage.must(TakeMessages { fence: fence(1), seqs: vec![1] });
+        let (class, retry) = (FailureClass::Transient, Retry::After { ms: 0 });
+        stage.later(1);
+        stage.must(Fail { fence: fence(1), class, reason: "no".into(), retry });
+        stage.must(claim());
+        let second = make(&mut stage);
+        stage.must(Suspend::new(fence(2), Condition::waitpoint("p")));
+        assert_eq!(public(&stage), PublicState::Suspended, "its message was taken out");
+        assert_eq!(stage.run(answer(&first)), Err(Rejection::TokenInvalid));
+        stage.must(answer(&second));
+        assert_eq!(public(&stage), PublicState::Resumable, "or nothing would ever wake it");
     }
 }

@@ -525,4 +525,44 @@ mod tests {
         stage.must(Fail { fence: retried, class, reason: "no".into(), retry });
         assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is tried again");
     }
+
+    #[test]
+    fn a_replayed_parent_counts_its_children_afresh() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        let held = take(&mut stage);
+        let (class, retry) = (FailureClass::Permanent, Retry::GiveUp);
+        stage.must(Fail { fence: held, class, reason: "no".into(), retry });
+        stage.must(Fail { fence: fence(1), class, reason: "a child failed".into(), retry });
+        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(claim());
+        stage.must(Create::one(child("c~1")));
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        let done = ChildCounts { completed: 1, ..ChildCounts::default() };
+        let answer = stage.must(WaitChildren { fence: fence(2) });
+        assert_eq!(answer, Outcome::ChildrenDone(done), "what failed was another generation's");
+        stage.must(Replay { task: key("c"), generation: 0 });
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        assert_eq!(counts(&stage, "t").total(), 2, "one of them was replayed, and is counted");
+    }
+
+    #[test]
+    fn a_child_of_an_earlier_task_of_the_same_id_is_not_found_for_it() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        let held = take(&mut stage);
+        stage.must(Complete { fence: held, result: None });
+        stage.must(Complete { fence: fence(1), result: None });
+        stage.must(Reap { task: key("t") });
+        let again = stage.must(Create::one(child("c")));
+        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it is there");
+        stage.later(1);
+        stage.must(Create::one(new_task("t")));
+        assert_eq!(stage.run(Create::one(child("c"))), Err(Rejection::Conflict));
+        stage.must(Reap { task: key("c") });
+        stage.must(Create::one(child("c")));
+        assert_eq!(counts(&stage, "t").open, 1);
+    }
 }

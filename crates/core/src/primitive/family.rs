@@ -99,22 +99,25 @@ fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
     place(world, task)
 }
 
-/// A task that had ended starts over: it may have children again, and is open again itself. One
-/// whose parent is gone stands alone from then on, also when another task has taken the id.
+/// A task that had ended starts over: it may have children again, of which those that have ended
+/// before count no more, and is open again itself. One whose parent is gone stands alone from then
+/// on, also when another task has taken the id.
 pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
     if task.has_children
         && let Some(own) = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?
     {
-        world.put::<Children>(Children { closed: false, due_at: None, ..(*own).clone() });
+        let fresh = Children::none_of(&task.tenant, &task.id);
+        world.put::<Children>(Children { open: own.open, ..fresh });
     }
     let Some(parent) = task.parent.take() else { return Ok(()) };
     prefetch_family(world, &task.tenant, &parent);
     let siblings = world.get::<Children>(&Children::key_of(&task.tenant, &parent))?;
     let Some(siblings) = siblings else { return Ok(()) };
     let known = world.get::<Task>(&TaskKey::new(&task.tenant, &parent).row_key())?;
-    if known.is_some_and(|known| known.created_at <= task.created_at) {
+    if let Some(known) = known.filter(|known| known.created_at <= task.created_at) {
         let mut siblings = (*siblings).clone();
-        siblings.count_revival(&before.lifecycle);
+        let counted = known.generation == 0 || before.lifecycle.ended_at() > Some(known.started_at);
+        siblings.count_revival(counted.then_some(&before.lifecycle));
         world.put::<Children>(siblings);
         task.parent = Some(parent);
     }

@@ -12,8 +12,12 @@ use crate::task::{Lease, Lifecycle, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How many a gate moves at once. What is left over is due at once, and comes with the next sweep.
-const PAGE: u32 = 1_000;
+/// How many a gate moves at once: many gates may have opened together. What is left over is due at
+/// once, and comes with the next sweep.
+const PAGE: u32 = 32;
+
+/// How many of those that stay inside a gate looks past, for the last ones.
+const LOOKED_PAST: u32 = 1_000;
 
 /// How many that cannot be let through a gate looks past.
 const PASSED_OVER: u32 = 32;
@@ -159,6 +163,36 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<
     save(world, gate, whole)
 }
 
+/// Takes a session from its owner, at once or with the end of what runs there.
+pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
+    let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
+    let until = owner.until.min(world.now());
+    let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
+    world.put::<Gate>(Gate { owner, ..gate.clone() });
+    open(world, &gate.tenant, &key)
+}
+
+/// Takes its sessions from a worker that is gone, as many as `most`; says whether there may be
+/// more of them.
+pub(crate) fn disown(
+    world: &mut World,
+    tenant: &Tenant,
+    worker: &WorkerId,
+    most: usize,
+) -> Result<bool, Halt> {
+    let owned = world.scan::<Gate>(&Gate::owned_by(tenant, worker), most)?;
+    let freed = world.each(&owned, |world, gate| {
+        let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
+        if let Some(gate) = world.get::<Gate>(&key)? {
+            release(world, &gate)?;
+        }
+        let left = world.get::<Gate>(&key)?;
+        Ok(left.is_none_or(|left| left.owner.is_none()))
+    })?;
+    // What stays its own until something has run would be found again and again.
+    Ok(owned.len() == most && freed.contains(&true))
+}
+
 /// Lets the next ones through; says whether as many could be moved as there is room for.
 fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
     let now = world.now();
@@ -221,7 +255,7 @@ fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Hal
     let kept = Gate { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
     let wanted = (gate.admitted - kept).min(PAGE);
     // Those that stay are looked past, unless they are a crowd.
-    let past = if kept > PAGE { 0 } else { kept };
+    let past = if kept > LOOKED_PAST { 0 } else { kept };
     let inside =
         world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
     let mut recalled = 0;
@@ -294,6 +328,15 @@ pub(crate) fn startable(
             may.push(false);
             continue;
         };
+        if let Some(gate) = &gate
+            && gate.kind == GateKind::Session
+            && gate.admitted > 1
+            && gate.owner(now).is_none()
+        {
+            // Whoever takes the first one gets these too; one more tells that these are all.
+            let inside = Task::let_through(&task.tenant, key);
+            world.prefetch_scan(&inside, gate.admitted as usize + 1);
+        }
         let count = counts.entry(key).or_default();
         let starts = gate.is_none_or(|gate| {
             gate.may_start(*count + 1, now)
@@ -631,6 +674,28 @@ mod tests {
         assert_eq!((tasks[0].id.as_str(), tasks[0].attempts), ("a", 1), "its attempt goes on");
         stage.must(complete("a", 2));
         assert_eq!(stage.gates(), []);
+    }
+
+    /// The end of a child lets its parent go on, at a gate that has just opened by itself.
+    #[test]
+    fn a_child_that_ends_behind_the_gate_of_its_parent_is_let_through_no_more() {
+        let mut stage = with([keyed("a")]);
+        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 1, window_ms: 10_000 });
+        let tenant = Tenant::default();
+        stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
+        stage.must(claim());
+        stage.must(Create::one(NewTask { parent: Some("a".into()), ..keyed("b") }));
+        stage.must(Create::one(keyed("c")));
+        stage.must(WaitChildren { fence: fence_of("a", 1) });
+        stage.later(20_000);
+        stage.must(Cancel { task: key("b"), reason: String::new() });
+        let gate = &stage.gates()[0];
+        assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, 1));
+        assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
+        stage.must(complete("c", 1));
+        stage.later(20_000);
+        stage.must(Sweep::default());
+        assert_eq!(ids(stage.must(claim())), ["a"]);
     }
 
     /// A task that is suspended has left its gate, and passes it again when it is resumed.

@@ -30,7 +30,7 @@ pub(crate) struct Delivered {
 impl Letter<'_> {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::MESSAGE_NAME.check(self.name)?;
-        limits::MESSAGE_SOURCE.check(self.source)?;
+        Message::check_source(self.source)?;
         limits::DELAY_MS.check(self.after_ms)?;
         if let Some(payload) = self.payload {
             payload.check()?;

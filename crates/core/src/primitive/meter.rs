@@ -9,7 +9,7 @@ use crate::task::{Lifecycle, Metered, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How many lanes a quota remembers to wake.
+/// How many lanes a quota remembers to wake. Where they are more, it wakes all there are.
 const MOST_REFUSED: usize = 256;
 
 /// The quotas that a claim from a lane is counted by.
@@ -66,12 +66,18 @@ impl Meters {
     /// Notes a lane from which nothing more may be claimed, so that those who wait there are woken.
     pub(crate) fn refuse(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
         let now = world.now();
+        let everywhere = LaneName::new("");
         for gate in self.each().filter(|gate| gate.room(now) == 0) {
-            if !gate.refused.contains(lane) && gate.refused.len() < MOST_REFUSED {
-                let mut gate = (**gate).clone();
-                gate.refused.insert(lane.clone());
-                save(world, gate, true)?;
+            if gate.refused.contains(lane) || gate.refused.contains(&everywhere) {
+                continue;
             }
+            let mut gate = (**gate).clone();
+            if gate.refused.len() < MOST_REFUSED {
+                gate.refused.insert(lane.clone());
+            } else {
+                gate.refused = [everywhere.clone()].into();
+            }
+            save(world, gate, true)?;
         }
         Ok(())
     }
@@ -104,7 +110,11 @@ pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
 pub(crate) fn reopen(world: &mut World, mut gate: Gate) -> Result<(), Halt> {
     if gate.room(world.now()) > 0 {
         for lane in std::mem::take(&mut gate.refused) {
-            world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });
+            let tenant = gate.tenant.clone();
+            world.wake(match lane.as_str().is_empty() {
+                true => Wake::everywhere(tenant),
+                false => Wake { tenant, lane, route: None },
+            });
         }
     }
     save(world, gate, true)

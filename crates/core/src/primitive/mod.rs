@@ -21,7 +21,7 @@ pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
-pub(crate) use gate::{open as open_gate, start, startable};
+pub(crate) use gate::{disown, open as open_gate, release as release_session, start, startable};
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
     Delivered, Letter, deliver, open, prefetch, put, reserve_message, scope_of,

@@ -16,15 +16,19 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
     let moved = gate::pass(world, before.as_deref(), &mut task)?;
     let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
-    match (had_ended, task.lifecycle.ended_at()) {
-        (None, Some(_)) => family::ended(world, &task)?,
-        (Some(before), None) => family::revived(world, &before, &mut task)?,
-        (None, None) | (Some(_), Some(_)) => {}
+    let ends = had_ended.is_none() && task.lifecycle.ended_at().is_some();
+    if let Some(before) = had_ended.filter(|_| task.lifecycle.ended_at().is_none()) {
+        family::revived(world, &before, &mut task)?;
     }
-    let through = task.gate.clone().filter(|_| moved);
-    let tenant = task.tenant.clone();
-    enter(world, task)?;
-    through.map_or(Ok(()), |key| gate::open(world, &tenant, &key))
+    enter(world, task.clone())?;
+    // Its family may stand at the same gate, which must not find it where it stood before.
+    if ends {
+        family::ended(world, &task)?;
+    }
+    match task.gate.as_ref().filter(|_| moved) {
+        Some(key) => gate::open(world, &task.tenant, key),
+        None => Ok(()),
+    }
 }
 
 /// Puts a task that stands where it is to stand into the world.

@@ -7,8 +7,8 @@ use crate::task::{Condition, Lifecycle, Paused, ResumeCause, Resumption, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// The messages that meet a condition of an attempt; none while it is not met. What that attempt
-/// went on with before counts no more.
+/// The messages that meet a condition of an attempt; none while it is not met. What the engine told
+/// it counts for nothing.
 ///
 /// The mailbox is read first: everybody who posts or takes a message writes it, so that the
 /// messages found after it are all there are, or the commit is refused.
@@ -25,10 +25,9 @@ pub(crate) fn met(
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     let most = mailbox.map_or(0, |mailbox| mailbox.held as usize) + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
-    let counts =
-        |message: &&Message| message.visible_at <= now && message.taken_by != Some(began_at);
+    let counts = |message: &&Message| message.visible_at <= now && message.was_sent();
     let counted: Vec<&Message> = found.iter().map(Arc::as_ref).filter(counts).collect();
-    Ok(condition.met_by(&counted).map(|seqs| seqs.into_iter().collect()))
+    Ok(condition.met_by(&counted, began_at).map(|seqs| seqs.into_iter().collect()))
 }
 
 /// Notes that an attempt goes on with these messages.

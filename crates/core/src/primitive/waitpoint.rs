@@ -2,7 +2,7 @@ use crate::command::{MadeWaitpoint, NewWaitpoint};
 use crate::event::{Change, Event};
 use crate::keyring::Keyring;
 use crate::limits;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::{Tenant, WaitpointId};
 use crate::primitive::mailbox;
 use crate::rejection::Rejection;
@@ -26,7 +26,8 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, ids: &[&WaitpointId]) {
 }
 
 /// Makes a waitpoint of a task and signs its token. The same one again is the one that is there,
-/// with the same token; one that has expired unused is made afresh.
+/// with the same token. One that has expired unused is made afresh, and one whose message was taken
+/// out of the mailbox: nobody who waits for it would ever go on.
 pub(crate) fn make(
     world: &mut World,
     task: &mut Task,
@@ -37,12 +38,12 @@ pub(crate) fn make(
     prefetch(world, task, &[&new.id]);
     let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
     if let Some(known) = &known {
+        let of_use = is_of_use(world, known)?;
         let same = known.created_at.plus_ms(new.expires_ms) == known.expires_at;
-        if known.task != task.id || !same {
+        if known.task != task.id || of_use && !same {
             return Err(Rejection::Conflict.into());
         }
-        let used = matches!(known.state, WaitpointState::Used { .. });
-        if used || now < known.expires_at {
+        if of_use {
             return signed(world, known);
         }
     } else {
@@ -72,6 +73,18 @@ pub(crate) fn make(
     let expires_at = waitpoint.expires_at;
     world.put::<Waitpoint>(waitpoint);
     Ok(MadeWaitpoint { id: new.id.clone(), token, expires_at })
+}
+
+/// Whether a message can come through it, or is there. The number of one that was taken out is not
+/// given again, so that it stays away.
+fn is_of_use(world: &mut World, known: &Waitpoint) -> Result<bool, Halt> {
+    match known.state {
+        WaitpointState::Pending | WaitpointState::Active => Ok(world.now() < known.expires_at),
+        WaitpointState::Used { seq } => {
+            let key = Message::key_of(&known.tenant, &known.task, seq);
+            Ok(world.get::<Message>(&key)?.is_some())
+        }
+    }
 }
 
 /// Notes that its task is suspended for it.

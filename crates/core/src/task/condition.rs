@@ -5,6 +5,7 @@ use crate::mailbox::Message;
 use crate::name::WaitpointId;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Condition, Distinct, Matcher};
+use crate::time::Timestamp;
 
 impl Condition {
     /// One message of this name, from anywhere.
@@ -32,9 +33,10 @@ impl Condition {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().try_for_each(Condition::check_parts)
             }
-            Condition::Count { n, of, .. } => {
+            Condition::Count { n, distinct, of } => {
                 limits::CONDITION_COUNT.check(*n)?;
-                of.check()
+                of.check()?;
+                of.check_count(*n, *distinct)
             }
             Condition::Operator | Condition::Timeout => Ok(()),
         }
@@ -76,7 +78,7 @@ impl Condition {
     }
 
     /// The waitpoints that it names.
-    pub(crate) fn waitpoints(&self) -> BTreeSet<&WaitpointId> {
+    pub fn waitpoints(&self) -> BTreeSet<&WaitpointId> {
         match self {
             Condition::Signal(matcher) | Condition::Count { of: matcher, .. } => {
                 matcher.waitpoint.iter().collect()
@@ -88,22 +90,28 @@ impl Condition {
         }
     }
 
-    /// The numbers of the messages that meet it, the earliest there are; none while it is not met.
-    /// One message may serve several parts: whoever wants different ones counts them.
-    pub(crate) fn met_by(&self, messages: &[&Message]) -> Option<BTreeSet<u64>> {
+    /// The numbers of the messages that meet it for the attempt that began then, the earliest there
+    /// are; none while it is not met. One message may serve several parts: whoever wants different
+    /// ones counts them.
+    pub(crate) fn met_by(
+        &self,
+        messages: &[&Message],
+        began_at: Timestamp,
+    ) -> Option<BTreeSet<u64>> {
         match self {
             Condition::Signal(matcher) => {
-                let first = messages.iter().find(|message| matcher.takes(message))?;
+                let first = messages.iter().find(|message| matcher.takes(message, began_at))?;
                 Some(BTreeSet::from([first.seq]))
             }
             Condition::All(parts) => {
-                let met: Option<Vec<_>> = parts.iter().map(|part| part.met_by(messages)).collect();
+                let met: Option<Vec<_>> =
+                    parts.iter().map(|part| part.met_by(messages, began_at)).collect();
                 Some(met?.into_iter().flatten().collect())
             }
-            Condition::Any(parts) => parts.iter().find_map(|part| part.met_by(messages)),
+            Condition::Any(parts) => parts.iter().find_map(|part| part.met_by(messages, began_at)),
             Condition::Count { n, distinct, of } => {
                 let mut seen = BTreeSet::new();
-                let taken = messages.iter().filter(|message| of.takes(message));
+                let taken = messages.iter().filter(|message| of.takes(message, began_at));
                 let firsts = taken.filter(|m| distinct.of(m).is_some_and(|word| seen.insert(word)));
                 let met: BTreeSet<u64> = firsts.take(*n as usize).map(|m| m.seq).collect();
                 (met.len() == *n as usize).then_some(met)
@@ -121,10 +129,30 @@ impl Matcher {
         if let Some(name) = &self.name {
             limits::MESSAGE_NAME.check(name)?;
         }
-        self.source.iter().try_for_each(|source| limits::MESSAGE_SOURCE.check(source))
+        self.source.iter().try_for_each(|source| Message::check_source(source))
     }
 
-    fn takes(&self, message: &Message) -> bool {
+    /// Whether so many can be told apart, or it would wait for ever. A waitpoint has one message.
+    fn check_count(&self, n: u32, distinct: Distinct) -> Result<(), Rejection> {
+        let alike = match distinct {
+            Distinct::Waitpoints => false,
+            Distinct::Names => self.name.is_some(),
+            Distinct::Sources => self.source.is_some(),
+        };
+        if n > 1 && (alike || self.waitpoint.is_some()) {
+            let problem = Problem::OutOfRange { min: 1, max: 1 };
+            return Err(Rejection::Invalid { field: limits::CONDITION_COUNT.field, problem });
+        }
+        Ok(())
+    }
+
+    /// What the attempt went on with before counts no more, or one message would be heard twice.
+    /// A waitpoint has one message: whoever waits for it by its id finds it again.
+    fn takes(&self, message: &Message, began_at: Timestamp) -> bool {
+        let heard = message.taken_by == Some(began_at);
+        if heard && self.waitpoint.is_none() {
+            return false;
+        }
         let waitpoint = self.waitpoint.is_none() || self.waitpoint == message.waitpoint;
         let name = self.name.as_ref().is_none_or(|name| *name == message.name);
         let source = self.source.as_ref().is_none_or(|source| *source == message.source);
@@ -146,7 +174,9 @@ impl Distinct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
+
+    /// When the attempt of these tests began.
+    const BEGAN_AT: Timestamp = Timestamp::from_millis(1_000);
 
     /// Messages of `name/source/waitpoint`, numbered from one.
     fn messages(words: &str) -> Vec<Message> {
@@ -190,7 +220,7 @@ mod tests {
         condition.check().expect("it is within its limits");
         for (words, expected) in rows {
             let messages = messages(words);
-            let found = condition.met_by(&messages.iter().collect::<Vec<_>>());
+            let found = condition.met_by(&messages.iter().collect::<Vec<_>>(), BEGAN_AT);
             let found = found.map(|seqs| seqs.into_iter().collect::<Vec<_>>());
             assert_eq!(found.as_deref(), *expected, "{condition:?} over {words:?}");
         }
@@ -232,6 +262,25 @@ mod tests {
         let waitpoints = count(2, Distinct::Waitpoints, Matcher::default());
         check(&waitpoints, &[("a b/s/p c/s/p d", None), ("b/s/p c/s/q", Some(&[1, 2]))]);
         check(&count(1, Distinct::Names, of(None, None, Some("z"))), &[("a b/z", Some(&[2]))]);
+    }
+
+    #[test]
+    fn what_was_heard_before_counts_only_by_its_waitpoint() {
+        let mut heard = messages("go/ada/p");
+        heard[0].taken_by = Some(BEGAN_AT);
+        let by = |waitpoint, name| of(waitpoint, name, None);
+        for (condition, met) in [
+            (signal("go"), false),
+            (Condition::Signal(Matcher::default()), false),
+            (count(1, Distinct::Waitpoints, Matcher::default()), false),
+            (Condition::waitpoint("p"), true),
+            (Condition::Signal(by(Some("p"), Some("go"))), true),
+            (Condition::Signal(by(Some("p"), Some("no"))), false),
+            (count(1, Distinct::Sources, by(Some("p"), None)), true),
+        ] {
+            let found = condition.met_by(&[&heard[0]], BEGAN_AT);
+            assert_eq!(found.is_some(), met, "{condition:?}");
+        }
     }
 
     #[test]
@@ -291,10 +340,16 @@ mod tests {
             (Condition::Any(vec![Condition::Any(vec![])]), Some("condition")),
             (count(0, Distinct::Names, Matcher::default()), Some("n")),
             (count(1_001, Distinct::Names, Matcher::default()), Some("n")),
+            (count(2, Distinct::Names, of(None, Some("a"), None)), Some("n")),
+            (count(2, Distinct::Sources, of(None, None, Some("a"))), Some("n")),
+            (count(2, Distinct::Waitpoints, of(Some("p"), None, None)), Some("n")),
+            (count(1, Distinct::Names, of(None, Some("a"), None)), None),
+            (count(2, Distinct::Names, of(Some("p"), None, None)), Some("n")),
             (signal(""), Some("name")),
             (signal(&long), Some("name")),
             (Condition::waitpoint(""), Some("waitpoint")),
             (Condition::Signal(of(None, None, Some("a\0"))), Some("source")),
+            (Condition::Signal(of(None, None, Some("engine"))), Some("source")),
         ];
         for (condition, expected) in rows {
             let found = match condition.check() {

@@ -30,6 +30,9 @@ pub enum Lifecycle {
         /// Set when this is the pause before a retry.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<FailureClass>,
+        /// The attempt that goes on after that, if it was resumed and put off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paused: Option<Paused>,
     },
     Active(Lease),
     /// Until a condition over its mailbox holds, or a time comes.
@@ -270,7 +273,10 @@ impl Lifecycle {
 
     /// Waiting from `until` on: at once when that has passed.
     pub(crate) fn resting(until: Timestamp, after: Option<FailureClass>, now: Timestamp) -> Self {
-        if until <= now { Lifecycle::waiting(now) } else { Lifecycle::Delayed { until, after } }
+        if until <= now {
+            return Lifecycle::waiting(now);
+        }
+        Lifecycle::Delayed { until, after, paused: None }
     }
 
     pub const fn public(&self) -> PublicState {

@@ -10,7 +10,7 @@ use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle, Turn};
 use crate::time::Timestamp;
 
 /// What a body need not say: it is short, and there are many of it.
@@ -212,19 +212,21 @@ impl Task {
         }
     }
 
-    /// Back to the tasks that wait, with nothing counted: an attempt that had begun under an
-    /// earlier lease goes on with the next one, and any other is as if it had not been.
-    pub(crate) fn put_back(&mut self, now: Timestamp) {
-        let run = match &self.lifecycle {
-            Lifecycle::Active(lease) if lease.resumed => lease.run.as_ref(),
-            _ => None,
-        };
-        self.lifecycle = match run.map(|run| run.paused(now)) {
-            Some(paused) => Lifecycle::resumed(paused, now),
-            None => {
+    /// Back to the tasks that wait, at once or later, with nothing counted: an attempt that had
+    /// begun under an earlier lease goes on with the next one, and any other is as if it had not
+    /// been.
+    pub(crate) fn put_off(&mut self, until: Timestamp, now: Timestamp) {
+        let paused = match &self.lifecycle {
+            Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => Some(run.paused(now)),
+            _ => {
                 self.give_back_attempt();
-                Lifecycle::waiting(now)
+                None
             }
+        };
+        self.lifecycle = if until <= now {
+            Lifecycle::Waiting(Turn { ready_at: now, lost: None, paused })
+        } else {
+            Lifecycle::Delayed { until, after: None, paused }
         };
     }
 

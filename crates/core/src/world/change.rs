@@ -52,6 +52,18 @@ pub struct Wake {
     pub route: Option<Route>,
 }
 
+impl Wake {
+    /// Everywhere: more lanes of a tenant may have something than anybody remembers.
+    pub fn everywhere(tenant: Tenant) -> Self {
+        Self { tenant, lane: LaneName::new(""), route: None }
+    }
+
+    /// Whether it comes from this lane.
+    pub fn is_from(&self, lane: &LaneName) -> bool {
+        self.lane == *lane || self.lane.as_str().is_empty()
+    }
+}
+
 impl ChangeSet {
     /// Whether a commit would write nothing.
     pub fn is_empty(&self) -> bool {

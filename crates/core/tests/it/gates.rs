@@ -71,6 +71,10 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
 /// How many more may start, as the rule says it, without a look at the code.
 pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
     let taken = gate.running as usize + gate.admitted as usize;
+    // A session that is taken from its owner waits for the end of what runs there.
+    if gate.running > 0 && gate.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0) {
+        return 0;
+    }
     let places = gate.limit.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(taken));
     let started: usize =
         gate.starts.iter().filter(|s| now < s.until).map(|s| s.count as usize).sum();

@@ -316,8 +316,8 @@ fn tables_have_the_columns_that_migrations_name() {
             "ChildrenDue(due_at tenant parent / due_at)",
         ),
         (
-            "gate: tenant kind name | waiting running contended due_at",
-            "GateDue(due_at tenant kind name / due_at)",
+            "gate: tenant kind name | waiting running owner contended due_at",
+            "GateDue(due_at tenant kind name / due_at) GateOwned(tenant owner kind name / owner)",
         ),
         ("worker: tenant id | seen_at due_at", "WorkerDue(due_at tenant id / due_at)"),
         ("bookmark: tenant name | seq", ""),

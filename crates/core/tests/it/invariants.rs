@@ -190,7 +190,7 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
         let max = max_attempts(task);
         let resting = match &task.lifecycle {
-            Lifecycle::Delayed { .. } => true,
+            Lifecycle::Delayed { paused, .. } => paused.is_none(),
             other => other.turn().is_some_and(|turn| turn.paused.is_none()),
         };
         let most = if resting { max - 1 } else { max };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_core::{
     Command, Condition, Distinct, Filed, Lifecycle, Mailbox, Matcher, Message, Outcome, Row, Table,
-    Task, TaskId, Waitpoint, WaitpointState, read_row,
+    Task, TaskId, Timestamp, Waitpoint, WaitpointState, read_row,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -66,17 +66,19 @@ pub(crate) fn a_waitpoint_has_had_one_message(view: &View) -> Held {
     })
 }
 
-/// Whether some of these messages meet a condition, said in another way than core says it.
-fn is_met(condition: &Condition, messages: &[Message]) -> bool {
+/// Whether some of these messages meet a condition of the attempt that began then, said in another
+/// way than core says it.
+fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> bool {
     let takes = |of: &Matcher, message: &Message| {
-        (of.waitpoint.is_none() || of.waitpoint == message.waitpoint)
+        (of.waitpoint.is_some() || message.taken_by != Some(began_at))
+            && (of.waitpoint.is_none() || of.waitpoint == message.waitpoint)
             && of.name.as_ref().is_none_or(|name| message.name == *name)
             && of.source.as_ref().is_none_or(|source| message.source == *source)
     };
     match condition {
         Condition::Signal(of) => messages.iter().any(|message| takes(of, message)),
-        Condition::All(parts) => !parts.iter().any(|part| !is_met(part, messages)),
-        Condition::Any(parts) => parts.iter().any(|part| is_met(part, messages)),
+        Condition::All(parts) => !parts.iter().any(|part| !is_met(part, messages, began_at)),
+        Condition::Any(parts) => parts.iter().any(|part| is_met(part, messages, began_at)),
         Condition::Count { n, distinct, of } => {
             let word = |message: &Message| match distinct {
                 Distinct::Waitpoints => message.waitpoint.as_ref().map(ToString::to_string),
@@ -94,11 +96,11 @@ pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
     let messages = all::<Message>(view);
     view.tasks.values().try_for_each(|task| {
         let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(()) };
-        let began_at = Some(suspension.paused.began_at);
-        let counts =
-            |m: &&Message| m.task == task.id && m.due_at.is_none() && m.taken_by != began_at;
-        let counted: Vec<Message> = messages.iter().filter(counts).cloned().collect();
-        let met = is_met(&suspension.condition, &counted);
+        let began_at = suspension.paused.began_at;
+        let counts = |m: &&Message| m.task == task.id && m.due_at.is_none();
+        let sent = messages.iter().filter(|message| message.source != Message::ENGINE);
+        let counted: Vec<Message> = sent.filter(counts).cloned().collect();
+        let met = is_met(&suspension.condition, &counted, began_at);
         ensure(!met, || format!("{task:?} waits with {counted:?}"))
     })
 }

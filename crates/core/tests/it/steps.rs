@@ -213,7 +213,8 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let began = failed
             || waits_unbegun
             || runs.is_some() && !went_on && (ran.is_none() || is.epoch != was.epoch);
-        let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some())
+            || matches!(is.lifecycle, Lifecycle::Delayed { paused: Some(_), .. });
         let gave_back = runs.is_none()
             && ran.is_some()
             && !kept

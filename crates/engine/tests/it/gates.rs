@@ -46,6 +46,44 @@ async fn commits(stage: &Stage) -> u64 {
     stage.engine.describe().await.unwrap().commits
 }
 
+/// A worker with many slots dies, and others wait for every key that it held.
+#[tokio::test]
+async fn many_leases_of_keys_run_out_together() {
+    let stage = Stage::with(Config { background: false, ..Config::default() }).await;
+    let of = |n: u32, id: &str| NewTask {
+        gate: Some(GateKey::Key(n.to_string())),
+        ..NewTask::new(format!("{id}{n}"), "k")
+    };
+    let tasks = (0..200).flat_map(|n| [of(n, "a"), of(n, "b")]).collect();
+    stage.engine.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    let all = || Claim { limit: 1_000, lease_ms: 30_000, ..claim() };
+    assert_eq!(stage.engine.claim(all(), Duration::ZERO).await.unwrap().len(), 200);
+    stage.clock.advance_ms(30_001);
+    let (swept, _) = stage.engine.sweep().await.unwrap();
+    assert_eq!(swept, 200);
+    assert_eq!(stage.engine.claim(all(), Duration::ZERO).await.unwrap().len(), 200);
+}
+
+/// The last of more lanes than a quota remembers is woken like the first.
+#[tokio::test]
+async fn a_lane_beyond_those_that_a_quota_remembers_is_woken() {
+    let stage = Stage::new().await;
+    stage.engine.submit(create("held")).await.unwrap();
+    stage.engine.submit(quota(QuotaScope::Tenant, Some(1), None)).await.unwrap();
+    stage.engine.claim(claim(), Duration::ZERO).await.unwrap();
+    let lane = |n: u32| windlass_core::LaneName::new(format!("lane{n:03}"));
+    let new = |n| NewTask { lane: lane(n), ..NewTask::new(format!("at{n}"), "k") };
+    let tasks = [0, 299].map(new).into();
+    stage.engine.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    for n in 0..299 {
+        let there = Claim { lanes: vec![lane(n)], ..claim() };
+        stage.engine.claim(there, Duration::ZERO).await.unwrap();
+    }
+    let last = waiting(&stage, Claim { lanes: vec![lane(299)], ..claim() }).await;
+    stage.engine.submit(complete(&stage.engine, "held", 1).await).await.unwrap();
+    assert_eq!(ids(&last.await.unwrap()), ["at299"]);
+}
+
 #[tokio::test]
 async fn the_end_of_one_hands_the_next_of_its_key_over_in_one_commit() {
     let stage = Stage::new().await;

@@ -119,6 +119,36 @@ async fn a_named_subscriber_goes_on_where_it_has_come_to() {
     assert_eq!(again.read().await.unwrap().len(), 3);
 }
 
+/// Whoever waits for something rare has read all the rest: it does not fall behind the log.
+#[tokio::test]
+async fn a_named_subscriber_moves_past_what_it_does_not_take() {
+    let Stage { engine, .. } = Stage::new().await;
+    let rare = || Filter { lanes: ["rare".into()].into(), ..Filter::default() };
+    let place = async |engine: &Engine| {
+        let known = engine.bookmark(&Tenant::default(), "mailer").await.unwrap();
+        known.map_or(0, |known| known.cursor.seq)
+    };
+    create_in(&engine, "r", "rare", "eu").await;
+    let mut log = engine.subscribe_named("mailer", rare()).await.unwrap();
+    assert_eq!(seen(&log.next().await.unwrap()), ["created r"]);
+    for n in 0..1_200 {
+        engine.submit(create(&n.to_string())).await.unwrap();
+    }
+    let waits = tokio::time::timeout(Duration::from_millis(1), log.next());
+    assert!(waits.await.is_err());
+    assert_eq!(place(&engine).await, 0, "what was shown is not acknowledged");
+    log.ack(&Cursor { seq: 1, ..log.cursor().clone() }).await.unwrap();
+    let waiting = tokio::spawn(async move { log.next().await.unwrap() });
+    while place(&engine).await < 1_001 {
+        tokio::task::yield_now().await;
+    }
+    create_in(&engine, "s", "rare", "eu").await;
+    assert_eq!(seen(&waiting.await.unwrap()), ["created s"]);
+    assert_eq!(place(&engine).await, 1_201, "the last one is not acknowledged");
+    let mut again = engine.subscribe_named("mailer", rare()).await.unwrap();
+    assert_eq!(seen(&again.read().await.unwrap()), ["created s"]);
+}
+
 #[tokio::test]
 async fn a_named_subscriber_is_of_its_tenant() {
     let Stage { engine, .. } = Stage::new().await;

@@ -31,6 +31,8 @@ pub(crate) enum State {
     },
     Delayed {
         until: Timestamp,
+        /// The attempt that goes on after that, if one does.
+        pause: Option<Pause>,
     },
     Active(Hold),
     Suspended(Stay),
@@ -122,8 +124,12 @@ impl Facts {
     }
 
     /// It rests until `at`, or not at all when that has come.
-    pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp) {
-        self.state = if at <= now { State::waiting(now) } else { State::Delayed { until: at } };
+    pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp, pause: Option<Pause>) {
+        self.state = if at <= now {
+            State::Waiting { lost: None, since: now, pause }
+        } else {
+            State::Delayed { until: at, pause }
+        };
     }
 }
 

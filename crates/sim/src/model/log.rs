@@ -136,7 +136,7 @@ impl Model {
             }
             Change::RetryScheduled { class, reason, at: next } => {
                 self.failed(at, facts, &spec, (*class, reason), Settled::RetryAt(*next))?;
-                facts.rest(*next, at.at);
+                facts.rest(*next, at.at, None);
                 Ok(())
             }
             Change::Failed { class, reason } => {
@@ -158,10 +158,14 @@ impl Model {
     ) -> Result<(), Breach> {
         match change {
             Change::Delayed { until } => {
-                let lease = gives_back(facts, at, spec)?;
+                let pause = facts.hold().and_then(|hold| going_on(hold, at));
+                let lease = match pause {
+                    Some(_) => ends(facts, at, spec)?,
+                    None => gives_back(facts, at, spec)?,
+                };
                 let content = Content::Delay { ms: at.at.ms_until(*until) };
                 self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
-                facts.rest(*until, at.at);
+                facts.rest(*until, at.at, pause);
             }
             Change::Released { epoch } => self.released(at, facts, *epoch, spec)?,
             Change::Cancelled { reason } => {
@@ -175,8 +179,8 @@ impl Model {
                 facts.state = State::Ended(PublicState::Cancelled);
             }
             Change::Promoted => match facts.state {
-                State::Delayed { until } if until <= at.at => {
-                    facts.state = State::waiting(at.at);
+                State::Delayed { until, pause } if until <= at.at => {
+                    facts.state = State::Waiting { lost: None, since: at.at, pause };
                 }
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
@@ -220,10 +224,7 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let hold = *held(facts, epoch, at, spec)?;
-        let pause = hold.began_at.filter(|_| hold.resumed).map(|began_at| {
-            let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
-            Pause { began_at, left_ms }
-        });
+        let pause = going_on(&hold, at);
         if pause.is_none() {
             gives_back(facts, at, spec)?;
         }
@@ -254,7 +255,7 @@ impl Model {
         }
         facts.priority = spec.priority;
         facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
-        facts.rest(at.at.plus_ms(spec.start_ms), at.at);
+        facts.rest(at.at.plus_ms(spec.start_ms), at.at, None);
         Ok(())
     }
 
@@ -408,4 +409,12 @@ fn replayed(
     facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
     facts.state = State::waiting(at.at);
     Ok(())
+}
+
+/// The attempt of a lease that is given back, if it began under an earlier one.
+fn going_on(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
+    hold.began_at.filter(|_| hold.resumed).map(|began_at| {
+        let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
+        Pause { began_at, left_ms }
+    })
 }

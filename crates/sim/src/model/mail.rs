@@ -83,6 +83,13 @@ pub(super) struct Opening {
 /// The name and the source of the message by which the engine tells of a timeout.
 pub(super) const TIMEOUT: (&str, &str) = ("timeout", "engine");
 
+impl Letter {
+    /// Whether the engine itself tells something with it, which is what nobody waits for.
+    pub(super) fn is_told(&self) -> bool {
+        (&self.name[..], &self.source[..]) == TIMEOUT
+    }
+}
+
 impl Office {
     pub(super) fn posts(&mut self, post: &Post) {
         for message in &post.messages {
@@ -171,7 +178,8 @@ impl Model {
         Ok(())
     }
 
-    /// A waitpoint was made, for the first time or in place of one that nobody used in time.
+    /// A waitpoint was made, for the first time, or in place of one that nobody used in time or
+    /// whose message somebody asked to take out.
     pub(super) fn waitpoint_made(&mut self, at: &Step<'_>, id: &WaitpointId) -> Result<(), Breach> {
         let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
         let before = self.office.waitpoints.insert(id.clone(), fresh);
@@ -179,6 +187,11 @@ impl Model {
             None => Ok(()),
             Some(Opening { used: None, expires_at: Some(expires_at), ref task, .. })
                 if expires_at <= at.at && task == at.id =>
+            {
+                Ok(())
+            }
+            Some(Opening { used: Some(number), ref task, .. })
+                if task == at.id && self.office.taking.contains_key(&(task.clone(), number)) =>
             {
                 Ok(())
             }
@@ -239,20 +252,30 @@ impl Model {
         Ok(())
     }
 
-    /// A message is gone: somebody who held the task in the meantime asked for that.
+    /// A message is gone: somebody who held the task in the meantime asked for that, or the engine
+    /// has told the task something else in its place.
     fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
+        let later = |letter: &Letter| letter.is_told() && number < letter.number;
+        let replaced = self.letter(id, number).is_some_and(Letter::is_told)
+            && self.office.of_task(id).any(later);
         let epochs = self.office.taking.get(&(id.clone(), number));
         let holds = |facts: &Facts| {
             let epoch = facts.hold().map(|hold| hold.epoch);
             epoch.is_some_and(|epoch| epochs.is_some_and(|epochs| epochs.contains(&epoch)))
         };
-        if !self.tasks[id].was(self.view, holds) {
+        if !replaced && !self.tasks[id].was(self.view, holds) {
             return breach(Kind::MessageLost, format!("message {number} of {id}"));
         }
         if let Some(mail) = self.office.mail.get_mut(id) {
             mail.there.remove(&number);
         }
         Ok(())
+    }
+
+    /// The message of a task with this number, if it is there.
+    fn letter(&self, id: &TaskId, number: u64) -> Option<&Letter> {
+        let seq = self.office.mail.get(id)?.there.get(&number)?;
+        self.office.letters.get(seq)
     }
 
     pub(super) fn compare_waitpoint(

@@ -227,7 +227,9 @@ fn agrees(facts: &Facts, task: &Task) -> bool {
                 && stay.escalated == kept.escalated_at.is_some()
                 && pauses(facts, Some(&stay.pause), Some(&kept.paused))
         }
-        (State::Delayed { until }, Lifecycle::Delayed { until: kept, .. }) => until == kept,
+        (State::Delayed { until, pause }, Lifecycle::Delayed { until: kept, paused, .. }) => {
+            until == kept && pauses(facts, pause.as_ref(), paused.as_ref())
+        }
         _ => facts.public() == Some(task.lifecycle.public()),
     };
     state

@@ -142,7 +142,7 @@ impl Model {
         Ok(())
     }
 
-    /// What lets an attempt go on is what it waits for, and did not let it go on before.
+    /// What lets an attempt go on is what it waits for, and is there.
     fn check_met(
         &self,
         at: &Step<'_>,
@@ -153,8 +153,7 @@ impl Model {
     ) -> Result<(), Breach> {
         let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
         let stale = |letter: &&&Letter| {
-            letter.taken_by == Some(began_at)
-                || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
+            letter.is_told() || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
         };
         if let Some(letter) = letters.iter().find(stale) {
             return breach(Kind::Message, format!("{letter:?} does not count"));
@@ -164,7 +163,7 @@ impl Model {
         if let Some(known) = known {
             conditions = vec![known];
         }
-        if conditions.iter().any(|condition| holds(condition, &letters)) {
+        if conditions.iter().any(|condition| holds(condition, &letters, began_at)) {
             return Ok(());
         }
         breach(Kind::Message, format!("{letters:?} is not what it waits for: {conditions:?}"))
@@ -186,11 +185,11 @@ impl Model {
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
         let counts = |letter: &&Letter| {
-            letter.taken_by != Some(stay.pause.began_at)
-                && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
+            !letter.is_told() && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
         };
         let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
-        if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
+        let began_at = stay.pause.began_at;
+        if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there, began_at)) {
             return breach(Kind::Message, "what it waited for was there");
         }
         Ok(())
@@ -232,10 +231,10 @@ impl Model {
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
             let State::Suspended(stay) = &facts.state else { continue };
-            let counts =
-                |letter: &&Letter| !letter.hidden && letter.taken_by != Some(stay.pause.began_at);
+            let counts = |letter: &&Letter| !letter.hidden && !letter.is_told();
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
-            if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there)) {
+            let began_at = stay.pause.began_at;
+            if stay.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {
                 return breach(Kind::MessageLost, format!("{id} waits for {there:?}"));
             }
         }
@@ -249,18 +248,20 @@ pub(super) fn suspend_content(suspend: &Suspend) -> Content {
     Content::Suspend(format!("{condition:?} {reason:?} {timeout:?} {waitpoints:?} {nth}"))
 }
 
-/// Whether messages are what a condition asks for.
-fn holds(condition: &Condition, letters: &[&Letter]) -> bool {
+/// Whether messages are what a condition of the attempt that began then asks for. What let it go on
+/// before does so again only by its waitpoint.
+fn holds(condition: &Condition, letters: &[&Letter], began_at: Timestamp) -> bool {
     let fits = |matcher: &Matcher, letter: &Letter| {
         let Matcher { waitpoint, name, source } = matcher;
-        (waitpoint.is_none() || *waitpoint == letter.waitpoint)
+        (waitpoint.is_some() || letter.taken_by != Some(began_at))
+            && (waitpoint.is_none() || *waitpoint == letter.waitpoint)
             && name.iter().all(|name| *name == letter.name)
             && source.iter().all(|source| *source == letter.source)
     };
     match condition {
         Condition::Signal(matcher) => letters.iter().any(|letter| fits(matcher, letter)),
-        Condition::All(parts) => parts.iter().all(|part| holds(part, letters)),
-        Condition::Any(parts) => parts.iter().any(|part| holds(part, letters)),
+        Condition::All(parts) => parts.iter().all(|part| holds(part, letters, began_at)),
+        Condition::Any(parts) => parts.iter().any(|part| holds(part, letters, began_at)),
         Condition::Count { n, distinct, of } => {
             let mut words: Vec<&str> = Vec::new();
             for letter in letters.iter().filter(|letter| fits(of, letter)) {

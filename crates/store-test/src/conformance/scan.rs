@@ -61,7 +61,7 @@ fn rows() -> Vec<Row> {
 fn others() -> impl Iterator<Item = Row> {
     let int = |number: i64| Value::Int(number);
     let due = |at: Option<i64>| Value::from(at);
-    let task = || Value::from("t");
+    let (task, w, nobody) = (|| Value::from("t"), || Value::from("w"), || Value::Null);
     let rows = [
         (Table::Message, vec!["t", "2"], vec!["name".into(), due(Some(4))]),
         (Table::Message, vec!["t", "1"], vec!["name".into(), due(None)]),
@@ -71,9 +71,10 @@ fn others() -> impl Iterator<Item = Row> {
         (Table::Keyring, vec![], vec![due(Some(7))]),
         (Table::Children, vec!["t"], vec![int(2), int(1), due(Some(4))]),
         (Table::Children, vec!["u"], vec![int(0), int(1), due(None)]),
-        (Table::Gate, vec!["key", "late"], vec![int(0), int(1), int(1), due(Some(4))]),
-        (Table::Gate, vec!["session", "early"], vec![int(0), int(1), int(1), due(Some(3))]),
-        (Table::Gate, vec!["key", "never"], vec![int(5), int(1), int(1), due(None)]),
+        (Table::Gate, vec!["key", "late"], vec![int(0), int(1), nobody(), int(1), due(Some(4))]),
+        (Table::Gate, vec!["session", "early"], vec![int(0), int(1), w(), int(1), due(Some(3))]),
+        (Table::Gate, vec!["session", "busy"], vec![int(2), int(1), w(), int(1), due(None)]),
+        (Table::Gate, vec!["key", "never"], vec![int(5), int(1), nobody(), int(1), due(None)]),
         (Table::Worker, vec!["w"], vec![int(0), due(Some(4))]),
         (Table::Worker, vec!["v"], vec![int(0), due(Some(5))]),
         (Table::Bookmark, vec!["b"], vec![int(3)]),
@@ -204,6 +205,8 @@ fn scans() -> Vec<Scan> {
         due(Index::KeyringDue, None),
         due(Index::ChildrenDue, Some(4)),
         due(Index::GateDue, Some(4)),
+        prefixed(Index::GateOwned, &["default", "w"]),
+        prefixed(Index::GateOwned, &["default"]),
         due(Index::WorkerDue, Some(4)),
         prefixed(Index::QueueByLane, &["default", "l"]),
         prefixed(Index::QueueByLane, &["acme"]),

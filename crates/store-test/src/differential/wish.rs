@@ -239,6 +239,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         turn: u32::try_from(random.below(4)).expect("it is below four"),
         session_idle_ms: *random.pick(&[100, 5_000]),
         registered: random.percent(40),
+        grants: random.percent(30),
     }
     .into()
 }

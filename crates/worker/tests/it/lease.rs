@@ -12,7 +12,7 @@ use crate::stage::{EVER, Stage, key, signal};
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Says when it starts and when it is told to stop, and returns then with a result.
-fn patient(worker: Worker, said: UnboundedSender<Instant>) -> Running {
+fn patient(worker: Worker, lease: Duration, said: UnboundedSender<Instant>) -> Running {
     let handler = move |context: Context, (): ()| {
         let said = said.clone();
         async move {
@@ -22,7 +22,7 @@ fn patient(worker: Worker, said: UnboundedSender<Instant>) -> Running {
             Ok("late")
         }
     };
-    worker.lease(LEASE).handler("k", handler).start().unwrap()
+    worker.lease(lease).handler("k", handler).start().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn a_cancelled_task_cancels_its_handler() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
-    let running = patient(stage.worker(), said);
+    let running = patient(stage.worker(), LEASE, said);
     let started = hear.next().await.unwrap();
     stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     let stopped = hear.next().await.unwrap();
@@ -88,7 +88,7 @@ async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnc
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
-    let running = patient(stage.worker(), said);
+    let running = patient(stage.worker(), LEASE, said);
     let started = hear.next().await.unwrap();
     let blocked = block(&stage.faults);
     let stopped = hear.next().await.unwrap();
@@ -111,6 +111,26 @@ async fn a_lease_that_cannot_be_renewed_is_lost() {
     let away = |faults: &FaultStore| faults.outage(Failure::Unavailable);
     check_lost(away, |faults, ()| faults.recover()).await;
     check_lost(|faults| faults.pause_commit(1), |_, pause| pause.release()).await;
+}
+
+/// What a worker that was not heard of holds is given to others, however long its leases are.
+#[tokio::test(start_paused = true)]
+async fn whoever_cannot_be_heard_of_stops_before_it_is_taken_for_dead() {
+    let stage = Stage::new().await;
+    stage.create("t", "null").await;
+    let (said, mut hear) = signal();
+    let running = patient(stage.worker(), Duration::from_secs(86_400), said);
+    let started = hear.next().await.unwrap();
+    sleep(Duration::from_secs(3_600)).await;
+    let renewed = stage.history("t");
+    assert_eq!(renewed, "created claimed", "nothing is renewed before its time");
+    stage.faults.outage(Failure::Unavailable);
+    let cut = Instant::now();
+    let stopped = hear.next().await.unwrap();
+    assert!(stopped - started > Duration::from_secs(3_600));
+    assert!(stopped - cut <= Duration::from_millis(16_500), "{:?}", stopped - cut);
+    stage.faults.recover();
+    running.drain(EVER).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +209,7 @@ async fn a_worker_that_is_dropped_leaves_its_leases_to_run_out() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
-    let running = patient(stage.worker(), said);
+    let running = patient(stage.worker(), LEASE, said);
     hear.next().await.unwrap();
     drop(running);
     assert!(hear.next().await.is_none(), "the handler is gone, and what it held with it");

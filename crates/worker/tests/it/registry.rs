@@ -25,11 +25,11 @@ async fn it_registers_with_what_it_offers_and_retires_when_it_is_drained() {
     let lanes: Vec<&str> = workers[0].lanes.iter().map(|lane| lane.as_str()).collect();
     assert_eq!((workers[0].id.as_str(), lanes), ("w", vec!["a", "b"]));
     assert!(workers[0].offer.capabilities.contains("gpu"));
-    assert_eq!(workers[0].every_ms, 10_000);
+    assert_eq!(workers[0].every_ms, 5_000);
     let first_seen = workers[0].seen_at;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let workers = stage.other.workers(&Tenant::default(), None, 10).await.unwrap();
-    assert_eq!(first_seen.ms_until(workers[0].seen_at) / 10_000, 6, "once in ten seconds");
+    assert_eq!(first_seen.ms_until(workers[0].seen_at) / 5_000, 12, "once in five seconds");
     running.drain(EVER).await;
     assert!(registered(&stage).await.is_empty());
 }
@@ -70,8 +70,8 @@ async fn what_a_lost_worker_held_is_free_long_before_its_lease_is_over() {
     let claimed = stage.other.claim(claim, EVER).await.unwrap();
     assert_eq!(claimed[0].task.task_key(), key("t"));
     let waited = lost_at.elapsed();
-    let expected = Duration::from_secs(24)..Duration::from_secs(37);
-    assert!(expected.contains(&waited), "three beats and a half of ten seconds, not {waited:?}");
+    let expected = Duration::from_secs(12)..Duration::from_secs(19);
+    assert!(expected.contains(&waited), "three beats and a half of five seconds, not {waited:?}");
     assert_eq!(claimed[0].task.reclaims, 1);
 }
 
@@ -85,7 +85,7 @@ async fn an_idle_worker_writes_nothing_but_its_beats() {
     let first = stage.faults.commits();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let written = stage.faults.commits() - first;
-    assert_eq!(written, 60, "one in ten seconds");
+    assert_eq!(written, 120, "one in five seconds");
     running.drain(EVER).await;
 }
 

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::command::{Create, NewTask};
+use windlass_core::command::{Create, NewTask, Replay};
 use windlass_core::{OnTimeout, Payload, ResumeCause, SuspendReason, Token};
 use windlass_engine::Error;
 use windlass_store_test::{Call, Failure as Fault};
@@ -174,9 +174,18 @@ async fn a_waitpoint_is_the_same_in_every_attempt_and_no_other_tasks() {
     stage.until("t", "completed").await;
     stage.create("u", "null").await;
     stage.until("u", "completed").await;
-    let tokens = tokens.lock().unwrap().clone();
+    let seen_tokens = tokens;
+    let tokens = seen_tokens.lock().unwrap().clone();
     assert_eq!(tokens.len(), 4);
     assert!(tokens[0] == tokens[1] && tokens[2] == tokens[3] && tokens[0] != tokens[2]);
+    let replay = Replay { task: key("t"), generation: 0 };
+    stage.other.submit(replay).await.unwrap();
+    while seen_tokens.lock().unwrap().len() < 6 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let afresh = seen_tokens.lock().unwrap()[4..].to_vec();
+    assert_eq!(afresh[0], afresh[1]);
+    assert!(!tokens.contains(&afresh[0]), "a task that is replayed asks again");
     running.drain(DAY).await;
 }
 
@@ -191,5 +200,40 @@ async fn a_bad_wish_is_an_ordinary_failure() {
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();
     stage.until("t", "failed").await;
+    running.drain(DAY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn approvals_one_after_the_other_come_whenever_they_come() {
+    let stage = Stage::new().await;
+    let (mail, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |context: Context, (): ()| {
+        let mail = mail.clone();
+        async move {
+            let mut said = Vec::new();
+            for who in ["manager", "bank"] {
+                let waitpoint = context.waitpoint(who, DAY).await?;
+                mail.send((who, waitpoint.token))?;
+                context.suspend(Until::waitpoint(waitpoint.id)).await?;
+                said.push(context.signals().await?[0].message.name.clone());
+            }
+            Ok::<_, Failure>(said.join(" "))
+        }
+    };
+    let running = stage.worker().handler("k", handler).start().unwrap();
+    stage.create("t", "null").await;
+    for (who, answer) in [("manager", "yes"), ("bank", "paid")] {
+        // A run that starts over asks those again who have answered.
+        let token = loop {
+            let (asked, token) = inbox.recv().await.unwrap();
+            if asked == who {
+                break token;
+            }
+        };
+        stage.other.signal(&token, answer).await.unwrap();
+    }
+    stage.until("t", "completed").await;
+    assert_eq!(stage.result("t").await.unwrap(), "\"yes paid\"");
+    assert_eq!(stage.task("t").await.attempts, 1);
     running.drain(DAY).await;
 }

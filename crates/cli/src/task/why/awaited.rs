@@ -1,12 +1,14 @@
 //! What a suspended task waits for, in words.
 
-use windlass::{Condition, Distinct, Matcher, OnTimeout, Suspension, Task, Timestamp};
+use windlass::{Condition, Distinct, Matcher, OnTimeout, Suspension, Task};
 
 use crate::duration::{distance, moment};
 use crate::output::one_line;
+use crate::task::why::evidence::Evidence;
 use crate::task::why::explain::Explanation;
 
-pub(super) fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) -> Explanation {
+pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidence) -> Explanation {
+    let now = evidence.now;
     let (id, reason) = (&task.id, suspension.reason.as_str().replace('_', " "));
     let (since, awaited) = (moment(suspension.since, now), awaited(&suspension.condition));
     let escalated = suspension.escalated_at.map_or_else(String::new, |at| {
@@ -15,13 +17,36 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, now: Timestamp) ->
     let timeout = suspension.timeout.map_or_else(String::new, |timeout| {
         format!(" If it has not come by {}, {}.", moment(timeout.at, now), then(timeout.then))
     });
+    let expired: String =
+        evidence.expired.iter().map(|gone| format!(" Waitpoint {gone} has expired.")).collect();
+    let afresh = evidence.expired.first().map_or_else(String::new, |gone| {
+        format!("Make it afresh: windlass waitpoint create {id} {gone}. ")
+    });
     let stands = format!("Task {id} is suspended for {reason} since {since}");
     Explanation {
-        sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}"),
+        sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}{expired}"),
         help: Some(format!(
-            "Tell it: windlass signal NAME --task {id}. Or let it go on without: windlass task \
-             resume {id}."
+            "{afresh}Tell it: windlass signal NAME {}. Or let it go on without: windlass task resume \
+             {id}.",
+            if needs_token(&suspension.condition) {
+                "--token -, with the token of its waitpoint".to_owned()
+            } else {
+                format!("--task {id}")
+            }
         )),
+    }
+}
+
+/// Whether nothing that is sent to the task by its id lets it go on.
+fn needs_token(condition: &Condition) -> bool {
+    match condition {
+        Condition::Signal(of) => of.waitpoint.is_some(),
+        Condition::Count { distinct, of, .. } => {
+            of.waitpoint.is_some() || *distinct == Distinct::Waitpoints
+        }
+        Condition::All(parts) => parts.iter().any(needs_token),
+        Condition::Any(parts) => parts.iter().all(needs_token),
+        Condition::Operator | Condition::Timeout => false,
     }
 }
 
@@ -74,6 +99,22 @@ fn fitting(matcher: &Matcher) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_needs_a_token() {
+        let (go, through) = (Condition::signal("go"), Condition::waitpoint("p"));
+        let count = |distinct| Condition::Count { n: 2, distinct, of: Matcher::default() };
+        for (condition, needs) in [
+            (go.clone(), false),
+            (through.clone(), true),
+            (count(Distinct::Waitpoints), true),
+            (count(Distinct::Sources), false),
+            (Condition::Any(vec![go.clone(), through.clone()]), false),
+            (Condition::All(vec![go, through]), true),
+        ] {
+            assert_eq!(needs_token(&condition), needs, "{condition:?}");
+        }
+    }
 
     #[test]
     fn conditions() {

@@ -1,6 +1,6 @@
 use windlass::{
-    Change, Engine, Error, FailureClass, Logged, PublicState, Task, TaskFilter, Timestamp, Why,
-    WorkerId,
+    Change, Engine, Error, FailureClass, Logged, PublicState, Suspension, Task, TaskFilter,
+    Timestamp, WaitpointId, WaitpointState, Why, WorkerId,
 };
 
 use crate::log::LogView;
@@ -22,6 +22,8 @@ pub(super) struct Evidence {
     pub(super) holders: Vec<WorkerId>,
     /// The failure that it pauses after.
     pub(super) failure: Option<(FailureClass, String)>,
+    /// Waitpoints that it waits for, and through which nothing comes any more.
+    pub(super) expired: Vec<WaitpointId>,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,7 @@ impl Evidence {
             lane_since: None,
             holders: Vec::new(),
             failure: None,
+            expired: Vec::new(),
         }
     }
 
@@ -69,11 +72,13 @@ impl Evidence {
                 let failure = log.latest_of(task, "retry_scheduled").await?;
                 found.failure = failure.as_ref().and_then(failure_of);
             }
+            Why::Suspended(suspension) => {
+                found.expired = expired(engine, task, suspension, now).await?;
+            }
             Why::DelayedUntil { after: None, .. }
             | Why::Gated { .. }
             | Why::QuotaSpent { .. }
             | Why::KeptFor { .. }
-            | Why::Suspended(_)
             | Why::WaitsForChildren { .. }
             | Why::HeldBy { .. }
             | Why::Ended { .. } => {}
@@ -94,6 +99,20 @@ fn failure_of(entry: &Logged) -> Option<(FailureClass, String)> {
         Change::RetryScheduled { class, reason, .. } => Some((class, reason)),
         _ => None,
     }
+}
+
+async fn expired(
+    engine: &Engine,
+    task: &Task,
+    suspension: &Suspension,
+    now: Timestamp,
+) -> Result<Vec<WaitpointId>, Error> {
+    let most = windlass::limits::WAITPOINTS_PER_TASK as usize;
+    let mut made = engine.waitpoints(&task.tenant, Some(&task.id), None, most).await?;
+    let awaited = suspension.condition.waitpoints();
+    made.retain(|waitpoint| awaited.contains(&waitpoint.id) && waitpoint.expires_at <= now);
+    made.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Used { .. }));
+    Ok(made.iter().map(|waitpoint| waitpoint.id.clone()).collect())
 }
 
 async fn holders(engine: &Engine, task: &Task) -> Result<Vec<WorkerId>, Error> {

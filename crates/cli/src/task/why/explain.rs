@@ -57,7 +57,7 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
         Why::Gated { .. } | Why::QuotaSpent { .. } => limited(task, why, now),
         Why::KeptFor { worker, until } => kept(task, worker, *until, now),
-        Why::Suspended(suspension) => suspended(task, suspension, now),
+        Why::Suspended(suspension) => suspended(task, suspension, evidence),
         Why::WaitsForChildren { since, children } => {
             waits_for_children(task, *since, children.as_ref(), now)
         }

@@ -1,10 +1,10 @@
 //! Limits that a task waits for.
 
-use windlass::{GateKind, Task, Timestamp, Why};
+use windlass::{GateKind, Rate, Task, Timestamp, Why};
 
 use crate::duration::distance;
 use crate::output::printable;
-use crate::quota::limits;
+use crate::quota::{limits, window};
 use crate::task::why::explain::Explanation;
 
 /// Why a task is behind its gate, or under a quota that is used up.
@@ -23,7 +23,8 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
                 "Task {id} is behind {kind} {name}, which runs {allowed}: {running} running or \
                  about to{then}.{rest}"
             );
-            let help = format!("windlass quota set --{kind} {name} --limit N allows more.");
+            let more = wider(*limit, *rate, *opens_at);
+            let help = format!("windlass quota set --{kind} {name} {more} allows more.");
             Explanation { sentence, help: Some(help) }
         }
         Why::QuotaSpent { kind, limit, rate, running, opens_at } => {
@@ -37,14 +38,48 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
                 "Task {id} waits because {of} runs {allowed}, and that is used up: {running} \
                  running{then}."
             );
-            let help = format!("windlass quota set {option} --limit N allows more.");
+            let more = wider(*limit, *rate, *opens_at);
+            let help = format!("windlass quota set {option} {more} allows more.");
             Explanation { sentence, help: Some(help) }
         }
         other => unreachable!("{other:?} is no limit"),
     }
 }
 
+/// What to set: the limit that holds the task up. The other one stays only if it is said again.
+fn wider(limit: Option<u32>, rate: Option<Rate>, opens_at: Option<Timestamp>) -> String {
+    let rate = rate.map(|rate| {
+        let starts = if opens_at.is_some() { "N".to_owned() } else { rate.starts.to_string() };
+        format!("--rate {starts}/{}", window(rate))
+    });
+    let limit = match (limit, opens_at) {
+        (Some(limit), Some(_)) => Some(format!("--limit {limit}")),
+        (None, Some(_)) => None,
+        (_, None) => Some("--limit N".to_owned()),
+    };
+    limit.into_iter().chain(rate).collect::<Vec<_>>().join(" ")
+}
+
 /// When time opens it, if time does.
 fn opens(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(String::new, |at| format!("; the next may start {}", distance(at, now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_allows_more_keeps_the_other_limit() {
+        let (at, rate) =
+            (Some(Timestamp::default()), |starts, window_ms| Some(Rate { starts, window_ms }));
+        for (limit, rate, opens_at, expected) in [
+            (Some(1), None, None, "--limit N"),
+            (Some(3), rate(20, 60_000), None, "--limit N --rate 20/1m"),
+            (Some(3), rate(20, 60_000), at, "--limit 3 --rate N/1m"),
+            (None, rate(20, 1_500), at, "--rate N/1500ms"),
+        ] {
+            assert_eq!(wider(limit, rate, opens_at), expected);
+        }
+    }
 }

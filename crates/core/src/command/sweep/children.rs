@@ -39,13 +39,14 @@ impl Due for Children {
 fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
     let page = world.scan::<Task>(&Task::open_children(&known.tenant, &known.parent), PAGE)?;
     page.iter().for_each(|child| child.prefetch(world));
-    let mut cancelled = 0;
-    for child in &page {
-        if are_neighbours_readable(world, child)? {
+    let cancelled = world.each(&page, |world, child| {
+        let readable = are_neighbours_readable(world, child)?;
+        if readable {
             cancel(world, child, REASON)?;
-            cancelled += 1;
         }
-    }
+        Ok(readable)
+    })?;
+    let cancelled = cancelled.into_iter().filter(|cancelled| *cancelled).count();
     let key = Children::key_of(&known.tenant, &known.parent);
     let left = world.get::<Children>(&key)?.expect("a parent is kept while a child is open");
     let again = world.now().plus_ms(if cancelled > 0 { 0 } else { POSTPONED_MS });

@@ -49,7 +49,8 @@ macro_rules! sweep_each {
         $(prefetch_page::<$Type>($world, $page);)*
         $(let $pages = page_of::<$Type>($world, $page)?;)*
         $(look_ahead(&$pages, $world);)*
-        $(sweep_page(&$pages, $world)?;)*
+        let swept = [$(sweep_page(&$pages, $world)),*];
+        swept.into_iter().collect::<Result<(), Halt>>()?;
         let next_due = [$(next_of::<$Type>($world)?),*].into_iter().flatten().min();
         Outcome::Swept { swept: 0 $(+ $pages.len())*, next_due }
     }};
@@ -91,13 +92,12 @@ fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
 
 /// Each record is looked up again: the sweep of one before it may have moved it.
 fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
-    for record in page {
+    let swept = world.each(page, |world, record| {
         let current = world.get::<R>(&R::row_key(record.key()))?;
-        if let Some(current) = current.filter(|r| r.due_at() <= Some(world.now())) {
-            current.sweep(world)?;
-        }
-    }
-    Ok(())
+        let due = current.filter(|current| current.due_at() <= Some(world.now()));
+        due.map_or(Ok(()), |due| due.sweep(world))
+    });
+    swept.map(drop)
 }
 
 fn next_of<R: Due>(world: &mut World) -> Result<Option<Timestamp>, Halt> {

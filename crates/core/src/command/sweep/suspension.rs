@@ -1,5 +1,6 @@
 use crate::event::{Change, Event};
 use crate::limits;
+use crate::mailbox::Message;
 use crate::primitive::{Letter, expire, fail, open, place, put, resume, resume_if_met, take};
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -44,11 +45,19 @@ pub(super) fn time_out(
     place(world, task)
 }
 
-/// The task goes on with a message that tells it why.
+/// The task goes on with a message that tells it why. It takes the place of the one before, so
+/// that a task which waits again and again keeps its mailbox for others.
 fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
-    let letter =
-        Letter { name: "timeout", source: "engine", waitpoint: None, after_ms: 0, payload: None };
-    let (mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
+    let source = Message::ENGINE;
+    let letter = Letter { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
+    let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
+    for seq in task.resumption.iter().flat_map(|last| &last.messages) {
+        let key = Message::key_of(&task.tenant, &task.id, *seq);
+        if let Some(told) = world.get::<Message>(&key)?.filter(|told| !told.was_sent()) {
+            mailbox.forget(&told);
+            world.remove(&key);
+        }
+    }
     let mut told = Vec::new();
     // Where nothing fits in, the cause alone must tell.
     if mailbox.held < limits::MAILBOX_MESSAGES {
@@ -62,10 +71,10 @@ fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(
 mod tests {
     use super::*;
     use crate::command::{
-        NewMessage, NewTask, Outcome, Post, Resume, Suspend, SuspendTimeout, Sweep,
+        Fail, NewMessage, NewTask, Outcome, Post, Resume, Suspend, SuspendTimeout, Sweep,
     };
     use crate::name::Tenant;
-    use crate::task::{Condition, PublicState};
+    use crate::task::{Condition, Distinct, Matcher, PublicState};
     use crate::testing::{Stage, claim, fence, key, message, new_task};
 
     fn suspended(new: NewTask, then: OnTimeout) -> Stage {
@@ -179,5 +188,49 @@ mod tests {
         assert_eq!(task.lifecycle.public(), PublicState::Resumable);
         assert_eq!(task.resumption.unwrap().cause, ResumeCause::Signals);
         assert_eq!(stage.message(1).unwrap().due_at, None);
+    }
+
+    #[test]
+    fn a_timeout_that_was_told_is_nobodys_answer() {
+        let any = Matcher::default;
+        let two = Condition::Count { n: 2, distinct: Distinct::Sources, of: any() };
+        for (condition, votes) in [(Condition::Signal(any()), 0), (two, 1)] {
+            let mut stage = Stage::with_task("active");
+            let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
+            let suspend =
+                |epoch| Suspend { timeout, ..Suspend::new(fence(epoch), condition.clone()) };
+            stage.must(suspend(1));
+            for _ in 0..votes {
+                stage.must(Post::one(message("yes")));
+            }
+            stage.later(5_000);
+            stage.must(Sweep::default());
+            stage.must(claim());
+            let (class, retry) = (FailureClass::Transient, Retry::After { ms: 0 });
+            stage.must(Fail { fence: fence(2), class, reason: "late".into(), retry });
+            stage.must(claim());
+            let answer = stage.must(suspend(3));
+            assert_eq!(answer, Outcome::Suspended { waitpoints: vec![] }, "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_else_speaks_for_the_engine() {
+        let mut stage = suspended(new_task("t"), OnTimeout::Resume);
+        let forged = NewMessage { source: "engine".into(), ..message("timeout") };
+        assert_eq!(stage.run(Post::one(forged)).unwrap_err().code(), "invalid");
+    }
+
+    #[test]
+    fn timeouts_do_not_fill_the_mailbox() {
+        let mut stage = suspended(new_task("t"), OnTimeout::Resume);
+        for epoch in 2..=5 {
+            stage.later(5_000);
+            stage.must(Sweep::default());
+            assert_eq!(stage.mailbox().unwrap().held, 1);
+            stage.must(claim());
+            let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
+            stage.must(Suspend { timeout, ..Suspend::new(fence(epoch), Condition::signal("go")) });
+        }
     }
 }

@@ -73,6 +73,10 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
             task.lifecycle = Lifecycle::Waiting(turn.clone());
             Change::GrantExpired { worker: worker.clone() }
         }
+        Lifecycle::Delayed { paused: Some(paused), .. } => {
+            task.lifecycle = Lifecycle::resumed(paused.clone(), now);
+            Change::Promoted
+        }
         _ => {
             task.lifecycle = Lifecycle::waiting(now);
             Change::Promoted

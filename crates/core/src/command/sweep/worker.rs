@@ -1,5 +1,6 @@
 use crate::command::sweep::Due;
 use crate::command::sweep::task::lose;
+use crate::primitive::disown;
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::worker::Worker;
@@ -7,6 +8,9 @@ use crate::world::{Halt, World};
 
 /// How many leases of one worker end in one sweep: many workers may have died together.
 const LEASES_AT_ONCE: usize = 32;
+
+/// How many sessions of one worker are free with one sweep.
+const SESSIONS_AT_ONCE: usize = 32;
 
 impl Due for Worker {
     fn due_at(&self) -> Option<Timestamp> {
@@ -18,8 +22,8 @@ impl Due for Worker {
     }
 
     /// Misses a worker that was not heard of in time. When a beat later it still was not, its leases
-    /// end, a page at a time, and the worker is forgotten. A lease that is claimed meanwhile under
-    /// its name runs out by itself.
+    /// end, a page at a time, its sessions are free, and the worker is forgotten. A lease that is
+    /// claimed meanwhile under its name runs out by itself.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let now = world.now();
         if self.missed_at.is_none() {
@@ -28,12 +32,11 @@ impl Due for Worker {
             return Ok(());
         }
         let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
-        let mut ended = 0;
-        for task in &held {
-            ended += usize::from(lose(world, task)?);
-        }
+        let lost = world.each(&held, |world, task| lose(world, task))?;
+        let ended = lost.into_iter().filter(|lost| *lost).count();
         // What cannot be ended here would be found again and again.
-        if held.len() < LEASES_AT_ONCE || ended == 0 {
+        let leases_left = held.len() == LEASES_AT_ONCE && ended > 0;
+        if !leases_left && !disown(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)? {
             world.remove(&Self::key_of(&self.tenant, &self.id));
             return Ok(());
         }
@@ -45,11 +48,13 @@ impl Due for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Create, Outcome, Sweep};
+    use crate::command::{Claim, Complete, Create, NewTask, Outcome, RetireWorker, Sweep};
+    use crate::gate::GateKey;
     use crate::lane::Lane;
     use crate::name::Tenant;
+    use crate::row::RowKey;
     use crate::task::Lifecycle;
-    use crate::testing::{Stage, check_worker, claim, lane, new_task, register};
+    use crate::testing::{Stage, check_worker, claim, lane, new_task, register, session_claim};
 
     #[test]
     fn table() {
@@ -100,6 +105,46 @@ mod tests {
         assert_eq!((task.claims, task.attempts, task.reclaims), (1, 1, 1));
         let turn = task.lifecycle.turn().unwrap();
         assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
+    }
+
+    /// It has nothing left to run, and whoever it was is not coming back for the rest.
+    #[test]
+    fn the_sessions_of_a_worker_that_is_gone_are_free() {
+        type Go = fn(&mut Stage);
+        let goes: [(&str, Go); 2] = [
+            ("dead", |stage| {
+                stage.miss_worker(5_000);
+                while stage.record::<Worker>(&of_w()).is_some() {
+                    stage.must(Sweep::default());
+                }
+            }),
+            ("retired", |stage| {
+                stage.must(RetireWorker { tenant: Tenant::default(), id: "w".into() });
+            }),
+        ];
+        for (what, go) in goes {
+            let mut stage = Stage::new();
+            stage.must(register());
+            for n in 0..70 {
+                let gate = Some(GateKey::Session(n.to_string()));
+                for id in [format!("a{n}"), format!("b{n}")] {
+                    stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(&id) }));
+                }
+            }
+            let all = |worker| Claim { limit: 1_000, ..session_claim(worker) };
+            let Outcome::Claimed(tasks) = stage.must(all("w")) else { panic!() };
+            for task in &tasks {
+                stage.must(Complete { fence: task.fence(), result: None });
+            }
+            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are kept for w");
+            go(&mut stage);
+            let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
+            assert_eq!(tasks.len(), 70, "{what}");
+        }
+    }
+
+    fn of_w() -> RowKey {
+        Worker::key_of(&Tenant::default(), &"w".into())
     }
 
     #[test]
