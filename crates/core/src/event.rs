@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::QuotaScope;
-use crate::gate::Rate;
 use crate::lane::{Lane, LaneState};
 use crate::name::{Kind, LaneName, TaskId, Tenant, WaitpointId, WorkerId};
+use crate::rate::Rate;
 use crate::task::{FailureClass, ResumeCause, SuspendReason, Task};
 use crate::time::Timestamp;
 

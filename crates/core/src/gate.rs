@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
+use crate::rate::{self, Rate, Starts};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
@@ -71,21 +72,6 @@ pub struct Gate {
     pub due_at: Option<Timestamp>,
 }
 
-/// At most so many starts within any window of this length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rate {
-    pub starts: u32,
-    pub window_ms: u64,
-}
-
-/// Starts within one slice of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Starts {
-    /// They count until then.
-    pub until: Timestamp,
-    pub count: u32,
-}
-
 /// The worker that owns a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -151,21 +137,9 @@ impl GateKind {
     }
 }
 
-/// A window is counted in so many slices: it is as exact as one of them is short.
-const SLICES: u64 = 32;
-
 /// How many of a session may be let through and not claimed: they are moved together when it
 /// changes hands.
 const SESSION_ADMITTED: u32 = 100;
-
-impl Rate {
-    /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
-    fn counts_until(self, at: Timestamp) -> Timestamp {
-        let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
-        let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
-        Timestamp::from_micros(end).plus_ms(self.window_ms)
-    }
-}
 
 impl Gate {
     /// A gate that nobody has set: one at a time for a key or a session, and no limit for others.
@@ -208,8 +182,7 @@ impl Gate {
 
     /// How many starts count against the rate.
     pub fn started(&self, now: Timestamp) -> u32 {
-        let counted = self.starts.iter().filter(|starts| now < starts.until);
-        counted.fold(0, |sum, starts| sum.saturating_add(starts.count))
+        rate::counted(&self.starts, now)
     }
 
     /// How many more may be let through, or claimed where nothing is let through ahead.
@@ -261,13 +234,7 @@ impl Gate {
 
     /// Counts starts against the rate.
     pub(crate) fn charge(&mut self, count: u32, now: Timestamp) {
-        self.starts.retain(|starts| now < starts.until);
-        let Some(rate) = self.rate.filter(|_| count > 0) else { return };
-        let until = rate.counts_until(now);
-        match self.starts.last_mut() {
-            Some(last) if last.until >= until => last.count = last.count.saturating_add(count),
-            _ => self.starts.push(Starts { until, count }),
-        }
+        rate::charge(&mut self.starts, self.rate, count, now);
     }
 
     /// Sets its limits, or takes them away. What was started stays counted, for as long as it
@@ -294,12 +261,7 @@ impl Gate {
     /// When the rate lets the next one through, if that is what it waits for.
     pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
         let rate = self.rate.filter(|_| self.places() > 0 && self.starts_left(now) == 0)?;
-        let mut started = self.started(now).saturating_add(self.admitted);
-        let ends = self.starts.iter().filter(|starts| now < starts.until).find(|starts| {
-            started = started.saturating_sub(starts.count);
-            started < rate.starts
-        });
-        ends.map(|starts| starts.until)
+        rate::opens_at(&self.starts, rate, self.admitted, now)
     }
 
     /// The earliest moment at which it needs the engine.

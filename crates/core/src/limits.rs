@@ -60,6 +60,7 @@ pub const WAITPOINT_ID: TextLimit = text("waitpoint", 128);
 pub const KEY_ID: TextLimit = text("key id", 64);
 pub const OPERATOR: TextLimit = text("by", 255);
 
+pub const LIMITER: TextLimit = text("limiter", 1_024);
 pub const PROVIDER: TextLimit = text("provider", 128);
 pub const EFFECT: TextLimit = text("name", 128);
 pub const REQUEST_ID: TextLimit = text("request_id", 255);
@@ -108,6 +109,8 @@ pub const CONDITION_DEPTH: RangeLimit = range("depth of the condition", 1, 8);
 pub const CONDITION_PARTS: RangeLimit = range("parts of the condition", 1, 64);
 pub const CONDITION_COUNT: RangeLimit = range("n", 1, 1_000);
 pub const SECRET_BYTES: RangeLimit = range("secret in bytes", 32, 128);
+pub const UNITS: RangeLimit = range("units", 1, 1_000_000);
+pub const CHARGES: RangeLimit = range("limiters", 1, 16);
 pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_MS);
 pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);

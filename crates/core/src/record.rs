@@ -12,6 +12,7 @@ use crate::effect::Effect;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::lane::Lane;
+use crate::limiter::Limiter;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Message};
 use crate::node::Node;
@@ -106,7 +107,7 @@ macro_rules! records {
 
 records!(
     Task, Lane, Queue, Admission, Log, Node, Mailbox, Message, Waitpoint, Keyring, Children, Gate,
-    Worker, Bookmark, Effect
+    Worker, Bookmark, Effect, Limiter
 );
 
 impl Table {
@@ -123,6 +124,7 @@ impl Table {
             Table::Gate => Some(Index::GateDue),
             Table::Worker => Some(Index::WorkerDue),
             Table::Effect => Some(Index::EffectDue),
+            Table::Limiter => Some(Index::LimiterDue),
             Table::Lane | Table::Log | Table::Mailbox | Table::Waitpoint | Table::Bookmark => None,
         }
     }

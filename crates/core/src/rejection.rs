@@ -88,6 +88,8 @@ pub enum Rejection {
     IdempotencyExpired,
     #[error("the request is not this owner's to answer: it took too long, or was given up")]
     RequestReleased,
+    #[error("more was asked for than is allowed in this time")]
+    RateLimited { retry_after_ms: u64 },
     #[error("the call was not claimed before it was made")]
     EffectNotClaimed,
 }
@@ -162,6 +164,7 @@ impl Rejection {
             Rejection::IdempotencyInFlight { .. } => "idempotency_in_flight",
             Rejection::IdempotencyExpired => "idempotency_expired",
             Rejection::RequestReleased => "request_released",
+            Rejection::RateLimited { .. } => "rate_limited",
             Rejection::EffectNotClaimed => "effect_not_claimed",
         }
     }

@@ -91,6 +91,11 @@ impl RequestKey {
         format!("request/{}/{}", escaped(&self.principal), escaped(&self.account))
     }
 
+    /// What counts the requests of its principal.
+    pub(crate) fn limiter(&self) -> String {
+        format!("requests/{}", self.principal)
+    }
+
     pub(crate) fn row_key(&self) -> RowKey {
         Admission::key_of(&self.tenant, &self.scope(), &self.key)
     }

@@ -205,6 +205,7 @@ pub enum Index {
     WorkerDue,
     EffectOfParent,
     EffectDue,
+    LimiterDue,
 }
 
 impl Index {
@@ -223,6 +224,7 @@ impl Index {
             Index::GateDue | Index::GateOwned => Table::Gate,
             Index::WorkerDue => Table::Worker,
             Index::EffectOfParent | Index::EffectDue => Table::Effect,
+            Index::LimiterDue => Table::Limiter,
         }
     }
 
@@ -239,7 +241,8 @@ impl Index {
             | Index::ChildrenDue
             | Index::GateDue
             | Index::WorkerDue
-            | Index::EffectDue => true,
+            | Index::EffectDue
+            | Index::LimiterDue => true,
             Index::QueueByLane
             | Index::NodeDue
             | Index::TaskLine
@@ -265,7 +268,8 @@ impl Index {
             | Index::ChildrenDue
             | Index::GateDue
             | Index::WorkerDue
-            | Index::EffectDue => Some(0),
+            | Index::EffectDue
+            | Index::LimiterDue => Some(0),
             Index::QueueByLane
             | Index::TaskLine
             | Index::TaskOpenChild
@@ -281,7 +285,7 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 18] = [
+    pub(crate) const ALL: [Index; 19] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
@@ -300,6 +304,7 @@ impl Index {
         Index::WorkerDue,
         Index::EffectOfParent,
         Index::EffectDue,
+        Index::LimiterDue,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

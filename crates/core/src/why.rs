@@ -1,9 +1,10 @@
 use serde::Serialize;
 
 use crate::children::ChildCounts;
-use crate::gate::{Gate, GateKey, GateKind, Rate};
+use crate::gate::{Gate, GateKey, GateKind};
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
+use crate::rate::Rate;
 use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
 use crate::time::Timestamp;
 

@@ -2,6 +2,8 @@ use crate::admission::Admission;
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::limits;
+use crate::primitive::{Spending, spend};
+use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::request::{Request, RequestKey, RequestState, Terms};
 use crate::world::World;
@@ -16,6 +18,9 @@ pub struct Admit {
     /// A fresh name of whoever asks. Under it, and no other, the request can be answered.
     pub owner: String,
     pub terms: Terms,
+    /// How many requests of its principal are accepted in a time. Whoever is answered is not
+    /// counted.
+    pub growth: Option<Rate>,
 }
 
 impl Admit {
@@ -23,6 +28,7 @@ impl Admit {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
         self.terms.check()?;
+        self.growth.map_or(Ok(()), Rate::check)?;
         let now = world.now();
         let known = world.get::<Admission>(&self.request.row_key())?;
         let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
@@ -44,6 +50,11 @@ impl Admit {
     }
 
     fn accept(&self, world: &mut World) -> Transition {
+        if let Some(rate) = self.growth {
+            let (tenant, key) = (&self.request.tenant, &self.request.key);
+            let limiter = &self.request.limiter();
+            spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
+        }
         let now = world.now();
         let replay_until = now.plus_ms(self.terms.replay_ms);
         let until = now.plus_ms(self.terms.in_flight_ms);
@@ -68,7 +79,7 @@ impl Admit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Answer, Sweep};
+    use crate::command::{Answer, Sweep, Withdraw};
     use crate::payload::Payload;
     use crate::testing::{Stage, admit, check_request, request};
 
@@ -143,6 +154,33 @@ mod tests {
         stage.must(Sweep::default());
         assert_eq!(stage.shelf.rows().count(), 0, "nothing of it is left");
         assert!(matches!(stage.must(admit("o5")), Outcome::Admitted { .. }));
+    }
+
+    #[test]
+    fn growth_is_limited_and_answers_are_not() {
+        let growth = Some(Rate { starts: 2, window_ms: 32_000 });
+        let ask = |key: &str| {
+            let mut admit = Admit { growth, ..admit("o1") };
+            admit.request.key = key.into();
+            admit
+        };
+        let mut stage = Stage::new();
+        let first = ask("first");
+        stage.must(first.clone());
+        let (request, owner) = (first.request.clone(), "o1".to_owned());
+        stage.must(Answer { request, owner, answer: Payload::json("1") });
+        let second = ask("second");
+        stage.must(second.clone());
+        stage.must(Withdraw { request: second.request.clone(), owner: "o1".into() });
+        stage.must(second);
+        let limited = stage.run(ask("third")).unwrap_err();
+        assert_eq!(limited, Rejection::RateLimited { retry_after_ms: 33_000 });
+        assert!(matches!(stage.must(first), Outcome::Answered(_)));
+        let mut other = ask("third");
+        other.request.principal = "somebody else".into();
+        stage.must(other);
+        stage.later(33_000);
+        stage.must(ask("third"));
     }
 
     #[test]

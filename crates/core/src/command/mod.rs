@@ -37,6 +37,7 @@ mod set_lane_state;
 mod set_quota;
 mod settle_effect;
 mod signal;
+mod spend;
 mod suspend;
 mod sweep;
 mod take_messages;
@@ -81,6 +82,7 @@ pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use settle_effect::SettleEffect;
 pub use signal::Signal;
+pub use spend::{Charge, Spend};
 pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
@@ -163,6 +165,7 @@ commands!(
     Withdraw,
     ClaimEffect,
     SettleEffect,
+    Spend,
     Post,
     Signal,
     CreateWaitpoint,
@@ -245,6 +248,7 @@ impl Command {
             | Command::TakeMessages(_)
             | Command::Admit(_)
             | Command::ClaimEffect(_)
+            | Command::Spend(_)
             | Command::RotateKey(_) => false,
         }
     }

@@ -95,6 +95,7 @@ pub enum Outcome {
         answer: Option<PayloadKey>,
     },
     EffectSettled,
+    Spent,
     /// `known` when nothing had to be done for it.
     KeyRotated {
         known: bool,

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::gate::{Gate, GateKey, GateKind, Rate};
+use crate::gate::{Gate, GateKey, GateKind};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};
 use crate::primitive::{open_gate, reopen};
+use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 

@@ -378,7 +378,7 @@ mod tests {
         NewTask, Outcome, Post, QuotaScope, Release, Replay, SetQuota, Suspend, Sweep,
         WaitChildren,
     };
-    use crate::gate::Rate;
+    use crate::rate::Rate;
     use crate::task::{Condition, FailureClass, PublicState, Retry, Route};
     use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
 

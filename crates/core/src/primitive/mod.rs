@@ -14,6 +14,7 @@ mod purge;
 mod reserve;
 mod resume;
 mod settle;
+mod spend;
 mod waitpoint;
 
 pub(crate) use begin::begin;
@@ -34,6 +35,7 @@ pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{met, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
+pub(crate) use spend::{Spending, spend};
 pub(crate) use waitpoint::{
     activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
     signed as signed_waitpoint,

@@ -120,6 +120,7 @@ impl Stage {
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
             Ok(Outcome::EffectClaimed { request_id, .. }) => format!("claimed {request_id}"),
             Ok(Outcome::EffectSettled) => "settled".into(),
+            Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
     }

@@ -25,7 +25,13 @@ pub(crate) fn asks(text: &str) -> Digest {
 
 pub(crate) fn admit(owner: &str) -> Admit {
     let terms = Terms::default();
-    Admit { request: request(), fingerprint: asks("this"), owner: owner.into(), terms }
+    Admit {
+        request: request(),
+        fingerprint: asks("this"),
+        owner: owner.into(),
+        terms,
+        growth: None,
+    }
 }
 
 impl Stage {

@@ -3,10 +3,11 @@ use crate::command::{
     NewWaitpoint, Outcome, Post, QuotaScope, SetLaneState, SetQuota, Start, Suspend, Sweep,
     WaitChildren,
 };
-use crate::gate::{GateKey, Rate};
+use crate::gate::GateKey;
 use crate::lane::LaneState;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::Tenant;
+use crate::rate::Rate;
 use crate::task::{Condition, FailureClass, Retry};
 use crate::testing::{
     Stage, beat, child, claim, fence, fence_of, grant, key, lane, message, new_task, rotation,

@@ -317,7 +317,7 @@ fn admit(owner: &str, asks: &str) -> Command {
     let terms =
         Terms { replay_ms: REPLAY_MS, in_flight_ms, tombstone_ms: REPLAY_MS, ..Terms::default() };
     let fingerprint = fingerprint("pay", asks.as_bytes(), &[]);
-    Admit { request: request(), fingerprint, owner: owner.into(), terms }.into()
+    Admit { request: request(), fingerprint, owner: owner.into(), terms, growth: None }.into()
 }
 
 fn for_request(owner: &str) -> Caller {

@@ -9,9 +9,9 @@ use windlass_core::command::{
 };
 use windlass_core::{
     Admission, Backoff, Bookmark, Change, Children, Command, Condition, Effect, FailureClass,
-    Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Log, Logged, Mailbox, Message, Node,
-    Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task, TaskKey, Tenant,
-    Timestamp, Value, Waitpoint, Worker, read_row,
+    Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, Logged, Mailbox,
+    Message, Node, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task,
+    TaskKey, Tenant, Timestamp, Value, Waitpoint, Worker, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -65,6 +65,7 @@ fn every_record_is_written_as_it_was_read() {
             Table::Worker => same_bytes::<Worker>(include_str!("golden/worker.jsonl")),
             Table::Bookmark => same_bytes::<Bookmark>(include_str!("golden/bookmark.jsonl")),
             Table::Effect => same_bytes::<Effect>(include_str!("golden/effect.jsonl")),
+            Table::Limiter => same_bytes::<Limiter>(include_str!("golden/limiter.jsonl")),
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }
@@ -326,6 +327,7 @@ fn tables_have_the_columns_that_migrations_name() {
             "EffectOfParent(tenant parent provider name / parent) \
              EffectDue(due_at tenant parent provider name / due_at)",
         ),
+        ("limiter: tenant name | contended due_at", "LimiterDue(due_at tenant name / due_at)"),
     ];
     assert_eq!(rows.len(), Table::ALL.len());
     for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use windlass_core::command::Claim;
 use windlass_core::{
     Admission, AnyRecord, Around, Bookmark, Children, Effect, Filed, Gate, Keyring, Lane, LaneGate,
-    LaneName, LaneState, Lifecycle, Log, Mailbox, Message, Node, Offer, Outcome, Queue, Row,
-    SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker, WorkerId,
-    read_row, why,
+    LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Offer, Outcome, Queue,
+    Row, SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker,
+    WorkerId, read_row, why,
 };
 
 use crate::{mail, requests};
@@ -78,6 +78,7 @@ pub(crate) fn any(row: &Row) -> AnyRecord {
         Table::Worker => Worker::into_any(decoded::<Worker>(row).into()),
         Table::Bookmark => Bookmark::into_any(decoded::<Bookmark>(row).into()),
         Table::Effect => Effect::into_any(decoded::<Effect>(row).into()),
+        Table::Limiter => Limiter::into_any(decoded::<Limiter>(row).into()),
     }
 }
 
@@ -111,7 +112,8 @@ impl View {
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
                 | AnyRecord::Bookmark(_)
-                | AnyRecord::Effect(_) => {}
+                | AnyRecord::Effect(_)
+                | AnyRecord::Limiter(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues, children, gates, workers }

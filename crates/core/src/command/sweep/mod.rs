@@ -5,6 +5,7 @@ mod children;
 mod effect;
 mod gate;
 mod keyring;
+mod limiter;
 mod message;
 mod node;
 mod queue;

@@ -6,6 +6,7 @@ use crate::command::{Outcome, Transition};
 use crate::effect::Effect;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
+use crate::limiter::Limiter;
 use crate::limits;
 use crate::mailbox::Message;
 use crate::node::Node;
@@ -72,7 +73,8 @@ impl Sweep {
             children: Children,
             gates: Gate,
             workers: Worker,
-            effects: Effect
+            effects: Effect,
+            limiters: Limiter
         ))
     }
 }

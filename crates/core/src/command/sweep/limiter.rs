@@ -1,0 +1,18 @@
+use crate::command::sweep::Due;
+use crate::limiter::Limiter;
+use crate::time::Timestamp;
+use crate::world::{Halt, World};
+
+impl Due for Limiter {
+    fn due_at(&self) -> Option<Timestamp> {
+        self.empty_at()
+    }
+
+    fn prefetch(&self, _: &mut World) {}
+
+    /// Forgets a limiter of which nothing is spent.
+    fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        world.remove(&Self::key_of(&self.tenant, &self.name));
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+use crate::admission::Admission;
+use crate::digest::Digester;
+use crate::limiter::Limiter;
+use crate::limits;
+use crate::name::{IdempotencyKey, Tenant};
+use crate::primitive::{Reservation, Reserved, reserve};
+use crate::rate::{self, Rate};
+use crate::rejection::Rejection;
+use crate::world::{Halt, World};
+
+/// Units to be taken from a limiter, under a key for which they are taken once in a window.
+pub(crate) struct Spending<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) limiter: &'a str,
+    pub(crate) key: &'a IdempotencyKey,
+    pub(crate) units: u32,
+    pub(crate) rate: Rate,
+}
+
+impl Spending<'_> {
+    fn scope(&self) -> String {
+        format!("spend/{}", self.limiter)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        limits::LIMITER.check(self.limiter)?;
+        limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
+        self.rate.check()?;
+        limits::UNITS.check(self.units)
+    }
+
+    /// Asks for all that it needs, so that several need one load.
+    pub(crate) fn prefetch(&self, world: &mut World) {
+        world.prefetch(Admission::key_of(self.tenant, &self.scope(), self.key));
+        world.prefetch(Limiter::key_of(self.tenant, self.limiter));
+    }
+}
+
+/// Takes units, or says when there are some. What else the command has taken it keeps only if all
+/// of it is there: a rejection leaves nothing behind.
+pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> {
+    wish.prefetch(world);
+    let reservation = Reservation {
+        tenant: wish.tenant,
+        scope: &wish.scope(),
+        key: wish.key,
+        fingerprint: Digester::new("spend").number(wish.units.into()).finish(),
+        window_ms: wish.rate.window_ms,
+        first: &wish.units.to_string(),
+    };
+    if let Reserved::Before(_) = reserve(world, &reservation)? {
+        return Ok(());
+    }
+    let now = world.now();
+    let known = world.get::<Limiter>(&Limiter::key_of(wish.tenant, wish.limiter))?;
+    let mut limiter = known.map_or_else(
+        || Limiter {
+            tenant: wish.tenant.clone(),
+            name: wish.limiter.to_owned(),
+            rate: wish.rate,
+            spent: Vec::new(),
+        },
+        |known| (*known).clone(),
+    );
+    limiter.rate = wish.rate;
+    let others = wish.units.saturating_sub(1);
+    if wish.units > limiter.left(now) {
+        let opens_at = rate::opens_at(&limiter.spent, wish.rate, others, now);
+        let retry_after_ms = opens_at.map_or(wish.rate.window_ms, |at| now.ms_until(at).max(1));
+        return Err(Rejection::RateLimited { retry_after_ms }.into());
+    }
+    rate::charge(&mut limiter.spent, Some(wish.rate), wish.units, now);
+    world.put::<Limiter>(limiter);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::time::Timestamp;
+
+/// A window is counted in so many slices: it is as exact as one of them is short.
+const SLICES: u64 = 32;
+
+/// At most so many starts within any window of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    pub starts: u32,
+    pub window_ms: u64,
+}
+
+/// Starts within one slice of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starts {
+    /// They count until then.
+    pub until: Timestamp,
+    pub count: u32,
+}
+
+impl Rate {
+    /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
+    fn counts_until(self, at: Timestamp) -> Timestamp {
+        let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
+        let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
+        Timestamp::from_micros(end).plus_ms(self.window_ms)
+    }
+
+    pub(crate) fn check(self) -> Result<(), Rejection> {
+        limits::RATE_STARTS.check(self.starts)?;
+        limits::RATE_WINDOW_MS.check(self.window_ms)
+    }
+}
+
+/// How many starts count.
+pub(crate) fn counted(starts: &[Starts], now: Timestamp) -> u32 {
+    let counted = starts.iter().filter(|starts| now < starts.until);
+    counted.fold(0, |sum, starts| sum.saturating_add(starts.count))
+}
+
+/// Counts starts, if they are limited, and forgets those that count no more.
+pub(crate) fn charge(starts: &mut Vec<Starts>, rate: Option<Rate>, count: u32, now: Timestamp) {
+    starts.retain(|starts| now < starts.until);
+    let Some(rate) = rate.filter(|_| count > 0) else { return };
+    let until = rate.counts_until(now);
+    match starts.last_mut() {
+        Some(last) if last.until >= until => last.count = last.count.saturating_add(count),
+        _ => starts.push(Starts { until, count }),
+    }
+}
+
+/// When there is room for one more, beside `more` that are not counted yet; none if there is.
+pub(crate) fn opens_at(
+    starts: &[Starts],
+    rate: Rate,
+    more: u32,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let mut left = counted(starts, now).saturating_add(more);
+    if left < rate.starts {
+        return None;
+    }
+    let ends = starts.iter().filter(|starts| now < starts.until).find(|starts| {
+        left = left.saturating_sub(starts.count);
+        left < rate.starts
+    });
+    ends.map(|starts| starts.until)
+}
