@@ -79,6 +79,11 @@ impl Keyring {
         self.keys.last()
     }
 
+    /// A key for one provider, made of a key of the caller: see [`token::derive`].
+    pub fn derive(&self, provider: &str, text: &str) -> Option<String> {
+        self.signer().map(|key| token::derive(key, provider, text))
+    }
+
     /// The key of this id, while it proves what it signed.
     pub(crate) fn proving(&self, id: &str, now: Timestamp) -> Option<&SigningKey> {
         self.keys.iter().find(|key| key.id == id && key.proves(now))

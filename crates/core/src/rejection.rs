@@ -100,6 +100,8 @@ pub enum Rejection {
 pub enum Problem {
     #[error("is empty")]
     Empty,
+    #[error("is shorter than {min_bytes} bytes")]
+    TooShort { min_bytes: usize },
     #[error("is longer than {max_bytes} bytes")]
     TooLong { max_bytes: usize },
     #[error("has a control character")]

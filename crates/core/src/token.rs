@@ -66,6 +66,17 @@ impl Token {
     }
 }
 
+/// What a key makes of a text for one provider: the same each time, and nothing that tells the text
+/// or lets another provider make it.
+pub(crate) fn derive(key: &SigningKey, provider: &str, text: &str) -> String {
+    let mac = |key: &[u8], text: &str| {
+        let mac = Hmac::<Sha256>::new_from_slice(key).expect("any length of key will do");
+        mac.chain_update(text.as_bytes()).finalize().into_bytes()
+    };
+    let of_provider = mac(&key.secret.bytes(), &format!("provider/{provider}"));
+    hex(&mac(&of_provider, text))
+}
+
 impl Claimed {
     /// Whether this key has signed this waitpoint. How long it takes tells nothing.
     pub(crate) fn is_proved_by(&self, key: &SigningKey, waitpoint: &Waitpoint) -> bool {

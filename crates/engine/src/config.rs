@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use windlass_store::{Clock, SystemClock};
 
+use crate::requests::RequestPolicy;
+
 /// How an engine behaves. Durability is not among it.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -32,6 +34,8 @@ pub struct Config {
     /// How often it tells them that it is there. After three beats that did not come it is taken
     /// for gone. On a store of its own it never does.
     pub beat_every: Duration,
+    /// How requests are answered once; see [`crate::Engine::admit`].
+    pub requests: RequestPolicy,
     /// What the timers of this engine go by. The time of a batch comes from its store.
     pub clock: Arc<dyn Clock>,
 }
@@ -51,6 +55,7 @@ impl Default for Config {
             background: true,
             node_name: None,
             beat_every: Duration::from_secs(5),
+            requests: RequestPolicy::default(),
             clock: Arc::new(SystemClock),
         }
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass_core::command::{Create, Idempotency, NewTask, Start};
 use windlass_core::{
-    GateKey, Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey, Tenant, limits,
+    GateKey, IdempotencyKey, Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey,
+    Tenant, limits,
 };
 
 use crate::engine::Engine;
@@ -142,7 +143,7 @@ impl Creation<'_> {
 
     /// Creates it once per key and day: the same request again gets the first task, another one
     /// under the same key is a conflict.
-    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+    pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
         let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.task.idempotency = Some(idempotency);
         self

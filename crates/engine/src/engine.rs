@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_core::command::{Claim, Sweep, TrimLog};
-use windlass_core::{Command, Cursor, Hints, Outcome, TaskId, Timestamp};
+use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timestamp};
 use windlass_store::{Store, StoreError};
 
 use crate::answer::{Answer, Answerer, Claimed, Reply};
@@ -24,6 +25,7 @@ use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};
 use crate::timer::Timer;
 use crate::waiters::Waiters;
+use crate::watchers::Watchers;
 
 /// How long to wait after a sweep failed.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
@@ -32,8 +34,15 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 const TRIM_PAGE: u32 = 1_000;
 
 /// A running engine. Clones share it; it ends with [`Engine::shutdown`] or with its last clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Engine(Arc<Inner>);
+
+/// Nothing of what is in its store, whatever that is.
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -46,6 +55,7 @@ struct Inner {
     counters: Arc<Counters>,
     offers: Offers,
     endings: Arc<Endings>,
+    requests: Arc<Watchers<RequestKey>>,
     turn: AtomicU32,
     batchers: tokio::sync::Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -92,6 +102,7 @@ impl Engine {
         config: Config,
         apart: Option<Apart>,
     ) -> Result<Self, Error> {
+        config.requests.check()?;
         let has_server = store.describe().await?.traffic.is_some();
         let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
         let inbox = Arc::new(Inbox::new(&config, batchers));
@@ -126,6 +137,7 @@ impl Engine {
             counters,
             offers: Offers::default(),
             endings: Arc::default(),
+            requests: Arc::default(),
             turn: AtomicU32::new(0),
             batchers: tokio::sync::Mutex::new(batchers),
             background: Mutex::default(),
@@ -289,6 +301,15 @@ impl Engine {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.0.commits.has_ended()
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Who waits here for the answer to which request.
+    pub(crate) fn request_watchers(&self) -> &Arc<Watchers<RequestKey>> {
+        &self.0.requests
     }
 
     pub(crate) fn endings(&self) -> &Arc<Endings> {

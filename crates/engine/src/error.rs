@@ -42,6 +42,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn payload(error: serde_json::Error) -> Self {
+        Error::Payload(Arc::new(error))
+    }
+
     /// The stable name of this error, for programs.
     pub fn code(&self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use windlass_core::command::Cancel;
 use windlass_core::{Lifecycle, Rejection, Task, TaskId, TaskKey, Why};
 
-use crate::endings::Watch;
+use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -61,7 +61,7 @@ impl TaskHandle {
     /// Waits until it has ended, however that is. Any number of tasks can be waited for at once.
     pub async fn ended(&self) -> Result<Arc<Task>, Error> {
         loop {
-            let watch = Watch::of(&self.engine, &self.key).await?;
+            let watch = Endings::watch(&self.engine, &self.key).await?;
             let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
             changed.as_mut().enable();

@@ -48,6 +48,14 @@ impl Engine {
         Ok(id)
     }
 
+    /// Sees to it that a tenant has a key.
+    pub(crate) async fn ensure_key(&self, tenant: &Tenant) -> Result<(), Error> {
+        if self.one::<Keyring>(Keyring::key_of(tenant)).await?.is_none() {
+            self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
+        }
+        Ok(())
+    }
+
     /// Decides a command that signs tokens. A tenant that has no key yet is given one first;
     /// whoever is first to, all sign with the same.
     pub(crate) async fn submit_signed(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use windlass_core::command::{Idempotency, NewMessage, Post, Posted, Signal};
-use windlass_core::{Command, Outcome, Payload, TaskId, Tenant, Token, limits};
+use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -69,7 +69,7 @@ impl Posting<'_> {
     }
 
     /// Posts it once per key and day: the same again gets the number of the first.
-    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+    pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
         let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.message.idempotency = Some(idempotency);
         self

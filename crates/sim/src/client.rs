@@ -216,7 +216,7 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.policy.accept_late = spec.accept_late;
     new.policy.retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
     let window_ms = spec.window_ms;
-    new.idempotency = spec.key.clone().map(|key| Idempotency { key, window_ms });
+    new.idempotency = spec.key.clone().map(|key| Idempotency { key: key.into(), window_ms });
     new
 }
 

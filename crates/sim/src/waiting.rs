@@ -199,7 +199,7 @@ impl<const N: usize> Pick for [&'static str; N] {
 }
 
 fn message_key(number: u8) -> Idempotency {
-    Idempotency { key: format!("message-{number}"), window_ms: MESSAGE_WINDOW_MS }
+    Idempotency { key: format!("message-{number}").into(), window_ms: MESSAGE_WINDOW_MS }
 }
 
 /// The waitpoints that a task can have.

@@ -22,6 +22,7 @@ pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_tables.sql"),
     include_str!("../migrations/0002_nodes.sql"),
     include_str!("../migrations/0003_waiting.sql"),
+    include_str!("../migrations/0004_requests.sql"),
 ];
 
 const DURABLE: &str = "wal, synchronous=FULL";

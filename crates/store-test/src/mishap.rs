@@ -130,7 +130,7 @@ fn task(id: &str) -> NewTask {
     let mut new = NewTask::new(id, "k");
     new.payload = Some(Payload::json(format!("{id:?}")));
     new.policy.retry = Some(RetryPolicy::fixed(3, 60_000));
-    new.idempotency = Some(Idempotency { key: format!("key-{id}"), window_ms: 3_600_000 });
+    new.idempotency = Some(Idempotency { key: format!("key-{id}").into(), window_ms: 3_600_000 });
     new
 }
 

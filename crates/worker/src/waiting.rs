@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 use windlass_core::command::{MadeWaitpoint, Suspend};
-use windlass_core::{Resumption, WaitpointId};
-use windlass_engine::{Error, Received, Suspended};
+use windlass_core::{Caller, Resumption, WaitpointId};
+use windlass_engine::{EffectCall, Error, Received, Suspended};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -20,6 +20,12 @@ impl Context {
     pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
         let id = WaitpointId::of_task(&self.key(), self.generation(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
+    }
+
+    /// A call to somebody else that must not happen twice, however often this task is tried: see
+    /// [`EffectCall::run`].
+    pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
+        self.engine().effect(Caller::Task(self.fence()), provider)
     }
 
     /// Waits until there is what it asks for. When it is there already, this returns, and

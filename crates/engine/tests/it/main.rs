@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod claims;
+mod effects;
 mod gates;
 mod handle;
 mod lifecycle;
@@ -10,6 +11,7 @@ mod load;
 mod log;
 mod mail;
 mod nodes;
+mod requests;
 mod rules;
 mod sqlite;
 mod stage;

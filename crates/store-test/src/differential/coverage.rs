@@ -95,6 +95,14 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Taken { .. } => "taken",
         Outcome::KeyRotated { known: true } => "known",
         Outcome::KeyRotated { known: false } => "rotated",
+        Outcome::Admitted { .. } => "admitted",
+        Outcome::Answered(_) => "answered",
+        Outcome::Withdrawn => "withdrawn",
+        Outcome::EffectClaimed { known: false, .. } => "claimed",
+        Outcome::EffectClaimed { answer: None, .. } => "claimed_before",
+        Outcome::EffectClaimed { .. } => "answered_before",
+        Outcome::EffectSettled => "settled",
+        Outcome::Spent => "spent",
     }
 }
 
@@ -202,4 +210,17 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "ended invalid lease_expired not_leased stale taken taken_none task_not_found",
     ),
     ("RotateKey", "conflict invalid known rotated"),
+    (
+        "Admit",
+        "admitted answered idempotency_conflict idempotency_expired idempotency_in_flight invalid \
+         rate_limited",
+    ),
+    ("Answer", "answered invalid request_released settled_otherwise"),
+    ("Withdraw", "invalid settled_otherwise withdrawn"),
+    (
+        "ClaimEffect",
+        "answered_before claimed claimed_before conflict invalid not_begun request_released stale",
+    ),
+    ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
+    ("Spend", "conflict invalid rate_limited spent"),
 ];

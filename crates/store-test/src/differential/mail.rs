@@ -23,7 +23,7 @@ fn suspended(task: &Task) -> bool {
 
 fn idempotency(random: &mut Random) -> Option<Idempotency> {
     let window_ms = *random.pick(&[1_000, 86_400_000]);
-    random.percent(25).then(|| Idempotency { key: text(random, &["k1", "k2"]), window_ms })
+    random.percent(25).then(|| Idempotency { key: text(random, &["k1", "k2"]).into(), window_ms })
 }
 
 fn message(random: &mut Random, task: &windlass_core::TaskKey) -> NewMessage {

@@ -13,8 +13,8 @@ use windlass_core::{
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
-use super::mail;
 use super::workers::{self, WORKERS};
+use super::{mail, requests};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -53,6 +53,12 @@ const WISHES: &[(u64, Wish)] = &[
     (3, mail::resume),
     (4, mail::take_messages),
     (3, mail::rotate_key),
+    (8, requests::admit),
+    (5, requests::answer),
+    (2, requests::withdraw),
+    (6, requests::claim_effect),
+    (5, requests::settle_effect),
+    (4, requests::spend),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
@@ -138,7 +144,7 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
     if random.percent(25) {
         let window_ms = *random.pick(&[1_000, 60_000, 86_400_000]);
         task.idempotency =
-            Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]), window_ms });
+            Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]).into(), window_ms });
     }
     if random.percent(30) {
         task.gate = Some(match random.below(3) {

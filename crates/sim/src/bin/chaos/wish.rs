@@ -82,7 +82,7 @@ impl Wish {
         ));
         new.policy.retry = Some(RetryPolicy::fixed(MOST_ATTEMPTS, BACKOFF_MS));
         let key = || format!("request {}", self.nth);
-        new.idempotency = self.keyed.then(|| Idempotency { key: key(), window_ms: DAY_MS });
+        new.idempotency = self.keyed.then(|| Idempotency { key: key().into(), window_ms: DAY_MS });
         new
     }
 }

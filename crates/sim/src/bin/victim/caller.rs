@@ -193,7 +193,7 @@ fn new_task(wish: &Wish) -> NewTask {
     new.lane = LaneName::new(&wish.lane);
     new.payload = Some(Payload::json(plan));
     new.policy.retry = Some(RetryPolicy::fixed(wish.max_attempts, BACKOFF_MS));
-    new.idempotency = wish.key.clone().map(|key| Idempotency { key, window_ms });
+    new.idempotency = wish.key.clone().map(|key| Idempotency { key: key.into(), window_ms });
     new
 }
 

@@ -1,0 +1,320 @@
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout};
+use windlass_core::command::{Admit, Answer, Withdraw};
+use windlass_core::{
+    Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Problem, Rate, Rejection,
+    RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
+};
+
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// How soon to look again for an answer that another process may have given.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+/// How requests are answered once.
+#[derive(Clone, Debug)]
+pub struct RequestPolicy {
+    pub terms: Terms,
+    pub racers: Racers,
+    /// How many requests of one principal are accepted in a time.
+    pub growth: Option<Rate>,
+    /// Fields at the top of a request that do not count.
+    pub excluded: Vec<String>,
+    /// Takes keys of any printable letters, from one to 255 of them. Otherwise a key has 16 to 255
+    /// letters, digits and `_ . : -`, so that nobody finds one by trying.
+    pub any_key: bool,
+}
+
+/// What whoever asks gets while somebody works on the same request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Racers {
+    /// The answer, if it comes within this time.
+    Wait(Duration),
+    /// Word that it is being worked on.
+    Reject,
+}
+
+/// Whose requests these are, and what they ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    pub tenant: Tenant,
+    /// Who asks.
+    pub principal: String,
+    /// For whom, where one principal asks for many.
+    pub account: String,
+    /// The same key for another operation is a conflict.
+    pub operation: String,
+}
+
+/// A request that was let in: answered before, or this caller's to answer.
+#[derive(Debug)]
+pub enum Begun {
+    First(Ticket),
+    Answered(Payload),
+}
+
+/// The right to answer a request, until a deadline. Dropped, it gives the request up.
+#[derive(Debug)]
+pub struct Ticket {
+    engine: Engine,
+    request: RequestKey,
+    owner: String,
+    until: Timestamp,
+    is_open: bool,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted<T> {
+    pub answer: T,
+    /// Nothing was done for it: it was answered before.
+    pub replayed: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmitError<E> {
+    /// It was not let in, or its answer could not be kept. The code says what to do.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// What was to be done failed. The request is given up: it can be sent again.
+    #[error("{0}")]
+    Failed(E),
+}
+
+impl Default for RequestPolicy {
+    fn default() -> Self {
+        Self {
+            terms: Terms::default(),
+            racers: Racers::Wait(Duration::from_secs(10)),
+            growth: None,
+            excluded: EXCLUDED.iter().map(|&field| field.to_owned()).collect(),
+            any_key: false,
+        }
+    }
+}
+
+impl RequestPolicy {
+    /// Whether its terms are within their limits.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        self.terms.check()
+    }
+
+    fn check_key(&self, key: &IdempotencyKey) -> Result<(), Rejection> {
+        limits::IDEMPOTENCY_KEY.check(key.reveal())?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+        let field = limits::IDEMPOTENCY_KEY.field;
+        match key.reveal() {
+            _ if self.any_key => Ok(()),
+            text if text.len() < limits::PLAIN_KEY_MIN => {
+                let problem = Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN };
+                Err(Rejection::Invalid { field, problem })
+            }
+            text if text.chars().all(plain) => Ok(()),
+            _ => Err(Rejection::Invalid { field, problem: Problem::NotAToken }),
+        }
+    }
+}
+
+impl Scope {
+    pub fn new(principal: impl Into<String>, operation: impl Into<String>) -> Self {
+        Self {
+            tenant: Tenant::default(),
+            principal: principal.into(),
+            account: String::new(),
+            operation: operation.into(),
+        }
+    }
+
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    #[must_use]
+    pub fn account(mut self, account: impl Into<String>) -> Self {
+        self.account = account.into();
+        self
+    }
+
+    fn request(&self, key: IdempotencyKey) -> RequestKey {
+        RequestKey {
+            tenant: self.tenant.clone(),
+            principal: self.principal.clone(),
+            account: self.account.clone(),
+            key,
+        }
+    }
+}
+
+impl Engine {
+    /// Answers a request once. Whoever sends it again, now or until its replay time is over, gets
+    /// the first answer, and nothing is done for it. What fails is not kept: it can be sent again.
+    ///
+    /// `run` is given the right to answer, for calls to others that matter: see
+    /// [`Ticket::caller`].
+    pub async fn admit<I, O, E, F>(
+        &self,
+        scope: &Scope,
+        key: impl Into<IdempotencyKey>,
+        request: &I,
+        run: impl FnOnce(Caller) -> F,
+    ) -> Result<Admitted<O>, AdmitError<E>>
+    where
+        I: Serialize,
+        O: Serialize + DeserializeOwned,
+        F: Future<Output = Result<O, E>>,
+    {
+        let body = serde_json::to_vec(request).map_err(Error::payload)?;
+        match self.begin_request(scope, key, &body).await? {
+            Begun::Answered(answer) => {
+                let answer = serde_json::from_slice(&answer.bytes).map_err(Error::payload)?;
+                Ok(Admitted { answer, replayed: true })
+            }
+            Begun::First(ticket) => match run(ticket.caller()).await {
+                Ok(answer) => {
+                    let body = serde_json::to_string(&answer).map_err(Error::payload)?;
+                    ticket.answer(Payload::json(body)).await?;
+                    Ok(Admitted { answer, replayed: false })
+                }
+                Err(failed) => {
+                    ticket.give_up().await?;
+                    Err(AdmitError::Failed(failed))
+                }
+            },
+        }
+    }
+
+    /// Asks to answer a request whose body this is. For those who answer in bytes of their own.
+    pub async fn begin_request(
+        &self,
+        scope: &Scope,
+        key: impl Into<IdempotencyKey>,
+        body: &[u8],
+    ) -> Result<Begun, Error> {
+        let policy = &self.config().requests;
+        let request = scope.request(key.into());
+        policy.check_key(&request.key)?;
+        let excluded: Vec<&str> = policy.excluded.iter().map(String::as_str).collect();
+        self.ask_to_answer(request, fingerprint(&scope.operation, body, &excluded)).await
+    }
+
+    async fn ask_to_answer(
+        &self,
+        request: RequestKey,
+        fingerprint: Digest,
+    ) -> Result<Begun, Error> {
+        let RequestPolicy { terms, racers, growth, .. } = &self.config().requests;
+        let (owner, began) = (Self::new_id().to_string(), Instant::now());
+        let admit = Admit { request, fingerprint, owner, terms: *terms, growth: *growth };
+        let mut look = FIRST_LOOK;
+        loop {
+            let watch = self.request_watchers().watch(&admit.request);
+            let mut changed = std::pin::pin!(watch.changed.notified());
+            // What happens from here on is not missed.
+            changed.as_mut().enable();
+            match self.submit_for_sure(admit.clone()).await {
+                Ok(Outcome::Admitted { until }) => {
+                    let (engine, Admit { request, owner, .. }) = (self.clone(), admit);
+                    return Ok(Begun::First(Ticket {
+                        engine,
+                        request,
+                        owner,
+                        until,
+                        is_open: true,
+                    }));
+                }
+                Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
+                    Some(answer) => return Ok(Begun::Answered(answer)),
+                    // Its time was over meanwhile, which the next look finds.
+                    None => continue,
+                },
+                Ok(other) => unreachable!("asking is answered as asking, not {other:?}"),
+                Err(refused) => {
+                    let left = match racers {
+                        Racers::Wait(bound) => bound.saturating_sub(began.elapsed()),
+                        Racers::Reject => Duration::ZERO,
+                    };
+                    if !is_in_flight(&refused) || left.is_zero() {
+                        return Err(refused);
+                    }
+                    // Another process tells nobody here: whoever waits looks by itself.
+                    let _ = timeout(look.min(left), changed).await;
+                    look = (2 * look).min(LAST_LOOK);
+                }
+            }
+        }
+    }
+
+    /// Decides what is safe to ask again until its outcome is known.
+    pub(crate) async fn submit_for_sure(
+        &self,
+        command: impl Into<windlass_core::Command>,
+    ) -> Result<Outcome, Error> {
+        let command = command.into();
+        loop {
+            match self.submit(command.clone()).await {
+                Err(Error::OutcomeUnknown) => sleep(FIRST_LOOK).await,
+                answer => return answer,
+            }
+        }
+    }
+}
+
+fn is_in_flight(error: &Error) -> bool {
+    matches!(error, Error::Rejected(Rejection::IdempotencyInFlight { .. }))
+}
+
+impl Ticket {
+    /// Until when it can be answered.
+    pub fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    /// On whose behalf calls are made: see [`Engine::effect`].
+    pub fn caller(&self) -> Caller {
+        Caller::Request { request: self.request.clone(), owner: self.owner.clone() }
+    }
+
+    /// Answers the request, for good. Refused when it took too long, or when somebody else has it.
+    pub async fn answer(mut self, answer: Payload) -> Result<(), Error> {
+        let (request, owner) = (self.request.clone(), self.owner.clone());
+        let answered = self.engine.submit_for_sure(Answer { request, owner, answer }).await;
+        self.is_open = answered.is_err();
+        self.engine.request_watchers().tell(&self.request);
+        answered.map(drop)
+    }
+
+    /// Gives the request up: whoever sends it again is the first.
+    pub async fn give_up(mut self) -> Result<(), Error> {
+        self.is_open = false;
+        let withdrawn = self.engine.submit_for_sure(self.withdraw()).await;
+        self.engine.request_watchers().tell(&self.request);
+        withdrawn.map(drop)
+    }
+
+    fn withdraw(&self) -> Withdraw {
+        Withdraw { request: self.request.clone(), owner: self.owner.clone() }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let (engine, withdraw) = (self.engine.clone(), self.withdraw());
+        self.engine.runtime().spawn(async move {
+            if let Err(error) = engine.submit(withdraw.clone()).await {
+                tracing::warn!(%error, "a request could not be given up; it is free in a while");
+            }
+            engine.request_watchers().tell(&withdraw.request);
+        });
+    }
+}

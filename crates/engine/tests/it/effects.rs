@@ -1,0 +1,173 @@
+//! Calls to others that are made once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Release};
+use windlass_core::{Caller, Fence};
+use windlass_engine::{Begun, Call, Downstream, EffectError, Engine, Lookup, Scope};
+
+use crate::stage::{Stage, create};
+
+/// A bank that keeps its books, and does what it is told to go wrong.
+#[derive(Default)]
+struct Bank {
+    books: Mutex<BTreeMap<String, u32>>,
+    calls: AtomicU32,
+    lookups: AtomicU32,
+    /// The answer is lost on its way back.
+    loses: Mutex<bool>,
+    is_away: Mutex<bool>,
+}
+
+impl Bank {
+    fn charges(&self) -> Vec<u32> {
+        self.books.lock().unwrap().values().copied().collect()
+    }
+
+    fn counts(&self) -> (u32, u32) {
+        (self.calls.load(Ordering::SeqCst), self.lookups.load(Ordering::SeqCst))
+    }
+}
+
+impl Downstream for Bank {
+    type Request = u32;
+    type Answer = String;
+    type Error = String;
+
+    async fn invoke(&self, call: &Call, amount: &u32) -> Result<String, String> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.books.lock().unwrap().insert(call.request_id.clone(), *amount);
+        match *self.loses.lock().unwrap() {
+            true => Err(format!("no answer for {}", call.request_id)),
+            false => Ok(format!("charged {amount}")),
+        }
+    }
+
+    async fn lookup(&self, call: &Call) -> Lookup<String> {
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        if *self.is_away.lock().unwrap() {
+            return Lookup::Ambiguous(format!("503 for {}", call.request_id));
+        }
+        match self.books.lock().unwrap().get(&call.request_id) {
+            Some(amount) => Lookup::Found(format!("charged {amount}")),
+            None => Lookup::NoRecord,
+        }
+    }
+}
+
+async fn claim(engine: &Engine) -> Fence {
+    let claimed = engine.claim(Claim::new("w"), Duration::ZERO).await.unwrap();
+    claimed[0].task.fence()
+}
+
+async fn held(stage: &Stage) -> Fence {
+    stage.engine.submit(create("t")).await.unwrap();
+    claim(&stage.engine).await
+}
+
+async fn charge(engine: &Engine, fence: &Fence, bank: &Bank) -> Result<String, EffectError> {
+    engine.effect(Caller::Task(fence.clone()), "bank").name("charge").run(bank, &7).await
+}
+
+#[tokio::test]
+async fn what_is_known_is_not_asked_again() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let fence = held(&stage).await;
+    for _ in 0..3 {
+        assert_eq!(charge(&stage.engine, &fence, &bank).await.unwrap(), "charged 7");
+    }
+    assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 0)));
+    let effect = stage.engine.effect(Caller::Task(fence.clone()), "bank").name("charge");
+    let other = effect.run(&bank, &8).await.unwrap_err();
+    assert!(matches!(other, EffectError::Refused(error) if error.code() == "conflict"));
+}
+
+/// The answer was lost, the worker died, and another one tries again.
+#[tokio::test]
+async fn what_was_made_is_found_by_its_id() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let first = held(&stage).await;
+    *bank.loses.lock().unwrap() = true;
+    let failed = charge(&stage.engine, &first, &bank).await.unwrap_err();
+    assert_eq!(failed.to_string(), "bank failed: no answer for ..", "the id stays in confidence");
+    stage.engine.submit(Release { fence: first.clone() }).await.unwrap();
+    let second = claim(&stage.engine).await;
+    assert_eq!(charge(&stage.engine, &second, &bank).await.unwrap(), "charged 7");
+    assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 1)));
+    let stale = charge(&stage.engine, &first, &bank).await.unwrap_err();
+    assert!(matches!(stale, EffectError::Refused(error) if error.code() == "stale"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_found_out_fails_closed() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let fence = held(&stage).await;
+    *bank.loses.lock().unwrap() = true;
+    charge(&stage.engine, &fence, &bank).await.unwrap_err();
+    *bank.loses.lock().unwrap() = false;
+    *bank.is_away.lock().unwrap() = true;
+    for _ in 0..3 {
+        let unknown = charge(&stage.engine, &fence, &bank).await.unwrap_err();
+        assert!(matches!(unknown, EffectError::Ambiguous { .. }), "{unknown}");
+        assert!(unknown.to_string().ends_with("503 for .."), "{unknown}");
+    }
+    *bank.is_away.lock().unwrap() = false;
+    assert_eq!(charge(&stage.engine, &fence, &bank).await.unwrap(), "charged 7");
+    assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 4)));
+}
+
+#[tokio::test]
+async fn what_was_certainly_not_made_is_made_under_the_same_id() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let fence = held(&stage).await;
+    *bank.loses.lock().unwrap() = true;
+    charge(&stage.engine, &fence, &bank).await.unwrap_err();
+    *bank.loses.lock().unwrap() = false;
+    let before: Vec<String> = bank.books.lock().unwrap().keys().cloned().collect();
+    bank.books.lock().unwrap().clear();
+    assert_eq!(charge(&stage.engine, &fence, &bank).await.unwrap(), "charged 7");
+    let after: Vec<String> = bank.books.lock().unwrap().keys().cloned().collect();
+    assert_eq!(before, after);
+}
+
+/// A provider that is idempotent itself is called again, with a key of its own.
+#[tokio::test]
+async fn a_threaded_key_is_the_same_and_nobody_elses() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let fence = held(&stage).await;
+    let threaded = |provider: &str| {
+        stage.engine.effect(Caller::Task(fence.clone()), provider).name("charge").threaded()
+    };
+    *bank.loses.lock().unwrap() = true;
+    threaded("bank").run(&bank, &7).await.unwrap_err();
+    *bank.loses.lock().unwrap() = false;
+    stage.engine.rotate_key(&"default".into(), Duration::ZERO).await.unwrap();
+    threaded("bank").run(&bank, &7).await.unwrap();
+    assert_eq!((bank.charges(), bank.counts()), (vec![7], (2, 0)), "the same key");
+    threaded("other").run(&bank, &7).await.unwrap();
+    let keys: Vec<String> = bank.books.lock().unwrap().keys().cloned().collect();
+    assert_eq!(keys.len(), 2);
+    assert!(keys.iter().all(|key| key.len() == 64 && !key.contains("charge")), "{keys:?}");
+}
+
+/// The claim of a call outlives a request that was given up.
+#[tokio::test]
+async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    let (scope, key) = (Scope::new("ada", "pay"), "a-key-of-a-request");
+    let begin = async || match stage.engine.begin_request(&scope, key, b"7").await.unwrap() {
+        Begun::First(ticket) => ticket,
+        Begun::Answered(answer) => panic!("{answer:?}"),
+    };
+    *bank.loses.lock().unwrap() = true;
+    let first = begin().await;
+    let failed = stage.engine.effect(first.caller(), "bank").run(&bank, &7).await.unwrap_err();
+    assert!(!failed.to_string().contains(key));
+    first.give_up().await.unwrap();
+    let second = begin().await;
+    let answer = stage.engine.effect(second.caller(), "bank").run(&bank, &7).await.unwrap();
+    assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
+}
