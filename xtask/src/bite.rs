@@ -221,6 +221,30 @@ const BITES: &[Bite] = &[
         from: "let heard = message.taken_by == Some(began_at);",
         to: "let heard = message.taken_by == Some(began_at) && began_at.micros() < 0;",
     },
+    Bite {
+        rule: "the last child wakes its parent",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let was_last = children.open == 0;",
+        to: "let was_last = false;",
+    },
+    Bite {
+        rule: "a parent waits for the last child",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let was_last = children.open == 0;",
+        to: "let was_last = children.open <= 1;",
+    },
+    Bite {
+        rule: "children are called off with their parent",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let due_at = (called_off && known.open > 0).then(|| world.now());",
+        to: "let due_at = None;",
+    },
+    Bite {
+        rule: "a parent is kept as long as a child is open",
+        file: "crates/core/src/primitive/family.rs",
+        from: "Some(children) if children.open > 0 => {",
+        to: "Some(children) if false => {",
+    },
 ];
 
 /// What a build needs.

@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 use windlass_core::command::{
     Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
     LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
     Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey,
@@ -15,6 +16,7 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
+    exact,
 };
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
@@ -68,7 +70,7 @@ pub(crate) struct Known<'k> {
 }
 
 pub(crate) struct Client<'s> {
-    script: &'s Script,
+    pub(crate) script: &'s Script,
     known: Known<'s>,
     /// Another one for every claim, so that the log shows which claim it tells of.
     pub(crate) name: String,
@@ -116,6 +118,8 @@ impl Client<'_> {
             | Wish::Signal { .. }
             | Wish::Take { .. }
             | Wish::RotateKey { .. } => return self.waiting(wish),
+            Wish::Spawn { lease } => return self.spawn(lease),
+            Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
     }
@@ -164,16 +168,35 @@ impl Client<'_> {
     }
 
     pub(crate) fn key(&self, task: u8, id: u8) -> TaskKey {
+        if let Some(task) = self.exact(task) {
+            return task;
+        }
         let ids = &self.spec(task).ids;
         TaskKey { tenant: Tenant::default(), id: ids[usize::from(id) % ids.len()].as_str().into() }
     }
 
     fn new_task(&self, task: u8, id: u8, variant: u8) -> NewTask {
-        new_task(self.spec(task), id, variant)
+        match exact(task) {
+            Some((task, id)) => {
+                let spec = &self.script.tasks[task % self.script.tasks.len()];
+                new_task(spec, u8::try_from(id).unwrap_or(0), variant)
+            }
+            None => new_task(self.spec(task), id, variant),
+        }
     }
 
-    /// The lease that was taken so many leases ago.
+    /// The task that a number stands for, if it stands for exactly one.
+    pub(crate) fn exact(&self, number: u8) -> Option<TaskKey> {
+        let (task, id) = exact(number)?;
+        let ids = &self.script.tasks[task % self.script.tasks.len()].ids;
+        Some(TaskKey::new(&Tenant::default(), &ids[id % ids.len()].as_str().into()))
+    }
+
+    /// The lease that was taken so many leases ago, or the last one of a task.
     pub(crate) fn fence(&self, back: u8) -> Option<Fence> {
+        if let Some(task) = self.exact(back) {
+            return self.known.leases.iter().rev().find(|fence| fence.task == task).cloned();
+        }
         back_from(self.known.leases, back).cloned()
     }
 
@@ -193,7 +216,7 @@ fn lane_name(lane: u8) -> &'static str {
     LANES[usize::from(lane) % LANES.len()]
 }
 
-fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
+pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     let id = spec.ids[usize::from(id) % spec.ids.len()].as_str();
     let variant = variant % VARIANTS;
     let mut new = NewTask::new(id, KINDS[usize::from(variant) % KINDS.len()]);
@@ -210,6 +233,7 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
         let (base_ms, cap_ms, jitter_percent) = (spec.backoff_ms, BACKOFF_CAP_MS, JITTER_PERCENT);
         retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
     }
+    new.parent = spec.parent.as_deref().map(Into::into);
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
     new.policy.max_replays = spec.max_replays;

@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
+use crate::scene::adopt;
 use crate::script::{
     Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
 };
@@ -16,7 +17,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let keyed = random.below(3);
     let mut tasks = Vec::new();
     for number in 0..plain {
-        let ids = ["a", "b", "c"].iter().take(*random.pick(&[1, 1, 3]));
+        let ids = ["a", "b", "c", "d", "e", "f"].iter().take(*random.pick(&[1, 2, 3, 6]));
         let ids = ids.map(|letter| format!("t{number}{letter}")).collect();
         tasks.push(task(&mut random, ids, None));
     }
@@ -24,13 +25,18 @@ pub(crate) fn script(seed: u64) -> Script {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
         tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
     }
+    let mood = Mood::of(&mut random);
+    if mood.children > 0 {
+        adopt(&mut random, &mut tasks);
+    }
     let mut writer = Writer {
-        mood: Mood::of(&mut random),
+        mood,
         random,
+        tasks: tasks.clone(),
         plans: VecDeque::new(),
         race: VecDeque::new(),
     };
-    let length = 40 + writer.random.below(120);
+    let length = 60 + writer.random.below(200);
     let mut steps = vec![writer.opening(), writer.opening()];
     if writer.mood.waits > 0 && writer.random.percent(85) {
         let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
@@ -71,12 +77,13 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
         accept_late: random.percent(15),
         special: random.percent(35),
+        parent: None,
         deeds: (0..deeds).map(|_| deed(random)).collect(),
     }
 }
 
 fn deed(random: &mut Random) -> Deed {
-    match random.below(16) {
+    match random.below(18) {
         0..4 => Deed::Succeed,
         4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
         5 | 6 => Deed::Fail,
@@ -85,20 +92,22 @@ fn deed(random: &mut Random) -> Deed {
         9 => Deed::RetryAfter { ms: random.below(1_000) },
         10 => Deed::Panic,
         11..15 => crate::waiting::wait(random),
+        15 | 16 => Deed::Gather,
         _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
 
 /// What a script is about, so that some meet many crashes and others none.
 #[derive(Debug)]
-struct Mood {
+pub(crate) struct Mood {
     crashes: u64,
     faults: u64,
     clocks: u64,
     operators: u64,
     repeats: u64,
     races: u64,
-    waits: u64,
+    pub(crate) waits: u64,
+    pub(crate) children: u64,
 }
 
 impl Mood {
@@ -109,19 +118,21 @@ impl Mood {
             clocks: *random.pick(&[0, 0, 4]),
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
-            races: *random.pick(&[0, 3, 6]),
+            races: *random.pick(&[0, 3, 6, 12]),
             waits: *random.pick(&[0, 40, 65]),
+            children: *random.pick(&[0, 25, 50]),
         }
     }
 }
 
 pub(crate) struct Writer {
-    mood: Mood,
+    pub(crate) mood: Mood,
     pub(crate) random: Random,
+    pub(crate) tasks: Vec<TaskSpec>,
     /// What a client that claims something goes on with.
     pub(crate) plans: VecDeque<Wish>,
     /// What is left of a race between two nodes.
-    race: VecDeque<Step>,
+    pub(crate) race: VecDeque<Step>,
 }
 
 impl Writer {
@@ -135,7 +146,7 @@ impl Writer {
             return step;
         }
         if self.random.below(100) < self.mood.races {
-            self.plan_race();
+            self.plan_scene();
         }
         let action = self.action();
         let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
@@ -144,7 +155,7 @@ impl Writer {
 
     /// One node is stopped with a batch that it has decided; another one changes what that was
     /// decided on; then the first one goes on.
-    fn plan_race(&mut self) {
+    pub(crate) fn plan_race(&mut self) {
         let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
         let create = Wish::Create { task, id, variant: 0 };
         let claim = self.claim();
@@ -233,6 +244,10 @@ impl Writer {
         if self.random.percent(35) {
             self.plans.push_back(Wish::Renew { lease, lease_ms });
         }
+        if self.random.below(100) < self.mood.children {
+            self.plan_children();
+            return;
+        }
         if self.random.below(100) < self.mood.waits {
             self.plan_wait();
             return;
@@ -297,6 +312,9 @@ impl Writer {
     fn wish(&mut self) -> Wish {
         if self.random.below(100) < self.mood.operators {
             return self.order();
+        }
+        if self.random.below(200) < self.mood.children {
+            return self.about_children();
         }
         if self.random.below(100) < self.mood.waits {
             return self.waiting();

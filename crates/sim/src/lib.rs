@@ -28,6 +28,7 @@ mod many;
 mod model;
 mod node;
 mod ready;
+mod scene;
 mod script;
 mod shrink;
 mod simulation;

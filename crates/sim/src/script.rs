@@ -59,8 +59,28 @@ pub struct TaskSpec {
     pub accept_late: bool,
     /// Demands a capability that ordinary workers do not have.
     pub special: bool,
+    /// The task that it is made for.
+    pub parent: Option<String>,
     /// What its handler does, attempt by attempt, over and over.
     pub deeds: Vec<Deed>,
+}
+
+/// Numbers from here on name one task among all, and the last lease of it, where smaller ones are
+/// taken as they come.
+const EXACTLY: usize = 100;
+
+/// How many ids a task has at most.
+const MOST_IDS: usize = 6;
+
+/// The number of a task under one of its ids.
+pub(crate) fn exactly(task: usize, id: usize) -> u8 {
+    u8::try_from(EXACTLY + MOST_IDS * task + id % MOST_IDS).unwrap_or(u8::MAX)
+}
+
+/// The task and the id that a number stands for, if it stands for exactly one.
+pub(crate) fn exact(number: u8) -> Option<(usize, usize)> {
+    let number = usize::from(number).checked_sub(EXACTLY)?;
+    Some((number / MOST_IDS, number % MOST_IDS))
 }
 
 /// The kinds of tasks.
@@ -122,6 +142,8 @@ pub enum Deed {
         condition: u8,
         timeout: Option<(u64, OnTimeout)>,
     },
+    /// Makes all children of its task, and waits for them.
+    Gather,
     /// Goes on for this long, whatever it is told.
     Hang {
         ms: u64,
@@ -331,6 +353,13 @@ pub enum Wish {
     },
     RotateKey {
         grace_ms: u64,
+    },
+    /// All children that a leased task can have, or none.
+    Spawn {
+        lease: u8,
+    },
+    WaitChildren {
+        lease: u8,
     },
     Replay {
         task: u8,

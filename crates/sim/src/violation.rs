@@ -57,6 +57,8 @@ pub enum Kind {
     Message,
     /// A waitpoint that let something through which it must not, or nothing where it must.
     Waitpoint,
+    /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
+    Family,
     /// A waiting task that no claim would find.
     Unlisted,
     /// A reader of the log was shown something else than the log.

@@ -213,6 +213,9 @@ impl Model {
             (Command::LimitLane(limit), Outcome::LaneChanged) => {
                 self.lanes[&limit.lane].was(asked.seq, |lane| lane.limit == limit.limit)
             }
+            (Command::WaitChildren(wait), Outcome::ChildrenDone(counts)) => {
+                self.are_done(asked, &wait.fence, counts)
+            }
             (Command::Sweep(_), Outcome::Swept { .. }) => true,
             _ => return breach(Kind::OtherAnswer, "an answer to something else"),
         };
@@ -231,6 +234,7 @@ pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
         Command::Delay(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
         Command::Release(release) => (&release.fence, Content::Release),
         Command::Suspend(suspend) => (&suspend.fence, suspend_content(suspend)),
+        Command::WaitChildren(wait) => (&wait.fence, Content::WaitChildren),
         Command::CancelHeld(cancel) => {
             assert_ne!(cancel.reason, OPERATOR, "the log tells them apart by their reasons");
             (&cancel.fence, Content::Cancel(cancel.reason.clone()))

@@ -1,4 +1,6 @@
-use windlass_core::{Condition, Kind, LaneState, PublicState, Settled, Timeout, Timestamp};
+use std::collections::BTreeSet;
+
+use windlass_core::{Condition, Kind, LaneState, PublicState, Settled, TaskId, Timeout, Timestamp};
 
 /// Where a task stands, as far as the log tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +18,15 @@ pub(crate) struct Facts {
     /// The epoch of the last lease that its holder ended.
     pub(crate) settled: Option<u64>,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) created_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+    pub(crate) parent: Option<TaskId>,
+    /// Whether it ever had a child.
+    pub(crate) has_children: bool,
+    /// Its children that have not ended.
+    pub(crate) open: BTreeSet<TaskId>,
+    /// Those of them that are to be called off, as it was called off itself.
+    pub(crate) doomed: BTreeSet<TaskId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +46,11 @@ pub(crate) enum State {
     },
     Active(Hold),
     Suspended(Stay),
+    /// Until its last child has ended.
+    Gathering {
+        since: Timestamp,
+        pause: Pause,
+    },
     Ended(PublicState),
 }
 
@@ -92,7 +107,12 @@ impl Facts {
             priority: 0,
             settled: None,
             deadline: None,
+            created_at: None,
             ended_at: None,
+            parent: None,
+            has_children: false,
+            open: BTreeSet::new(),
+            doomed: BTreeSet::new(),
         }
     }
 
@@ -117,6 +137,7 @@ impl Facts {
             State::Waiting { pause: Some(_), .. } => Some(PublicState::Resumable),
             State::Waiting { .. } => Some(PublicState::Waiting),
             State::Suspended(_) => Some(PublicState::Suspended),
+            State::Gathering { .. } => Some(PublicState::WaitingChildren),
             State::Delayed { .. } => Some(PublicState::Delayed),
             State::Active(_) => Some(PublicState::Active),
             State::Ended(state) => Some(*state),
@@ -226,4 +247,5 @@ pub(crate) enum Content {
     Release,
     Cancel(String),
     Suspend(String),
+    WaitChildren,
 }

@@ -8,6 +8,7 @@ use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, Hold, LaneFacts, Pause, SettleSeen, State};
+use crate::model::family::ORPHANED;
 use crate::model::lease::{ends, gives_back, held, ran_out};
 use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
@@ -47,10 +48,11 @@ impl Model {
         }
         if facts.ended() && !before.ended() {
             facts.ended_at = Some(entry.at);
+            facts.doom();
         }
         self.count_leases(&step, &before, &facts)?;
-        self.track(&id).push(entry.seq, facts);
-        Ok(())
+        self.track(&id).push(entry.seq, facts.clone());
+        self.count_children(&step, &before, &facts)
     }
 
     pub(super) fn track(&mut self, id: &TaskId) -> &mut super::facts::Track<Facts> {
@@ -171,6 +173,8 @@ impl Model {
             Change::Cancelled { reason } => {
                 if reason == UNANSWERED {
                     self.timed_out(at, facts, OnTimeout::Cancel)?;
+                } else if reason == ORPHANED {
+                    self.check_called_off(facts)?;
                 } else if reason != OPERATOR {
                     let lease = ends(facts, at, spec)?;
                     let content = Some(Content::Cancel(reason.clone()));
@@ -202,7 +206,10 @@ impl Model {
                 facts.state = State::Ended(PublicState::Expired);
             }
             Change::PriorityChanged { priority } => facts.priority = *priority,
-            Change::Replayed { generation } => replayed(at, facts, *generation, spec)?,
+            Change::Replayed { generation } => {
+                replayed(at, facts, *generation, spec)?;
+                self.joins_again(facts);
+            }
             Change::Reaped => {
                 self.check_reaped(at, facts, spec)?;
                 // Another task of the same id may come and end before the record is looked at.
@@ -238,6 +245,7 @@ impl Model {
         let Some(ended_at) = facts.ended_at.filter(|_| facts.ended()) else {
             return breach(Kind::IllegalMove, "it has not ended");
         };
+        self.check_family_done(at, facts)?;
         let retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
         if at.at < ended_at.plus_ms(retention_ms) && !self.reaping.contains(at.id) {
             return breach(Kind::Reaped, format!("it ended at {ended_at}"));
@@ -253,6 +261,7 @@ impl Model {
         if !lane.takes() {
             return breach(Kind::LaneIgnored, format!("created in {lane:?}"));
         }
+        self.joins(at, facts, spec)?;
         facts.priority = spec.priority;
         facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
         facts.rest(at.at.plus_ms(spec.start_ms), at.at, None);
@@ -314,7 +323,7 @@ impl Model {
     }
 
     /// An attempt begins.
-    fn count(
+    pub(super) fn count(
         &mut self,
         at: &Step<'_>,
         facts: &mut Facts,

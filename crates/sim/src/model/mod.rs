@@ -6,6 +6,7 @@
 
 mod answer;
 mod facts;
+mod family;
 mod lease;
 mod log;
 mod mail;
@@ -19,6 +20,7 @@ mod wait;
 
 pub(crate) use answer::{Asked, Fenced};
 pub(crate) use facts::State;
+pub(crate) use family::ORPHANED;
 pub(crate) use log::OPERATOR;
 pub(crate) use reply::SPOILT;
 pub(crate) use state::Model;

@@ -35,7 +35,7 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
-        let (mut taken, mut posted) = (Vec::new(), BTreeSet::new());
+        let (mut taken, mut families, mut posted) = (Vec::new(), Vec::new(), BTreeSet::new());
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -46,6 +46,7 @@ impl Model {
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
+                (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
                 (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
                 (Table::Keyring, _) => self.compare_keyring(memory, key),
@@ -55,6 +56,7 @@ impl Model {
         // After the tasks, which show what the keys stand for.
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
+        families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
@@ -65,6 +67,7 @@ impl Model {
             self.compare_task(memory, &id)?;
             self.compare_result(memory, &id)?;
             self.compare_mail(memory, &id)?;
+            self.compare_children(memory, &id)?;
         }
         for name in LANES {
             self.compare_lane(memory, &name.into())?;
@@ -227,6 +230,9 @@ fn agrees(facts: &Facts, task: &Task) -> bool {
                 && stay.escalated == kept.escalated_at.is_some()
                 && pauses(facts, Some(&stay.pause), Some(&kept.paused))
         }
+        (State::Gathering { since, pause }, Lifecycle::WaitingChildren { since: kept, paused }) => {
+            since == kept && pauses(facts, Some(pause), Some(paused))
+        }
         (State::Delayed { until, pause }, Lifecycle::Delayed { until: kept, paused, .. }) => {
             until == kept && pauses(facts, pause.as_ref(), paused.as_ref())
         }
@@ -240,4 +246,6 @@ fn agrees(facts: &Facts, task: &Task) -> bool {
         && facts.reclaims == task.reclaims
         && facts.priority == task.priority
         && facts.deadline == task.deadline
+        && facts.parent == task.parent
+        && facts.has_children == task.has_children
 }

@@ -87,6 +87,7 @@ impl Model {
                 let unbegun = facts.hold().filter(|hold| hold.began_at.is_none());
                 under(unbegun.map(|hold| hold.epoch))
             }
+            Rejection::ChildrenOpen { open } => facts.ended() && facts.open.len() == *open as usize,
             Rejection::OtherGeneration { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
                 facts.attempts >= *max && *max == super::retry::max_attempts(spec)
@@ -112,6 +113,7 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::CancelHeld(cancel) => &cancel.fence,
         Command::Suspend(suspend) => &suspend.fence,
         Command::TakeMessages(take) => &take.fence,
+        Command::WaitChildren(wait) => &wait.fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),

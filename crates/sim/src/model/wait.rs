@@ -7,6 +7,7 @@ use windlass_core::{
 };
 
 use crate::model::facts::{Content, Facts, Pause, State, Stay};
+use crate::model::family::gathered;
 use crate::model::lease::held;
 use crate::model::log::Step;
 use crate::model::mail::{Letter, TIMEOUT};
@@ -29,6 +30,10 @@ impl Model {
             }
             Change::WaitpointMade { id } => self.waitpoint_made(at, id),
             Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
+            Change::WaitingChildren { epoch, open } => self.gathers(at, facts, spec, *epoch, *open),
+            Change::Resumed { cause: ResumeCause::Children, messages, by } => {
+                gathered(at, facts, messages.is_empty() && by.is_none())
+            }
             Change::Resumed { cause, messages, by } => {
                 self.resumed(at, facts, spec, *cause, messages, by.is_some())
             }
@@ -230,6 +235,9 @@ impl Model {
     /// No task waits for what is there.
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
+            if matches!(facts.state, State::Gathering { .. }) && facts.open.is_empty() {
+                return breach(Kind::Family, format!("{id} waits, and its last child has ended"));
+            }
             let State::Suspended(stay) = &facts.state else { continue };
             let counts = |letter: &&Letter| !letter.hidden && !letter.is_told();
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
