@@ -245,6 +245,54 @@ const BITES: &[Bite] = &[
         from: "Some(children) if children.open > 0 => {",
         to: "Some(children) if false => {",
     },
+    Bite {
+        rule: "a gate counts what runs",
+        file: "crates/core/src/primitive/gate.rs",
+        from: "Some(Stage::Running) => self.running += 1,",
+        to: "Some(Stage::Running) => {}",
+    },
+    Bite {
+        rule: "a narrowed gate counts from the next claim on",
+        file: "crates/core/src/gate.rs",
+        from: "self.limit.is_none_or(|limit| running <= limit)",
+        to: "true",
+    },
+    Bite {
+        rule: "a gate that is open is due",
+        file: "crates/core/src/gate.rs",
+        from: "true if self.room(now) > 0 => Some(now),",
+        to: "true if false => Some(now),",
+    },
+    Bite {
+        rule: "a start counts for the whole window",
+        file: "crates/core/src/gate.rs",
+        from: "Timestamp::from_micros(end).plus_ms(self.window_ms)",
+        to: "Timestamp::from_micros(end).plus_ms(self.window_ms / 2)",
+    },
+    Bite {
+        rule: "a quota counts what is claimed",
+        file: "crates/core/src/primitive/meter.rs",
+        from: "            gate.running += count;\n",
+        to: "",
+    },
+    Bite {
+        rule: "who was refused by a quota is woken",
+        file: "crates/core/src/primitive/meter.rs",
+        from: "world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });",
+        to: "drop((lane, Wake::clone));",
+    },
+    Bite {
+        rule: "a session stays with its owner for a while",
+        file: "crates/core/src/gate.rs",
+        from: "self.owner.as_ref().filter(|owner| self.running > 0 || now < owner.until)",
+        to: "self.owner.as_ref().filter(|_| self.running > 0)",
+    },
+    Bite {
+        rule: "who owns a session and is lost loses it",
+        file: "crates/core/src/primitive/gate.rs",
+        from: "owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };",
+        to: "owner.until = now.plus_ms(if lost { 600_000 } else { owner.idle_ms });",
+    },
 ];
 
 /// What a build needs.

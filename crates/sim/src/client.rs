@@ -9,11 +9,12 @@ use windlass_core::command::{
     WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey,
-    Tenant, Token, limits,
+    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, SESSIONS,
+    TaskKey, Tenant, Token, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
+use crate::gates;
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
     exact,
@@ -119,6 +120,7 @@ impl Client<'_> {
             | Wish::Take { .. }
             | Wish::RotateKey { .. } => return self.waiting(wish),
             Wish::Spawn { lease } => return self.spawn(lease),
+            Wish::SetQuota { .. } | Wish::ReleaseSession { .. } => return gates::order(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
@@ -148,17 +150,20 @@ impl Client<'_> {
     }
 
     fn claim(&self, wish: &Wish) -> Claim {
-        let Wish::Claim { lane, begin, limit, lease_ms, special, .. } = *wish else {
+        let Wish::Claim { lane, begin, limit, lease_ms, special, sessions, .. } = *wish else {
             unreachable!("it is a claim")
         };
         let lanes = lane.map_or(LANES.to_vec(), |lane| vec![lane_name(lane)]);
-        let capabilities = special.then(|| CAPABILITY.to_owned()).into_iter().collect();
+        let special = special.then(|| CAPABILITY.to_owned());
+        let sessions = sessions.then(|| SESSIONS.to_owned());
+        let capabilities = special.into_iter().chain(sessions).collect();
         Claim {
             lanes: lanes.into_iter().map(Into::into).collect(),
             offer: Offer { capabilities, ..Offer::default() },
             lease_ms,
             limit,
             begin,
+            session_idle_ms: lease_ms,
             ..Claim::new(self.name.as_str())
         }
     }
@@ -234,6 +239,7 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
         retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
     }
     new.parent = spec.parent.as_deref().map(Into::into);
+    new.gate = spec.gate.clone();
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
     new.policy.max_replays = spec.max_replays;

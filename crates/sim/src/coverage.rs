@@ -28,6 +28,8 @@ pub enum Happening {
     OutcomeUnknown,
     /// Two nodes counted the same children at once, and one of them had to count again.
     FamilyRaced,
+    /// Two nodes let something through the same gate at once, and one had to look again.
+    GateRaced,
 }
 
 /// How often what happened.
@@ -107,6 +109,14 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Create", "parent_not_found"),
     ("Create", "parent_ended"),
     ("Reap", "children_open"),
+    ("SetQuota", "ok"),
+    ("SetQuota", "lane_not_found"),
+    ("ReleaseSession", "ok"),
+    ("log", "admitted"),
+    ("log", "recalled"),
+    ("log", "kept"),
+    ("log", "freed"),
+    ("log", "quota_set"),
     ("log", "waiting_children"),
     ("resumed", "children"),
     ("cancelled", "with_its_parent"),
@@ -130,6 +140,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "LaneFull"),
     ("seen", "OutcomeUnknown"),
     ("seen", "FamilyRaced"),
+    ("seen", "GateRaced"),
 ];
 
 impl Coverage {
@@ -147,6 +158,7 @@ impl Coverage {
             Happening::LaneFull => "LaneFull",
             Happening::OutcomeUnknown => "OutcomeUnknown",
             Happening::FamilyRaced => "FamilyRaced",
+            Happening::GateRaced => "GateRaced",
         };
         self.add("seen", name, 1);
     }

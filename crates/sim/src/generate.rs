@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
+use crate::gates;
 use crate::scene::adopt;
 use crate::script::{
     Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
@@ -29,6 +30,7 @@ pub(crate) fn script(seed: u64) -> Script {
     if mood.children > 0 {
         adopt(&mut random, &mut tasks);
     }
+    gates::shut(&mut random, mood.gates, &mut tasks);
     let mut writer = Writer {
         mood,
         random,
@@ -38,7 +40,7 @@ pub(crate) fn script(seed: u64) -> Script {
     };
     let length = 60 + writer.random.below(200);
     let mut steps = vec![writer.opening(), writer.opening()];
-    if writer.mood.waits > 0 && writer.random.percent(85) {
+    if writer.mood.waits > 0 && writer.random.percent(65) {
         let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
         steps.push(Step { action, rounds: 6 });
     }
@@ -78,6 +80,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         accept_late: random.percent(15),
         special: random.percent(35),
         parent: None,
+        gate: None,
         deeds: (0..deeds).map(|_| deed(random)).collect(),
     }
 }
@@ -108,6 +111,7 @@ pub(crate) struct Mood {
     races: u64,
     pub(crate) waits: u64,
     pub(crate) children: u64,
+    pub(crate) gates: u64,
 }
 
 impl Mood {
@@ -118,9 +122,10 @@ impl Mood {
             clocks: *random.pick(&[0, 0, 4]),
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
-            races: *random.pick(&[0, 3, 6, 12]),
+            races: *random.pick(&[0, 5, 10, 18]),
             waits: *random.pick(&[0, 40, 65]),
             children: *random.pick(&[0, 25, 50]),
+            gates: *random.pick(&[0, 60, 90]),
         }
     }
 }
@@ -316,6 +321,9 @@ impl Writer {
         if self.random.below(200) < self.mood.children {
             return self.about_children();
         }
+        if self.random.below(600) < self.mood.gates {
+            return self.about_gates();
+        }
         if self.random.below(100) < self.mood.waits {
             return self.waiting();
         }
@@ -375,7 +383,7 @@ impl Writer {
         Wish::Create { task: self.small(), id: self.small(), variant }
     }
 
-    fn claim(&mut self) -> Wish {
+    pub(crate) fn claim(&mut self) -> Wish {
         Wish::Claim {
             lane: self.random.percent(40).then(|| self.small()),
             begin: self.random.percent(60),
@@ -383,6 +391,7 @@ impl Writer {
             lease_ms: *self.random.pick(&[100, 400, 1_000, 3_000]),
             wait_ms: *self.random.pick(&[0, 0, 0, 300, 2_000]),
             special: self.random.percent(70),
+            sessions: self.random.percent(70),
         }
     }
 

@@ -21,6 +21,7 @@ mod client;
 mod clock;
 mod coverage;
 mod driver;
+mod gates;
 mod generate;
 mod handler;
 mod heal;

@@ -49,8 +49,9 @@ impl Writer {
     }
 
     pub(crate) fn plan_scene(&mut self) {
-        match self.random.below(4) {
+        match self.random.below(6) {
             0 if self.mood.children > 0 => self.plan_last_two(),
+            2 | 3 if self.mood.gates > 0 => self.plan_gate(),
             1 if self.mood.waits > 0 => self.plan_signal(),
             _ => self.plan_race(),
         }
@@ -78,7 +79,8 @@ impl Writer {
     pub(crate) fn claim_all(&mut self, node: u8, lane: u8) {
         let (begin, wait_ms, special) = (self.random.percent(80), 0, true);
         let (lane, limit, lease_ms) = (Some(lane), 5, *self.random.pick(&[400, 3_000]));
-        let claim = Wish::Claim { lane, begin, limit, lease_ms, wait_ms, special };
+        let sessions = self.random.percent(85);
+        let claim = Wish::Claim { lane, begin, limit, lease_ms, wait_ms, special, sessions };
         self.then(ask(node, claim), 12);
     }
 
@@ -98,7 +100,7 @@ impl Writer {
         self.then(Action::Resume { node }, 20);
     }
 
-    fn end(&mut self, lease: u8) -> Wish {
+    pub(crate) fn end(&mut self, lease: u8) -> Wish {
         match self.random.below(5) {
             0 => Wish::CancelHeld { lease },
             1 => Wish::Fail { lease, reason: 0, after_ms: None },
@@ -160,6 +162,10 @@ impl Writer {
         self.lease_of(rival, task, id);
         let lease = exactly(task, id % self.tasks[task].ids.len());
         self.then(ask(rival, Wish::Begin { lease }), 8);
+        if self.random.percent(30) {
+            let made = Wish::MakeWaitpoint { lease, number: 1, held: self.random.percent(80) };
+            self.then(ask(rival, made), 12);
+        }
         let timeout = self.random.percent(40).then_some((100, OnTimeout::Resume));
         let suspend = Wish::Suspend { lease, condition: 0, timeout, open: false, nth: 0 };
         let post = Wish::Post {
@@ -171,6 +177,7 @@ impl Writer {
             after_ms: *self.random.pick(&[0, 0, 50]),
             also: None,
         };
+        let pause = self.random.pick(&[20, 2_000]);
         let mut rivals = vec![post];
         if self.random.percent(50) {
             self.then(ask(rival, suspend), 16);
@@ -189,6 +196,11 @@ impl Writer {
             let lane = u8::try_from(self.tasks[task].lane).unwrap_or(0);
             self.claim_all(rival, lane);
             self.then(ask(rival, Wish::Take { lease, seq: 0 }), 8);
+        }
+        if self.random.percent(40) {
+            self.then(Action::Advance { ms: *pause }, 4);
+            let signal = Wish::Signal { token: 0, name: 0, key: None, spoilt: false };
+            self.then(ask(rival, signal), 12);
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use windlass_core::{LaneState, OnTimeout};
+use windlass_core::{GateKey, LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
 /// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
@@ -61,6 +61,8 @@ pub struct TaskSpec {
     pub special: bool,
     /// The task that it is made for.
     pub parent: Option<String>,
+    /// What it must pass before it runs.
+    pub gate: Option<GateKey>,
     /// What its handler does, attempt by attempt, over and over.
     pub deeds: Vec<Deed>,
 }
@@ -278,6 +280,7 @@ pub enum Wish {
         lease_ms: u64,
         wait_ms: u64,
         special: bool,
+        sessions: bool,
     },
     Begin {
         lease: u8,
@@ -353,6 +356,15 @@ pub enum Wish {
     },
     RotateKey {
         grace_ms: u64,
+    },
+    /// By an operator: so many at once, and so many starts in so many milliseconds.
+    SetQuota {
+        scope: u8,
+        limit: Option<u32>,
+        rate: Option<(u32, u64)>,
+    },
+    ReleaseSession {
+        session: u8,
     },
     /// All children that a leased task can have, or none.
     Spawn {

@@ -96,8 +96,10 @@ impl SimStore {
         };
         let mut seen = self.watch.see();
         for update in changes.updates.iter().filter(stale) {
-            if update.row.key.table == Table::Children {
-                seen.count(Happening::FamilyRaced);
+            match update.row.key.table {
+                Table::Children => seen.count(Happening::FamilyRaced),
+                Table::Gate => seen.count(Happening::GateRaced),
+                _ => {}
             }
         }
     }

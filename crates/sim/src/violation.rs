@@ -57,6 +57,9 @@ pub enum Kind {
     Message,
     /// A waitpoint that let something through which it must not, or nothing where it must.
     Waitpoint,
+    /// More at once, or in a time, than a gate or a quota lets through, or a session of two owners,
+    /// or somebody who waits behind an open gate.
+    Gate,
     /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
     Family,
     /// A waiting task that no claim would find.

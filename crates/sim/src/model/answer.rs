@@ -33,6 +33,7 @@ impl Model {
                 lengths.insert(renew.lease_ms);
             }
             Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
+            Command::ReleaseSession(release) => self.lets_go(&release.session),
             Command::Reap(reap) => drop(self.reaping.insert(reap.task.id.clone())),
             Command::Complete(complete) => {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
@@ -216,6 +217,8 @@ impl Model {
             (Command::WaitChildren(wait), Outcome::ChildrenDone(counts)) => {
                 self.are_done(asked, &wait.fence, counts)
             }
+            (Command::SetQuota(set), Outcome::QuotaSet) => self.is_set(asked, set),
+            (Command::ReleaseSession(_), Outcome::SessionReleased { .. }) => true,
             (Command::Sweep(_), Outcome::Swept { .. }) => true,
             _ => return breach(Kind::OtherAnswer, "an answer to something else"),
         };

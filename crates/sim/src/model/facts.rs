@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use windlass_core::{Condition, Kind, LaneState, PublicState, Settled, TaskId, Timeout, Timestamp};
+use windlass_core::{
+    Condition, Kind, LaneState, Metered, PublicState, Settled, TaskId, Timeout, Timestamp,
+};
 
 /// Where a task stands, as far as the log tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+    /// Where it stands while it waits for its turn.
+    pub(crate) stand: Stand,
     pub(crate) parent: Option<TaskId>,
     /// Whether it ever had a child.
     pub(crate) has_children: bool,
@@ -54,6 +58,21 @@ pub(crate) enum State {
     Ended(PublicState),
 }
 
+/// Where a task stands that could run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Nobody has seen it yet: in the queue of its lane, or behind its gate.
+    Unknown,
+    Queue,
+    /// Behind its gate.
+    Behind,
+    /// Kept for one worker, by a session or until a time.
+    Kept {
+        worker: String,
+        until: Option<Timestamp>,
+    },
+}
+
 /// A lease under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
@@ -66,6 +85,10 @@ pub(crate) struct Hold {
     pub(crate) resumed: bool,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
+    /// Which quotas count it.
+    pub(crate) metered: Metered,
+    /// Whether the quota of its tenant may not count it, as it is so fresh.
+    pub(crate) may_be_unmetered: bool,
     pub(crate) expires_at: Timestamp,
 }
 
@@ -109,6 +132,7 @@ impl Facts {
             deadline: None,
             created_at: None,
             ended_at: None,
+            stand: Stand::Unknown,
             parent: None,
             has_children: false,
             open: BTreeSet::new(),
@@ -134,6 +158,7 @@ impl Facts {
     pub(crate) fn public(&self) -> Option<PublicState> {
         match &self.state {
             State::Absent => None,
+            State::Waiting { .. } if self.stand == Stand::Behind => Some(PublicState::Blocked),
             State::Waiting { pause: Some(_), .. } => Some(PublicState::Resumable),
             State::Waiting { .. } => Some(PublicState::Waiting),
             State::Suspended(_) => Some(PublicState::Suspended),

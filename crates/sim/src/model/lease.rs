@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use windlass_core::command::Claim;
-use windlass_core::{ChangeSet, Table, TaskId, Timestamp, Value, Worker, read_row};
+use windlass_core::{ChangeSet, GateKey, Table, TaskId, Timestamp, Value, Worker, read_row};
 
 use crate::model::answer::Fenced;
-use crate::model::facts::{Facts, Hold, State};
+use crate::model::facts::{Facts, Hold, Stand, State};
 use crate::model::log::Step;
 use crate::model::state::Model;
 use crate::script::{CAPABILITY, TaskSpec};
@@ -47,11 +47,14 @@ impl Model {
         let Some(own) = rank(facts, at.id) else { return Ok(()) };
         for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
             let spec = self.spec(id);
-            if crate::script::LANES[spec.lane] != at.lane.as_str() || !serves(claim, spec) {
+            let elsewhere = crate::script::LANES[spec.lane] != at.lane.as_str();
+            // Whether a gate lets its own start is another question.
+            if elsewhere || spec.gate.is_some() || !serves(claim, spec) {
                 continue;
             }
             let stands_before = |other: &Facts| {
-                other.deadline.is_none_or(|deadline| at.at < deadline)
+                other.stand == Stand::Queue
+                    && other.deadline.is_none_or(|deadline| at.at < deadline)
                     && (goes_on(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
@@ -124,7 +127,9 @@ impl Model {
 
 /// Whether a claim may be handed such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
-    !spec.special || claim.offer.capabilities.contains(CAPABILITY)
+    let of_session = matches!(spec.gate, Some(GateKey::Session(_)));
+    (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
+        && (!of_session || claim.offer.takes_sessions())
 }
 
 /// Where a waiting task stands among others.

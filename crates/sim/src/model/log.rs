@@ -1,8 +1,8 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, Logged, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
-    Timestamp, limits,
+    Change, LaneName, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
+    Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
@@ -32,7 +32,7 @@ impl Model {
         let Some(change) = entry.change() else {
             return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
         };
-        let Some(id) = entry.task.clone() else { return self.lane_changed(entry, &change) };
+        let Some(id) = entry.task.clone() else { return self.ordered_so(entry, &change) };
         let name = change.name();
         self.happened.insert((id.clone(), name), entry.seq);
         let before = self.facts(&id).clone();
@@ -50,7 +50,9 @@ impl Model {
             facts.ended_at = Some(entry.at);
             facts.doom();
         }
+        self.takes_place(&step, &before, &mut facts);
         self.count_leases(&step, &before, &facts)?;
+        self.count_owner(&step, &before, &change);
         self.track(&id).push(entry.seq, facts.clone());
         self.count_children(&step, &before, &facts)
     }
@@ -63,7 +65,11 @@ impl Model {
         self.lanes.get_mut(lane).expect("scripts use no other lanes")
     }
 
-    fn lane_changed(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+    fn ordered_so(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+        if let Change::QuotaSet { scope, limit, rate } = change {
+            self.quota_set(entry, scope, (*limit, *rate));
+            return Ok(());
+        }
         let track = self.lane_track(&entry.lane);
         let mut facts = track.last().clone();
         match change {
@@ -217,6 +223,9 @@ impl Model {
                 self.office.forget(at.id);
                 *facts = Facts::absent();
             }
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                self.moves(at, facts, change, spec)?;
+            }
             other => return self.wait(at, facts, other, spec),
         }
         Ok(())
@@ -288,6 +297,8 @@ impl Model {
             return breach(Kind::IllegalMove, "its deadline has passed");
         }
         self.check_order(at, facts, claim)?;
+        let metered = self.passes(at, facts, &spec, &seen.worker)?;
+        self.owns(at, &spec, &seen.worker)?;
         let lane = self.lanes[at.lane].last();
         if !lane.hands_out() {
             return breach(Kind::LaneIgnored, format!("handed out by {lane:?}"));
@@ -300,7 +311,9 @@ impl Model {
         if facts.epoch.is_some_and(|known| epoch != known + 1) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
-        let hold = Hold { counted: lane.counts, ..hold(at, pause, epoch, expires_at) };
+        let may_be_unmetered = self.may_miss_quota(metered);
+        let fresh = hold(at, pause, epoch, expires_at);
+        let hold = Hold { counted: lane.counts, metered, may_be_unmetered, ..fresh };
         // What the epoch was before shows by the first claim, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
@@ -399,6 +412,8 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
         over_at: pause.and_then(|pause| pause.left_ms).map(|ms| at.at.plus_ms(ms)),
         resumed: pause.is_some(),
         counted: false,
+        metered: Metered::default(),
+        may_be_unmetered: false,
         expires_at,
     }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod facts;
 mod family;
+mod gate;
 mod lease;
 mod log;
 mod mail;

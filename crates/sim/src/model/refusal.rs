@@ -1,9 +1,9 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
-use windlass_core::{Command, Fence, Rejection, TaskId};
+use windlass_core::{Command, Fence, PublicState, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
-use crate::model::facts::{Facts, State};
+use crate::model::facts::{Facts, Stand, State};
 use crate::model::state::Model;
 use crate::violation::{Breach, Kind, breach};
 
@@ -23,6 +23,7 @@ impl Model {
                 *rejection == Rejection::LaneNotFound
                     && self.lanes[&limit.lane].was(asked.seq, |lane| !lane.exists)
             }
+            Command::SetQuota(set) => self.may_refuse_quota(asked, set, rejection),
             command => match subject(command) {
                 Some((id, fence)) => {
                     let track = &self.tasks[id];
@@ -81,7 +82,7 @@ impl Model {
             Rejection::NotEnded => facts.exists() && !facts.ended(),
             Rejection::NotSuspended { state } => {
                 let suspended = matches!(facts.state, State::Suspended(_));
-                !suspended && !facts.ended() && facts.public() == Some(*state)
+                !suspended && !facts.ended() && may_be(facts, *state)
             }
             Rejection::NotBegun => {
                 let unbegun = facts.hold().filter(|hold| hold.began_at.is_none());
@@ -98,6 +99,12 @@ impl Model {
             _ => false,
         }
     }
+}
+
+/// Whether a task may be seen in this state. One that nobody has seen yet may be behind its gate.
+fn may_be(facts: &Facts, state: PublicState) -> bool {
+    let unseen = matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Unknown;
+    facts.public() == Some(state) || unseen && state == PublicState::Blocked
 }
 
 /// The task that a command is about, and the fence that it carries.

@@ -59,6 +59,8 @@ pub(crate) struct Model {
     pub(super) missed: BTreeSet<String>,
     /// Workers that the commit under observation takes for dead.
     pub(super) dead: BTreeSet<String>,
+    /// What gates and quotas let through, and who owns which session.
+    pub(super) gates: super::gate::Gates,
     /// What was sent to tasks.
     pub(super) office: super::mail::Office,
 }
@@ -107,6 +109,7 @@ impl Model {
             frozen: BTreeMap::new(),
             missed: BTreeSet::new(),
             dead: BTreeSet::new(),
+            gates: super::gate::Gates::default(),
             office: super::mail::Office::default(),
         }
     }
