@@ -192,9 +192,17 @@ impl Writer {
         }
         let first = rivals.swap_remove(usize::from(self.small()) % rivals.len());
         self.meet(node, first, &rivals);
-        if self.random.percent(50) {
+        // What let it go on does not let it go on again.
+        let again = Wish::Suspend { lease, condition: 0, timeout: None, open: false, nth: 1 };
+        if self.random.percent(40) {
+            self.then(ask(rival, again), 12);
+        }
+        if self.random.percent(60) {
             let lane = u8::try_from(self.tasks[task].lane).unwrap_or(0);
             self.claim_all(rival, lane);
+            if self.random.percent(50) {
+                self.then(ask(rival, again), 12);
+            }
             self.then(ask(rival, Wish::Take { lease, seq: 0 }), 8);
         }
         if self.random.percent(40) {

@@ -402,6 +402,20 @@ mod tests {
         assert_eq!(public(&stage), PublicState::Active);
     }
 
+    /// A batch on another node may have begun before the message came, and read it all the same.
+    #[test]
+    fn a_message_of_a_later_time_counts() {
+        for after_ms in [0, 5] {
+            let mut stage = Stage::with_task("active");
+            stage.later(10);
+            stage.must(Post::one(NewMessage { after_ms, ..message("go") }));
+            stage.later(after_ms);
+            stage.must(crate::command::Sweep::default());
+            stage.now = stage.now.minus_ms(1);
+            let Outcome::AlreadySatisfied(_) = stage.must(until("go")) else { panic!() };
+        }
+    }
+
     #[test]
     fn what_is_to_come_does_not_count_yet() {
         let mut stage = Stage::with_task("active");

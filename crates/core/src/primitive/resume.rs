@@ -25,7 +25,7 @@ pub(crate) fn met(
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     let most = mailbox.map_or(0, |mailbox| mailbox.held as usize) + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
-    let counts = |message: &&Message| message.visible_at <= now && message.was_sent();
+    let counts = |message: &&Message| message.is_visible(now) && message.was_sent();
     let counted: Vec<&Message> = found.iter().map(Arc::as_ref).filter(counts).collect();
     Ok(condition.met_by(&counted, began_at).map(|seqs| seqs.into_iter().collect()))
 }

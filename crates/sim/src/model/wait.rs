@@ -158,7 +158,8 @@ impl Model {
     ) -> Result<(), Breach> {
         let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
         let stale = |letter: &&&Letter| {
-            letter.is_told() || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
+            let early = letter.visible_at.is_some_and(|visible_at| at.at < visible_at);
+            letter.is_told() || letter.hidden && early
         };
         if let Some(letter) = letters.iter().find(stale) {
             return breach(Kind::Message, format!("{letter:?} does not count"));
