@@ -120,6 +120,12 @@ impl Client<'_> {
             | Wish::Take { .. }
             | Wish::RotateKey { .. } => return self.waiting(wish),
             Wish::Spawn { lease } => return self.spawn(lease),
+            Wish::Register { .. }
+            | Wish::RetireWorker { .. }
+            | Wish::ClaimAs { .. }
+            | Wish::Grant { .. }
+            | Wish::Consume { .. }
+            | Wish::Revoke { .. } => return self.of_staff(wish),
             Wish::SetQuota { .. } | Wish::ReleaseSession { .. } => return gates::order(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),

@@ -28,6 +28,8 @@ pub enum Happening {
     OutcomeUnknown,
     /// Two nodes counted the same children at once, and one of them had to count again.
     FamilyRaced,
+    /// A lease ended before its time, with a worker that was not heard of.
+    WorkerDied,
     /// Two nodes let something through the same gate at once, and one had to look again.
     GateRaced,
 }
@@ -117,6 +119,18 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("log", "kept"),
     ("log", "freed"),
     ("log", "quota_set"),
+    ("RegisterWorker", "ok"),
+    ("RetireWorker", "ok"),
+    ("Grant", "ok"),
+    ("Grant", "kept"),
+    ("Grant", "not_waiting"),
+    ("Consume", "ok"),
+    ("Consume", "not_granted"),
+    ("Revoke", "ok"),
+    ("Revoke", "not_leased"),
+    ("log", "granted"),
+    ("log", "grant_expired"),
+    ("log", "revoked"),
     ("log", "waiting_children"),
     ("resumed", "children"),
     ("cancelled", "with_its_parent"),
@@ -141,6 +155,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "OutcomeUnknown"),
     ("seen", "FamilyRaced"),
     ("seen", "GateRaced"),
+    ("seen", "WorkerDied"),
 ];
 
 impl Coverage {
@@ -159,6 +174,7 @@ impl Coverage {
             Happening::OutcomeUnknown => "OutcomeUnknown",
             Happening::FamilyRaced => "FamilyRaced",
             Happening::GateRaced => "GateRaced",
+            Happening::WorkerDied => "WorkerDied",
         };
         self.add("seen", name, 1);
     }

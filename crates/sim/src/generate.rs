@@ -49,12 +49,16 @@ pub(crate) fn script(seed: u64) -> Script {
 }
 
 fn node(random: &mut Random) -> NodeSpec {
+    let deaf = random.percent(10);
+    // Who does not hear of anything has to ask often.
+    let lease_ms = *random.pick(&[600, 1_200, 3_000, 120_000]);
     NodeSpec {
         slots: *random.pick(&[0, 0, 1, 2]),
-        lease_ms: *random.pick(&[600, 1_200, 3_000]),
+        lease_ms: if deaf { lease_ms.min(3_000) } else { lease_ms },
+        beat_ms: *random.pick(&[500, 2_000, 10_000]),
         skew_ms: *random.pick(&[0, 0, 0, -2_500, 4_000]),
         stride: *random.pick(&[1, 2, 61, 61]),
-        deaf: random.percent(10),
+        deaf,
         batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
         batches_at_once: *random.pick(&[1, 1, 2, 3]),
     }
@@ -112,6 +116,7 @@ pub(crate) struct Mood {
     pub(crate) waits: u64,
     pub(crate) children: u64,
     pub(crate) gates: u64,
+    pub(crate) staff: u64,
 }
 
 impl Mood {
@@ -126,6 +131,7 @@ impl Mood {
             waits: *random.pick(&[0, 40, 65]),
             children: *random.pick(&[0, 25, 50]),
             gates: *random.pick(&[0, 60, 90]),
+            staff: *random.pick(&[0, 15, 30]),
         }
     }
 }
@@ -320,6 +326,9 @@ impl Writer {
         }
         if self.random.below(200) < self.mood.children {
             return self.about_children();
+        }
+        if self.random.below(100) < self.mood.staff {
+            return self.about_staff();
         }
         if self.random.below(600) < self.mood.gates {
             return self.about_gates();

@@ -13,7 +13,7 @@ use crate::watch::Watch;
 /// Longer than everything that a script can make wait.
 const ENOUGH: Duration = Duration::from_secs(240);
 /// By then the children of a task that was called off are called off, when nothing goes wrong.
-const CASCADE_MS: u64 = 5_000;
+const CASCADE_MS: u64 = 30_000;
 const FIRST_STEP: Duration = Duration::from_millis(10);
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
@@ -63,6 +63,7 @@ impl Driver<'_> {
             if spent >= Duration::from_millis(CASCADE_MS) {
                 let mut seen = self.ground.watch.see();
                 let judged = seen.model.check_doomed(CASCADE_MS);
+                let judged = judged.and_then(|()| seen.model.check_staff());
                 seen.judge(judged);
             }
             if spent >= ENOUGH {

@@ -33,6 +33,7 @@ mod scene;
 mod script;
 mod shrink;
 mod simulation;
+mod staff;
 mod store;
 mod trace;
 mod violation;

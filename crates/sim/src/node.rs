@@ -20,6 +20,9 @@ use crate::watch::Watch;
 /// The lease of a worker that waits for longer than any run takes.
 const PATIENT: Duration = Duration::from_secs(7_200);
 
+/// How often a worker says that it is there of which nobody is to think that it died.
+const CALM: Duration = Duration::from_secs(10);
+
 /// For how long a session stays with a worker.
 const SESSION_IDLE: Duration = Duration::from_millis(800);
 
@@ -255,10 +258,11 @@ impl Process {
         let mut worker = worker(self.engine.clone(), &name, watch)
             .lease(lease)
             .concurrency(node.spec.slots.max(1))
-            .session_idle(SESSION_IDLE);
+            .session_idle(SESSION_IDLE)
+            .beat_every(if for_all { CALM } else { Duration::from_millis(node.spec.beat_ms) });
         let lanes = if for_all { &LANES[..] } else { &LANES[..2] };
         worker = worker.lanes(lanes.iter().copied());
-        let mut claim = Claim { lanes: Vec::new(), ..Claim::new(name) };
+        let mut claim = Claim { lanes: Vec::new(), registered: true, ..Claim::new(name) };
         claim.lanes.extend(lanes.iter().copied().map(Into::into));
         claim.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         if for_all {

@@ -49,7 +49,9 @@ impl Writer {
     }
 
     pub(crate) fn plan_scene(&mut self) {
-        match self.random.below(6) {
+        match self.random.below(8) {
+            4 if self.mood.staff > 0 => self.plan_grant(),
+            5 if self.mood.staff > 0 => self.plan_death(),
             0 if self.mood.children > 0 => self.plan_last_two(),
             2 | 3 if self.mood.gates > 0 => self.plan_gate(),
             1 if self.mood.waits > 0 => self.plan_signal(),
@@ -72,7 +74,7 @@ impl Writer {
         self.claim_all(node, lane);
     }
 
-    fn number_of(&self, id: &str) -> Option<usize> {
+    pub(crate) fn number_of(&self, id: &str) -> Option<usize> {
         self.tasks.iter().position(|spec| spec.ids.iter().any(|known| known == id))
     }
 

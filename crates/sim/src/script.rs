@@ -25,6 +25,8 @@ pub struct NodeSpec {
     /// How many handlers its worker runs at once; none for a node without a worker.
     pub slots: usize,
     pub lease_ms: u64,
+    /// How often its worker says that it is there.
+    pub beat_ms: u64,
     /// How far its own clock is from that of the store.
     pub skew_ms: i64,
     /// How many tasks of its runtime are polled in one turn: with one, a crash can come between
@@ -365,6 +367,31 @@ pub enum Wish {
     },
     ReleaseSession {
         session: u8,
+    },
+    /// One of a few workers says that it is there, and how soon it will again.
+    Register {
+        worker: u8,
+        every_ms: u64,
+    },
+    RetireWorker {
+        worker: u8,
+    },
+    /// One of these workers claims.
+    ClaimAs {
+        worker: u8,
+        limit: u32,
+    },
+    Grant {
+        task: u8,
+        worker: u8,
+        ttl_ms: u64,
+    },
+    Consume {
+        task: u8,
+        worker: u8,
+    },
+    Revoke {
+        task: u8,
     },
     /// All children that a leased task can have, or none.
     Spawn {

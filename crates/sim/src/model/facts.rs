@@ -83,6 +83,8 @@ pub(crate) struct Hold {
     pub(crate) over_at: Option<Timestamp>,
     /// Whether that attempt began under an earlier lease.
     pub(crate) resumed: bool,
+    /// Whether it ends when its holder is taken for dead.
+    pub(crate) registered: bool,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
     /// Which quotas count it.

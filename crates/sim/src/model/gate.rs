@@ -345,6 +345,12 @@ impl Model {
         }
     }
 
+    /// Whether there was a quota at some moment since this was asked.
+    pub(super) fn was_set(&self, asked: &Asked<'_>, scope: &QuotaScope) -> bool {
+        let set = |limits: &Limits| *limits != (None, None);
+        self.gates.set.get(scope).is_some_and(|track| track.was(asked.seq, set))
+    }
+
     pub(super) fn may_refuse_quota(
         &self,
         asked: &Asked<'_>,

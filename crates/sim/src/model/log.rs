@@ -9,7 +9,7 @@ use windlass_store::{MemoryStore, Store};
 use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, Hold, LaneFacts, Pause, SettleSeen, State};
 use crate::model::family::ORPHANED;
-use crate::model::lease::{ends, gives_back, held, ran_out};
+use crate::model::lease::{ends, gives_back, held};
 use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
 use crate::ready::ready;
@@ -195,8 +195,7 @@ impl Model {
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
             Change::LeaseExpired { epoch, reclaims } => {
-                let is_dead = self.is_dead(&(at.id.clone(), *epoch));
-                ran_out(facts, *epoch, at, is_dead)?;
+                self.runs_out(at, facts, *epoch)?;
                 facts.reclaims += 1;
                 let spent =
                     facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
@@ -223,9 +222,6 @@ impl Model {
                 self.office.forget(at.id);
                 *facts = Facts::absent();
             }
-            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
-                self.moves(at, facts, change, spec)?;
-            }
             other => return self.wait(at, facts, other, spec),
         }
         Ok(())
@@ -240,12 +236,8 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let hold = *held(facts, epoch, at, spec)?;
-        let pause = going_on(&hold, at);
-        if pause.is_none() {
-            gives_back(facts, at, spec)?;
-        }
+        put_back(facts, &hold, at);
         self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
-        facts.state = State::Waiting { lost: None, since: at.at, pause };
         Ok(())
     }
 
@@ -287,6 +279,7 @@ impl Model {
         let spec = self.spec(at.id).clone();
         let claim = self.claim_of(at, &spec, &seen.worker, seen.attempt.is_some())?;
         let expires_at = at.at.plus_ms(claim.lease_ms);
+        let registered = claim.registered;
         let State::Waiting { pause, .. } = facts.state else {
             return breach(Kind::IllegalMove, "only what waits is handed out");
         };
@@ -313,7 +306,7 @@ impl Model {
         }
         let may_be_unmetered = self.may_miss_quota(metered);
         let fresh = hold(at, pause, epoch, expires_at);
-        let hold = Hold { counted: lane.counts, metered, may_be_unmetered, ..fresh };
+        let hold = Hold { registered, counted: lane.counts, metered, may_be_unmetered, ..fresh };
         // What the epoch was before shows by the first claim, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
@@ -411,11 +404,20 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
         began_at: pause.map(|pause| pause.began_at),
         over_at: pause.and_then(|pause| pause.left_ms).map(|ms| at.at.plus_ms(ms)),
         resumed: pause.is_some(),
+        registered: false,
         counted: false,
         metered: Metered::default(),
         may_be_unmetered: false,
         expires_at,
     }
+}
+
+/// A task is back in its lane. An attempt that began under an earlier lease goes on with the next;
+/// another one was none.
+pub(super) fn put_back(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
+    let pause = going_on(hold, at);
+    facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
+    facts.state = State::Waiting { lost: None, since: at.at, pause };
 }
 
 fn replayed(

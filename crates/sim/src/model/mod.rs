@@ -16,6 +16,7 @@ mod refusal;
 mod reply;
 mod request;
 mod retry;
+mod staff;
 mod state;
 mod wait;
 

@@ -36,7 +36,7 @@ impl Model {
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
         let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
-        let mut posted = BTreeSet::new();
+        let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -48,6 +48,7 @@ impl Model {
                 (Table::Queue, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
                 (Table::Gate, _) => gates.push(key),
+                (Table::Worker, Some(id)) => staff.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
                 (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
@@ -59,6 +60,7 @@ impl Model {
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
         gates.into_iter().try_for_each(|key| self.compare_gate(memory, key))?;
+        staff.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
         families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
@@ -243,6 +245,7 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
             let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
             hold.began_at.map(|began_at| (began_at, hold.over_at)) == run
                 && hold.resumed == lease.resumed
+                && hold.registered == lease.registered
                 && hold.counted == lease.gated
                 && hold.metered == lease.metered
                 && hold.expires_at == lease.expires_at

@@ -13,6 +13,9 @@ impl Model {
         if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
         }
+        if let Some(just) = self.may_refuse_to_keep(asked, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+        }
         let just = match asked.command {
             Command::Create(create) => self.may_refuse_create(asked, create, rejection),
             Command::SetLaneState(set) => {
@@ -102,7 +105,7 @@ impl Model {
 }
 
 /// Whether a task may be seen in this state. One that nobody has seen yet may be behind its gate.
-fn may_be(facts: &Facts, state: PublicState) -> bool {
+pub(super) fn may_be(facts: &Facts, state: PublicState) -> bool {
     let unseen = matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Unknown;
     facts.public() == Some(state) || unseen && state == PublicState::Blocked
 }
@@ -122,6 +125,9 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::TakeMessages(take) => &take.fence,
         Command::WaitChildren(wait) => &wait.fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
+        Command::Grant(grant) => return Some((&grant.task.id, None)),
+        Command::Consume(consume) => return Some((&consume.task.id, None)),
+        Command::Revoke(revoke) => return Some((&revoke.task.id, None)),
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),
         Command::Replay(replay) => return Some((&replay.task.id, None)),

@@ -16,7 +16,7 @@ use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    /// The moves that have to do with waiting for messages.
+    /// The moves that have to do with waiting: for messages, for children, for a turn.
     pub(super) fn wait(
         &mut self,
         at: &Step<'_>,
@@ -43,6 +43,12 @@ impl Model {
                     (stay.timeout, stay.escalated) = (None, true);
                 }
                 Ok(())
+            }
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                self.moves(at, facts, change, spec)
+            }
+            Change::Granted { .. } | Change::GrantExpired { .. } | Change::Revoked { .. } => {
+                self.keeps(at, facts, change, spec)
             }
             other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
         }
