@@ -278,8 +278,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "who was refused by a quota is woken",
         file: "crates/core/src/primitive/meter.rs",
-        from: "world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });",
-        to: "drop((lane, Wake::clone));",
+        from: "world.wake(match lane.as_str().is_empty() {",
+        to: "drop(match lane.as_str().is_empty() {",
     },
     Bite {
         rule: "a session stays with its owner for a while",
@@ -296,8 +296,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "a dead worker loses what it holds",
         file: "crates/core/src/command/sweep/worker.rs",
-        from: "ended += usize::from(lose(world, task)?);",
-        to: "ended += usize::from(false && lose(world, task)?);",
+        from: "let lost = world.each(&held, |world, task| lose(world, task))?;",
+        to: "let lost = vec![lose as *const () as usize == 0; held.len()];",
     },
     Bite {
         rule: "a worker is missed before it is taken for dead",
@@ -314,7 +314,7 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "what was revoked is held by nobody",
         file: "crates/core/src/command/revoke.rs",
-        from: "                task.put_back(now);\n",
+        from: "                task.put_off(now, now);\n",
         to: "",
     },
 ];

@@ -202,6 +202,17 @@ impl Model {
         counts.open == 0 && self.tasks[&fence.task.id].was(asked.seq, done)
     }
 
+    /// Whether a child that is there may have been made for a parent before the one that is there.
+    pub(super) fn may_be_of_other_parent(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
+        let Some(parent) = new.parent.as_ref().map(|parent| &self.tasks[parent]) else {
+            return false;
+        };
+        let made_after = |child: &Facts| {
+            child.exists() && parent.was(asked.seq, |facts| facts.created_at > child.created_at)
+        };
+        self.tasks[&new.id].was(asked.seq, made_after)
+    }
+
     /// Whether a child could not be made for want of its parent.
     pub(super) fn may_lack_parent(
         &self,

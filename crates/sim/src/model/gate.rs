@@ -57,6 +57,11 @@ impl Gates {
         self.limits(scope) != (None, None)
     }
 
+    /// A worker may be gone: others may take its sessions.
+    pub(super) fn disown(&mut self, worker: &str) {
+        self.owners.retain(|_, owner| owner.worker != worker);
+    }
+
     /// How many may run at once.
     fn limit(&self, scope: &QuotaScope) -> Option<u32> {
         let one_at_a_time = matches!(scope, QuotaScope::Key(_) | QuotaScope::Session(_));
@@ -318,7 +323,10 @@ impl Model {
         }
         let taken = admitted + running;
         let (limit, rate) = (self.gates.limit(&scope), self.gates.limits(&scope).1);
-        if waiting == 0 || limit.is_some_and(|limit| taken >= limit) {
+        // A session that was taken from its owner waits for the end of what runs there.
+        let owner = gate.as_ref().and_then(|gate| gate.owner.as_ref());
+        let released = running > 0 && owner.is_some_and(|owner| owner.idle_ms == 0);
+        if waiting == 0 || released || limit.is_some_and(|limit| taken >= limit) {
             return Ok(());
         }
         let murky = self.gates.starts.get(&scope).is_some_and(|it| self.now < it.murky_until);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::{Consume, Grant, QuotaScope};
 use windlass_core::{
-    Change, ChangeSet, Command, PublicState, Rejection, Table, Tenant, Timestamp, Value, Worker,
-    WorkerId,
+    Change, ChangeSet, Command, PublicState, Rejection, RowKey, Table, Tenant, Timestamp, Value,
+    Worker, WorkerId,
 };
 use windlass_store::MemoryStore;
 
@@ -45,16 +45,16 @@ struct Beat {
 impl Model {
     /// Learns which workers may be taken for dead with this commit: only who was missed before.
     pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
-        let updates = changes.updates.iter().map(|update| &update.row.key);
-        let keys = updates.chain(changes.deletes.iter().map(|(key, _)| key));
-        let workers = keys.filter(|key| key.table == Table::Worker);
-        let ids = workers.filter_map(|key| match key.values.last() {
-            Some(Value::Text(id)) => Some(id.to_string()),
+        let text = |key: &RowKey| match key.values.last() {
+            Some(Value::Text(id)) if key.table == Table::Worker => Some(id.to_string()),
             _ => None,
-        });
-        let beats = &self.staff.beats;
-        let missed = |id: &String| beats.get(id).is_some_and(|beat| beat.missed);
-        self.staff.dead = ids.filter(missed).collect();
+        };
+        let gone: Vec<String> = changes.deletes.iter().filter_map(|(key, _)| text(key)).collect();
+        // Whoever is gone owns no session.
+        gone.iter().for_each(|id| self.gates.disown(id));
+        let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
+        let missed = |id: &String| self.staff.beats.get(id).is_some_and(|beat| beat.missed);
+        self.staff.dead = updated.chain(gone).filter(missed).collect();
     }
 
     /// A worker is about to end, and says so.
