@@ -203,12 +203,20 @@ impl Model {
     }
 
     /// Whether a child that is there may have been made for a parent before the one that is there.
-    pub(super) fn may_be_of_other_parent(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
-        let Some(parent) = new.parent.as_ref().map(|parent| &self.tasks[parent]) else {
-            return false;
-        };
+    pub(super) fn may_be_of_other_parent(
+        &self,
+        asked: &Asked<'_>,
+        create: &Create,
+        new: &NewTask,
+    ) -> bool {
+        let Some(parent) = &new.parent else { return false };
+        let made_with_it = create.tasks.iter().any(|other| other.id == *parent);
         let made_after = |child: &Facts| {
-            child.exists() && parent.was(asked.seq, |facts| facts.created_at > child.created_at)
+            let after = |facts: &Facts| match facts.exists() {
+                true => facts.created_at > child.created_at,
+                false => made_with_it,
+            };
+            child.exists() && self.tasks[parent].was(asked.seq, after)
         };
         self.tasks[&new.id].was(asked.seq, made_after)
     }

@@ -183,7 +183,7 @@ impl Model {
                     content.is_none_or(|(kind, variant)| differs(kind, *variant))
                 });
                 under_key
-                    || self.may_be_of_other_parent(asked, new)
+                    || self.may_be_of_other_parent(asked, create, new)
                     || self.tasks[&new.id].was(asked.seq, |facts| {
                         facts.kind.as_ref().is_some_and(|kind| differs(kind, facts.variant))
                     })
