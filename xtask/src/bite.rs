@@ -221,6 +221,102 @@ const BITES: &[Bite] = &[
         from: "let heard = message.taken_by == Some(began_at);",
         to: "let heard = message.taken_by == Some(began_at) && began_at.micros() < 0;",
     },
+    Bite {
+        rule: "the last child wakes its parent",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let was_last = children.open == 0;",
+        to: "let was_last = false;",
+    },
+    Bite {
+        rule: "a parent waits for the last child",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let was_last = children.open == 0;",
+        to: "let was_last = children.open <= 1;",
+    },
+    Bite {
+        rule: "children are called off with their parent",
+        file: "crates/core/src/primitive/family.rs",
+        from: "let due_at = (called_off && known.open > 0).then(|| world.now());",
+        to: "let due_at = None;",
+    },
+    Bite {
+        rule: "a parent is kept as long as a child is open",
+        file: "crates/core/src/primitive/family.rs",
+        from: "Some(children) if children.open > 0 => {",
+        to: "Some(children) if false => {",
+    },
+    Bite {
+        rule: "a gate counts what runs",
+        file: "crates/core/src/primitive/gate.rs",
+        from: "Some(Stage::Running) => self.running += 1,",
+        to: "Some(Stage::Running) => {}",
+    },
+    Bite {
+        rule: "a narrowed gate counts from the next claim on",
+        file: "crates/core/src/gate.rs",
+        from: "self.limit.is_none_or(|limit| running <= limit)",
+        to: "true",
+    },
+    Bite {
+        rule: "a gate that is open is due",
+        file: "crates/core/src/gate.rs",
+        from: "true if self.room(now) > 0 => Some(now),",
+        to: "true if false => Some(now),",
+    },
+    Bite {
+        rule: "a start counts for the whole window",
+        file: "crates/core/src/gate.rs",
+        from: "Timestamp::from_micros(end).plus_ms(self.window_ms)",
+        to: "Timestamp::from_micros(end).plus_ms(self.window_ms / 2)",
+    },
+    Bite {
+        rule: "a quota counts what is claimed",
+        file: "crates/core/src/primitive/meter.rs",
+        from: "            gate.running += count;\n",
+        to: "",
+    },
+    Bite {
+        rule: "who was refused by a quota is woken",
+        file: "crates/core/src/primitive/meter.rs",
+        from: "world.wake(match lane.as_str().is_empty() {",
+        to: "drop(match lane.as_str().is_empty() {",
+    },
+    Bite {
+        rule: "a session stays with its owner for a while",
+        file: "crates/core/src/gate.rs",
+        from: "self.owner.as_ref().filter(|owner| self.running > 0 || now < owner.until)",
+        to: "self.owner.as_ref().filter(|_| self.running > 0)",
+    },
+    Bite {
+        rule: "who owns a session and is lost loses it",
+        file: "crates/core/src/primitive/gate.rs",
+        from: "owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };",
+        to: "owner.until = now.plus_ms(if lost { 600_000 } else { owner.idle_ms });",
+    },
+    Bite {
+        rule: "a dead worker loses what it holds",
+        file: "crates/core/src/command/sweep/worker.rs",
+        from: "let lost = world.each(&held, |world, task| lose(world, task))?;",
+        to: "let lost = vec![lose as *const () as usize == 0; held.len()];",
+    },
+    Bite {
+        rule: "a worker is missed before it is taken for dead",
+        file: "crates/core/src/command/sweep/worker.rs",
+        from: "if self.missed_at.is_none() {",
+        to: "if false {",
+    },
+    Bite {
+        rule: "what is kept for one worker is for nobody else",
+        file: "crates/core/src/command/consume.rs",
+        from: "if *worker == self.worker && until",
+        to: "if worker.as_str() != \"\" && until",
+    },
+    Bite {
+        rule: "what was revoked is held by nobody",
+        file: "crates/core/src/command/revoke.rs",
+        from: "                task.put_off(now, now);\n",
+        to: "",
+    },
 ];
 
 /// What a build needs.

@@ -51,8 +51,8 @@ const GUARDS: &[Guard] = &[
         "a rejection counts once its reads are checked: core",
         "reads::a_rejection_that_was_read_off_an_old_lane_is_not_given",
         "crates/core/src/world/draft.rs",
-        "        self.undo();\n        self.keep_reads();\n",
-        "        self.undo();\n",
+        "        self.undo(self.start());\n        self.keep_reads();\n",
+        "        self.undo(self.start());\n",
     ),
     guard(
         "an empty answer counts once its reads are checked",

@@ -114,6 +114,12 @@ impl Message {
         Range { index: Index::MessageOfTask, prefix, until: None }
     }
 
+    /// Whether it counts. What the engine need not look at again does so for everybody, also for
+    /// a batch that began before it came: nobody would wake a task that goes to sleep over it.
+    pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
+        self.due_at.is_none() || self.visible_at <= now
+    }
+
     /// Where its bytes are, if it carries any.
     pub fn payload_key(&self) -> Option<PayloadKey> {
         self.bytes.map(|_| PayloadKey {

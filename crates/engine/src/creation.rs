@@ -23,15 +23,15 @@ pub struct Creation<'e> {
     engine: &'e Engine,
     tenant: Tenant,
     task: NewTask,
-    /// Why the payload could not be written.
-    unwritten: Option<serde_json::Error>,
+    /// What its handler gets, or why that could not be written.
+    payload: Result<Option<Payload>, Error>,
 }
 
 impl Engine {
     /// Creates a task of this kind.
     pub fn create(&self, kind: impl Into<Kind>) -> Creation<'_> {
         let task = NewTask::new(Self::new_id(), kind);
-        Creation { engine: self, tenant: Tenant::default(), task, unwritten: None }
+        Creation { engine: self, tenant: Tenant::default(), task, payload: Ok(None) }
     }
 }
 
@@ -60,18 +60,13 @@ impl Creation<'_> {
 
     /// What the handler gets, as JSON.
     pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
-        match serde_json::to_vec(payload) {
-            Ok(bytes) => self.raw_payload(Payload::new("application/json", bytes)),
-            Err(error) => {
-                self.unwritten = Some(error);
-                self
-            }
-        }
+        self.payload = written(payload).map(Some);
+        self
     }
 
     /// What the handler gets, as it is.
     pub fn raw_payload(mut self, payload: Payload) -> Self {
-        self.task.payload = Some(payload);
+        self.payload = Ok(Some(payload));
         self
     }
 
@@ -150,10 +145,8 @@ impl Creation<'_> {
     }
 
     async fn submit(self) -> Result<TaskHandle, Error> {
-        if let Some(error) = self.unwritten {
-            return Err(Error::Payload(Arc::new(error)));
-        }
-        let create = Create { tenant: self.tenant.clone(), tasks: vec![self.task] };
+        let task = NewTask { payload: self.payload?, ..self.task };
+        let create = Create { tenant: self.tenant.clone(), tasks: vec![task] };
         match self.engine.submit(create).await? {
             Outcome::Created(mut created) => {
                 let created = created.pop().expect("one task, one answer");
@@ -171,6 +164,14 @@ impl<'e> IntoFuture for Creation<'e> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.submit())
+    }
+}
+
+/// A payload as JSON, or why there is none.
+pub(crate) fn written<T: Serialize + ?Sized>(payload: &T) -> Result<Payload, Error> {
+    match serde_json::to_vec(payload) {
+        Ok(bytes) => Ok(Payload::new("application/json", bytes)),
+        Err(error) => Err(Error::Payload(Arc::new(error))),
     }
 }
 

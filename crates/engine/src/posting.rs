@@ -1,12 +1,12 @@
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use windlass_core::command::{Idempotency, NewMessage, Post, Posted, Signal};
 use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
 
+use crate::creation::written;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -19,8 +19,8 @@ pub struct Posting<'e> {
     /// Through a waitpoint; without one to the task that the message names.
     token: Option<Token>,
     message: NewMessage,
-    /// Why the payload could not be written.
-    unwritten: Option<serde_json::Error>,
+    /// What it carries, or why that could not be written.
+    payload: Result<Option<Payload>, Error>,
 }
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     fn posting(&self, token: Option<Token>, message: NewMessage) -> Posting<'_> {
-        Posting { engine: self, tenant: Tenant::default(), token, message, unwritten: None }
+        Posting { engine: self, tenant: Tenant::default(), token, message, payload: Ok(None) }
     }
 }
 
@@ -53,18 +53,13 @@ impl Posting<'_> {
 
     /// What it carries, as JSON.
     pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
-        match serde_json::to_vec(payload) {
-            Ok(bytes) => self.raw_payload(Payload::new("application/json", bytes)),
-            Err(error) => {
-                self.unwritten = Some(error);
-                self
-            }
-        }
+        self.payload = written(payload).map(Some);
+        self
     }
 
     /// What it carries, as it is.
     pub fn raw_payload(mut self, payload: Payload) -> Self {
-        self.message.payload = Some(payload);
+        self.payload = Ok(Some(payload));
         self
     }
 
@@ -82,10 +77,8 @@ impl Posting<'_> {
     }
 
     async fn submit(self) -> Result<Posted, Error> {
-        if let Some(error) = self.unwritten {
-            return Err(Error::Payload(Arc::new(error)));
-        }
-        let (tenant, message) = (self.tenant, self.message);
+        let (tenant, payload) = (self.tenant, self.payload?);
+        let message = NewMessage { payload, ..self.message };
         let command: Command = match self.token {
             None => Post { tenant, messages: vec![message] }.into(),
             Some(token) => {

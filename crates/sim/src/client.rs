@@ -6,15 +6,18 @@ use tokio::task::JoinHandle;
 use windlass_core::command::{
     Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
     LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, TaskKey,
-    Tenant, Token, limits,
+    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, SESSIONS,
+    TaskKey, Tenant, Token, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
+use crate::gates;
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
+    exact,
 };
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
@@ -68,7 +71,7 @@ pub(crate) struct Known<'k> {
 }
 
 pub(crate) struct Client<'s> {
-    script: &'s Script,
+    pub(crate) script: &'s Script,
     known: Known<'s>,
     /// Another one for every claim, so that the log shows which claim it tells of.
     pub(crate) name: String,
@@ -116,6 +119,15 @@ impl Client<'_> {
             | Wish::Signal { .. }
             | Wish::Take { .. }
             | Wish::RotateKey { .. } => return self.waiting(wish),
+            Wish::Spawn { lease } => return self.spawn(lease),
+            Wish::Register { .. }
+            | Wish::RetireWorker { .. }
+            | Wish::ClaimAs { .. }
+            | Wish::Grant { .. }
+            | Wish::Consume { .. }
+            | Wish::Revoke { .. } => return self.of_staff(wish),
+            Wish::SetQuota { .. } | Wish::ReleaseSession { .. } => return gates::order(wish),
+            Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
     }
@@ -144,17 +156,20 @@ impl Client<'_> {
     }
 
     fn claim(&self, wish: &Wish) -> Claim {
-        let Wish::Claim { lane, begin, limit, lease_ms, special, .. } = *wish else {
+        let Wish::Claim { lane, begin, limit, lease_ms, special, sessions, .. } = *wish else {
             unreachable!("it is a claim")
         };
         let lanes = lane.map_or(LANES.to_vec(), |lane| vec![lane_name(lane)]);
-        let capabilities = special.then(|| CAPABILITY.to_owned()).into_iter().collect();
+        let special = special.then(|| CAPABILITY.to_owned());
+        let sessions = sessions.then(|| SESSIONS.to_owned());
+        let capabilities = special.into_iter().chain(sessions).collect();
         Claim {
             lanes: lanes.into_iter().map(Into::into).collect(),
             offer: Offer { capabilities, ..Offer::default() },
             lease_ms,
             limit,
             begin,
+            session_idle_ms: lease_ms,
             ..Claim::new(self.name.as_str())
         }
     }
@@ -164,16 +179,35 @@ impl Client<'_> {
     }
 
     pub(crate) fn key(&self, task: u8, id: u8) -> TaskKey {
+        if let Some(task) = self.exact(task) {
+            return task;
+        }
         let ids = &self.spec(task).ids;
         TaskKey { tenant: Tenant::default(), id: ids[usize::from(id) % ids.len()].as_str().into() }
     }
 
     fn new_task(&self, task: u8, id: u8, variant: u8) -> NewTask {
-        new_task(self.spec(task), id, variant)
+        match exact(task) {
+            Some((task, id)) => {
+                let spec = &self.script.tasks[task % self.script.tasks.len()];
+                new_task(spec, u8::try_from(id).unwrap_or(0), variant)
+            }
+            None => new_task(self.spec(task), id, variant),
+        }
     }
 
-    /// The lease that was taken so many leases ago.
+    /// The task that a number stands for, if it stands for exactly one.
+    pub(crate) fn exact(&self, number: u8) -> Option<TaskKey> {
+        let (task, id) = exact(number)?;
+        let ids = &self.script.tasks[task % self.script.tasks.len()].ids;
+        Some(TaskKey::new(&Tenant::default(), &ids[id % ids.len()].as_str().into()))
+    }
+
+    /// The lease that was taken so many leases ago, or the last one of a task.
     pub(crate) fn fence(&self, back: u8) -> Option<Fence> {
+        if let Some(task) = self.exact(back) {
+            return self.known.leases.iter().rev().find(|fence| fence.task == task).cloned();
+        }
         back_from(self.known.leases, back).cloned()
     }
 
@@ -193,7 +227,7 @@ fn lane_name(lane: u8) -> &'static str {
     LANES[usize::from(lane) % LANES.len()]
 }
 
-fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
+pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     let id = spec.ids[usize::from(id) % spec.ids.len()].as_str();
     let variant = variant % VARIANTS;
     let mut new = NewTask::new(id, KINDS[usize::from(variant) % KINDS.len()]);
@@ -210,6 +244,8 @@ fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
         let (base_ms, cap_ms, jitter_percent) = (spec.backoff_ms, BACKOFF_CAP_MS, JITTER_PERCENT);
         retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
     }
+    new.parent = spec.parent.as_deref().map(Into::into);
+    new.gate = spec.gate.clone();
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_reclaims = spec.max_reclaims;
     new.policy.max_replays = spec.max_replays;

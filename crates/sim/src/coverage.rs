@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::{Command, Logged, Outcome};
+use windlass_core::{Change, Command, Logged, Outcome, ResumeCause};
 use windlass_engine::Error;
+
+use crate::model::ORPHANED;
 
 /// Something worth happening that no answer tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,12 @@ pub enum Happening {
     LaneFull,
     /// A client was told that nobody knows what came of its command.
     OutcomeUnknown,
+    /// Two nodes counted the same children at once, and one of them had to count again.
+    FamilyRaced,
+    /// A lease ended before its time, with a worker that was not heard of.
+    WorkerDied,
+    /// Two nodes let something through the same gate at once, and one had to look again.
+    GateRaced,
 }
 
 /// How often what happened.
@@ -97,6 +105,35 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("log", "resumed"),
     ("log", "waitpoint_made"),
     ("log", "escalated"),
+    ("WaitChildren", "ok"),
+    ("WaitChildren", "done"),
+    ("WaitChildren", "stale"),
+    ("Create", "parent_not_found"),
+    ("Create", "parent_ended"),
+    ("Reap", "children_open"),
+    ("SetQuota", "ok"),
+    ("SetQuota", "lane_not_found"),
+    ("ReleaseSession", "ok"),
+    ("log", "admitted"),
+    ("log", "recalled"),
+    ("log", "kept"),
+    ("log", "freed"),
+    ("log", "quota_set"),
+    ("RegisterWorker", "ok"),
+    ("RetireWorker", "ok"),
+    ("Grant", "ok"),
+    ("Grant", "kept"),
+    ("Grant", "not_waiting"),
+    ("Consume", "ok"),
+    ("Consume", "not_granted"),
+    ("Revoke", "ok"),
+    ("Revoke", "not_leased"),
+    ("log", "granted"),
+    ("log", "grant_expired"),
+    ("log", "revoked"),
+    ("log", "waiting_children"),
+    ("resumed", "children"),
+    ("cancelled", "with_its_parent"),
     ("log", "promoted"),
     ("log", "lease_expired"),
     ("log", "expired"),
@@ -116,6 +153,9 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "SettleRepeated"),
     ("seen", "LaneFull"),
     ("seen", "OutcomeUnknown"),
+    ("seen", "FamilyRaced"),
+    ("seen", "GateRaced"),
+    ("seen", "WorkerDied"),
 ];
 
 impl Coverage {
@@ -132,6 +172,9 @@ impl Coverage {
             Happening::SettleRepeated => "SettleRepeated",
             Happening::LaneFull => "LaneFull",
             Happening::OutcomeUnknown => "OutcomeUnknown",
+            Happening::FamilyRaced => "FamilyRaced",
+            Happening::GateRaced => "GateRaced",
+            Happening::WorkerDied => "WorkerDied",
         };
         self.add("seen", name, 1);
     }
@@ -146,6 +189,7 @@ impl Coverage {
             Ok(Outcome::Posted(posted)) if posted.iter().any(|each| each.resumed) => "resumed",
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
             Ok(Outcome::Taken { taken: 0 }) => "nothing",
+            Ok(Outcome::ChildrenDone(_)) => "done",
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
@@ -158,6 +202,15 @@ impl Coverage {
     pub(crate) fn logged(&mut self, entry: &Logged) {
         if let Some(change) = entry.change() {
             self.add("log", change.name(), 1);
+            match &change {
+                Change::Resumed { cause: ResumeCause::Children, .. } => {
+                    self.add("resumed", "children", 1);
+                }
+                Change::Cancelled { reason } if reason == ORPHANED => {
+                    self.add("cancelled", "with_its_parent", 1);
+                }
+                _ => {}
+            }
         }
     }
 

@@ -165,7 +165,9 @@ impl<'s> Driver<'s> {
             return;
         }
         let mut seen = self.ground.watch.see();
-        seen.retiring.insert((at, self.nodes[at].boots()));
+        let boots = self.nodes[at].boots();
+        seen.retiring.insert((at, boots));
+        seen.model.retires(&format!("worker-{at}-{boots}"));
         seen.count(Happening::Retirement);
         drop(seen);
         self.nodes[at].retire(Duration::from_millis(500));

@@ -3,6 +3,8 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
+use crate::gates;
+use crate::scene::adopt;
 use crate::script::{
     Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
 };
@@ -16,7 +18,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let keyed = random.below(3);
     let mut tasks = Vec::new();
     for number in 0..plain {
-        let ids = ["a", "b", "c"].iter().take(*random.pick(&[1, 1, 3]));
+        let ids = ["a", "b", "c", "d", "e", "f"].iter().take(*random.pick(&[1, 2, 3, 6]));
         let ids = ids.map(|letter| format!("t{number}{letter}")).collect();
         tasks.push(task(&mut random, ids, None));
     }
@@ -24,15 +26,21 @@ pub(crate) fn script(seed: u64) -> Script {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
         tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
     }
+    let mood = Mood::of(&mut random);
+    if mood.children > 0 {
+        adopt(&mut random, &mut tasks);
+    }
+    gates::shut(&mut random, mood.gates, &mut tasks);
     let mut writer = Writer {
-        mood: Mood::of(&mut random),
+        mood,
         random,
+        tasks: tasks.clone(),
         plans: VecDeque::new(),
         race: VecDeque::new(),
     };
-    let length = 40 + writer.random.below(120);
+    let length = 60 + writer.random.below(200);
     let mut steps = vec![writer.opening(), writer.opening()];
-    if writer.mood.waits > 0 && writer.random.percent(85) {
+    if writer.mood.waits > 0 && writer.random.percent(65) {
         let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
         steps.push(Step { action, rounds: 6 });
     }
@@ -41,12 +49,16 @@ pub(crate) fn script(seed: u64) -> Script {
 }
 
 fn node(random: &mut Random) -> NodeSpec {
+    let deaf = random.percent(10);
+    // Who does not hear of anything has to ask often.
+    let lease_ms = *random.pick(&[600, 1_200, 3_000, 120_000]);
     NodeSpec {
         slots: *random.pick(&[0, 0, 1, 2]),
-        lease_ms: *random.pick(&[600, 1_200, 3_000]),
+        lease_ms: if deaf { lease_ms.min(3_000) } else { lease_ms },
+        beat_ms: *random.pick(&[500, 2_000, 10_000]),
         skew_ms: *random.pick(&[0, 0, 0, -2_500, 4_000]),
         stride: *random.pick(&[1, 2, 61, 61]),
-        deaf: random.percent(10),
+        deaf,
         batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
         batches_at_once: *random.pick(&[1, 1, 2, 3]),
     }
@@ -71,12 +83,14 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         retention_ms: random.percent(35).then(|| 200 + random.below(2_000)),
         accept_late: random.percent(15),
         special: random.percent(35),
+        parent: None,
+        gate: None,
         deeds: (0..deeds).map(|_| deed(random)).collect(),
     }
 }
 
 fn deed(random: &mut Random) -> Deed {
-    match random.below(16) {
+    match random.below(18) {
         0..4 => Deed::Succeed,
         4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
         5 | 6 => Deed::Fail,
@@ -85,20 +99,24 @@ fn deed(random: &mut Random) -> Deed {
         9 => Deed::RetryAfter { ms: random.below(1_000) },
         10 => Deed::Panic,
         11..15 => crate::waiting::wait(random),
+        15 | 16 => Deed::Gather,
         _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
 
 /// What a script is about, so that some meet many crashes and others none.
 #[derive(Debug)]
-struct Mood {
+pub(crate) struct Mood {
     crashes: u64,
     faults: u64,
     clocks: u64,
     operators: u64,
     repeats: u64,
     races: u64,
-    waits: u64,
+    pub(crate) waits: u64,
+    pub(crate) children: u64,
+    pub(crate) gates: u64,
+    pub(crate) staff: u64,
 }
 
 impl Mood {
@@ -109,19 +127,23 @@ impl Mood {
             clocks: *random.pick(&[0, 0, 4]),
             operators: *random.pick(&[4, 12, 25]),
             repeats: *random.pick(&[4, 10, 18]),
-            races: *random.pick(&[0, 3, 6]),
+            races: *random.pick(&[0, 5, 10, 18]),
             waits: *random.pick(&[0, 40, 65]),
+            children: *random.pick(&[0, 25, 50]),
+            gates: *random.pick(&[0, 60, 90]),
+            staff: *random.pick(&[0, 15, 30]),
         }
     }
 }
 
 pub(crate) struct Writer {
-    mood: Mood,
+    pub(crate) mood: Mood,
     pub(crate) random: Random,
+    pub(crate) tasks: Vec<TaskSpec>,
     /// What a client that claims something goes on with.
     pub(crate) plans: VecDeque<Wish>,
     /// What is left of a race between two nodes.
-    race: VecDeque<Step>,
+    pub(crate) race: VecDeque<Step>,
 }
 
 impl Writer {
@@ -135,7 +157,7 @@ impl Writer {
             return step;
         }
         if self.random.below(100) < self.mood.races {
-            self.plan_race();
+            self.plan_scene();
         }
         let action = self.action();
         let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
@@ -144,7 +166,7 @@ impl Writer {
 
     /// One node is stopped with a batch that it has decided; another one changes what that was
     /// decided on; then the first one goes on.
-    fn plan_race(&mut self) {
+    pub(crate) fn plan_race(&mut self) {
         let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
         let create = Wish::Create { task, id, variant: 0 };
         let claim = self.claim();
@@ -233,6 +255,10 @@ impl Writer {
         if self.random.percent(35) {
             self.plans.push_back(Wish::Renew { lease, lease_ms });
         }
+        if self.random.below(100) < self.mood.children {
+            self.plan_children();
+            return;
+        }
         if self.random.below(100) < self.mood.waits {
             self.plan_wait();
             return;
@@ -298,6 +324,15 @@ impl Writer {
         if self.random.below(100) < self.mood.operators {
             return self.order();
         }
+        if self.random.below(200) < self.mood.children {
+            return self.about_children();
+        }
+        if self.random.below(100) < self.mood.staff {
+            return self.about_staff();
+        }
+        if self.random.below(600) < self.mood.gates {
+            return self.about_gates();
+        }
         if self.random.below(100) < self.mood.waits {
             return self.waiting();
         }
@@ -357,7 +392,7 @@ impl Writer {
         Wish::Create { task: self.small(), id: self.small(), variant }
     }
 
-    fn claim(&mut self) -> Wish {
+    pub(crate) fn claim(&mut self) -> Wish {
         Wish::Claim {
             lane: self.random.percent(40).then(|| self.small()),
             begin: self.random.percent(60),
@@ -365,6 +400,7 @@ impl Writer {
             lease_ms: *self.random.pick(&[100, 400, 1_000, 3_000]),
             wait_ms: *self.random.pick(&[0, 0, 0, 300, 2_000]),
             special: self.random.percent(70),
+            sessions: self.random.percent(70),
         }
     }
 

@@ -47,6 +47,10 @@ async fn attempt(
             Ok(result)
         }
         Err(failure) if failure.is_suspended() => Err(failure),
+        Err(failure) if failure.waits_for_children() => {
+            seen.model.may_start_again(&fenced);
+            Err(failure)
+        }
         Err(failure) => {
             seen.model.fails(fenced, failure.reason(), failure.retry());
             Err(failure)
@@ -108,6 +112,14 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
                 wish = wish.timeout(Duration::from_millis(after_ms), then);
             }
             context.suspend(wish).await
+        }
+        Deed::Gather => {
+            // What cannot be made, as when it is there in another form, is not waited for.
+            let children = watch.see().model.children_to_be(context.id());
+            for create in children {
+                drop(context.engine().submit(create).await);
+            }
+            context.wait_children().await.map(drop)
         }
         // Without the message that a panic prints: this one is meant.
         Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),

@@ -18,6 +18,9 @@ pub enum Until {
     End,
 }
 
+/// Of so many seeds that break a rule it is said which.
+const MOST_TOLD: usize = 12;
+
 /// What many seeds came to.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -49,6 +52,9 @@ impl fmt::Display for Tally {
         }
         for (kind, times) in self.kinds() {
             writeln!(f, "kind {kind:?} {times}")?;
+        }
+        for (seed, violation) in self.broken.iter().take(MOST_TOLD) {
+            writeln!(f, "seed {seed} {:?}", violation.kind)?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, yield_now};
-use windlass_core::Cursor;
 use windlass_core::command::Claim;
+use windlass_core::{Cursor, SESSIONS};
 use windlass_engine::{Config, Engine, Error};
 use windlass_store::MemoryStore;
 use windlass_worker::Running;
@@ -19,6 +19,12 @@ use crate::watch::Watch;
 
 /// The lease of a worker that waits for longer than any run takes.
 const PATIENT: Duration = Duration::from_secs(7_200);
+
+/// How often a worker says that it is there of which nobody is to think that it died.
+const CALM: Duration = Duration::from_secs(10);
+
+/// For how long a session stays with a worker.
+const SESSION_IDLE: Duration = Duration::from_millis(800);
 
 /// A process of the simulation: a runtime of its own, with an engine and perhaps a worker.
 ///
@@ -251,16 +257,23 @@ impl Process {
         let lease = if patient { PATIENT } else { Duration::from_millis(node.spec.lease_ms) };
         let mut worker = worker(self.engine.clone(), &name, watch)
             .lease(lease)
-            .concurrency(node.spec.slots.max(1));
+            .concurrency(node.spec.slots.max(1))
+            .session_idle(SESSION_IDLE)
+            .beat_every(if for_all { CALM } else { Duration::from_millis(node.spec.beat_ms) });
         let lanes = if for_all { &LANES[..] } else { &LANES[..2] };
         worker = worker.lanes(lanes.iter().copied());
-        let mut claim = Claim { lanes: Vec::new(), ..Claim::new(name) };
+        let mut claim = Claim { lanes: Vec::new(), registered: true, ..Claim::new(name) };
         claim.lanes.extend(lanes.iter().copied().map(Into::into));
         claim.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         if for_all {
             worker = worker.capabilities([CAPABILITY]);
             claim.offer.capabilities.insert(CAPABILITY.to_owned());
         }
+        if for_all || node.number.is_multiple_of(2) {
+            worker = worker.sessions();
+            claim.offer.capabilities.insert(SESSIONS.to_owned());
+        }
+        claim.session_idle_ms = u64::try_from(SESSION_IDLE.as_millis()).unwrap_or(u64::MAX);
         watch.see().model.offered(&claim);
         let _inside = self.runtime.enter();
         self.workers.push(worker.start().expect("its names are within their limits"));

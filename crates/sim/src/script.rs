@@ -1,6 +1,6 @@
 use std::fmt;
 
-use windlass_core::{LaneState, OnTimeout};
+use windlass_core::{GateKey, LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
 /// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
@@ -25,6 +25,8 @@ pub struct NodeSpec {
     /// How many handlers its worker runs at once; none for a node without a worker.
     pub slots: usize,
     pub lease_ms: u64,
+    /// How often its worker says that it is there.
+    pub beat_ms: u64,
     /// How far its own clock is from that of the store.
     pub skew_ms: i64,
     /// How many tasks of its runtime are polled in one turn: with one, a crash can come between
@@ -59,8 +61,30 @@ pub struct TaskSpec {
     pub accept_late: bool,
     /// Demands a capability that ordinary workers do not have.
     pub special: bool,
+    /// The task that it is made for.
+    pub parent: Option<String>,
+    /// What it must pass before it runs.
+    pub gate: Option<GateKey>,
     /// What its handler does, attempt by attempt, over and over.
     pub deeds: Vec<Deed>,
+}
+
+/// Numbers from here on name one task among all, and the last lease of it, where smaller ones are
+/// taken as they come.
+const EXACTLY: usize = 100;
+
+/// How many ids a task has at most.
+const MOST_IDS: usize = 6;
+
+/// The number of a task under one of its ids.
+pub(crate) fn exactly(task: usize, id: usize) -> u8 {
+    u8::try_from(EXACTLY + MOST_IDS * task + id % MOST_IDS).unwrap_or(u8::MAX)
+}
+
+/// The task and the id that a number stands for, if it stands for exactly one.
+pub(crate) fn exact(number: u8) -> Option<(usize, usize)> {
+    let number = usize::from(number).checked_sub(EXACTLY)?;
+    Some((number / MOST_IDS, number % MOST_IDS))
 }
 
 /// The kinds of tasks.
@@ -122,6 +146,8 @@ pub enum Deed {
         condition: u8,
         timeout: Option<(u64, OnTimeout)>,
     },
+    /// Makes all children of its task, and waits for them.
+    Gather,
     /// Goes on for this long, whatever it is told.
     Hang {
         ms: u64,
@@ -256,6 +282,7 @@ pub enum Wish {
         lease_ms: u64,
         wait_ms: u64,
         special: bool,
+        sessions: bool,
     },
     Begin {
         lease: u8,
@@ -331,6 +358,47 @@ pub enum Wish {
     },
     RotateKey {
         grace_ms: u64,
+    },
+    /// By an operator: so many at once, and so many starts in so many milliseconds.
+    SetQuota {
+        scope: u8,
+        limit: Option<u32>,
+        rate: Option<(u32, u64)>,
+    },
+    ReleaseSession {
+        session: u8,
+    },
+    /// One of a few workers says that it is there, and how soon it will again.
+    Register {
+        worker: u8,
+        every_ms: u64,
+    },
+    RetireWorker {
+        worker: u8,
+    },
+    /// One of these workers claims.
+    ClaimAs {
+        worker: u8,
+        limit: u32,
+    },
+    Grant {
+        task: u8,
+        worker: u8,
+        ttl_ms: u64,
+    },
+    Consume {
+        task: u8,
+        worker: u8,
+    },
+    Revoke {
+        task: u8,
+    },
+    /// All children that a leased task can have, or none.
+    Spawn {
+        lease: u8,
+    },
+    WaitChildren {
+        lease: u8,
     },
     Replay {
         task: u8,

@@ -6,13 +6,15 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 use tokio::task::yield_now;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Table, Timestamp, Update, Value,
+    Wanted,
 };
 use windlass_store::{
     Count, Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Tx,
 };
 use windlass_store_test::{FaultStore, Random};
 
+use crate::coverage::Happening;
 use crate::script::{Fate, Point};
 use crate::watch::Watch;
 
@@ -83,6 +85,23 @@ impl SimStore {
 
     fn trap(&self) -> MutexGuard<'_, Trap> {
         self.trap.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// Notes which counts a batch would have written that others have changed meanwhile.
+    fn note_race(&self, changes: &ChangeSet) {
+        let shelf = self.memory.snapshot();
+        let stale = |update: &&Update| {
+            let mut rows = shelf.rows().filter(|row| row.key == update.row.key);
+            rows.next().is_none_or(|row| row.version != update.expected)
+        };
+        let mut seen = self.watch.see();
+        for update in changes.updates.iter().filter(stale) {
+            match update.row.key.table {
+                Table::Children => seen.count(Happening::FamilyRaced),
+                Table::Gate => seen.count(Happening::GateRaced),
+                _ => {}
+            }
+        }
     }
 
     /// Comes to a point: with a trap, it goes on only when the driver has seen it.
@@ -200,6 +219,9 @@ impl Tx for SimTx {
         let committed = inner.commit(changes.clone()).await;
         // Nobody runs between a commit and this: the model sees every state there ever is.
         store.watch.see().committed(&store.memory, &changes, view);
+        if matches!(committed, Err(StoreError::Conflict)) {
+            store.note_race(&changes);
+        }
         store.untold.store(writes && committed.is_ok(), Ordering::Relaxed);
         store.wait().await;
         if writes {

@@ -57,6 +57,13 @@ pub enum Kind {
     Message,
     /// A waitpoint that let something through which it must not, or nothing where it must.
     Waitpoint,
+    /// More at once, or in a time, than a gate or a quota lets through, or a session of two owners,
+    /// or somebody who waits behind an open gate.
+    Gate,
+    /// A worker that loses what it holds although it was heard of, or keeps it although it was not.
+    Worker,
+    /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
+    Family,
     /// A waiting task that no claim would find.
     Unlisted,
     /// A reader of the log was shown something else than the log.

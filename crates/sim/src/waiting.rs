@@ -14,7 +14,9 @@ use windlass_store_test::Random;
 use crate::client::Client;
 use crate::generate::Writer;
 use crate::model::SPOILT;
-use crate::script::{CONDITIONS, Deed, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish};
+use crate::script::{
+    CONDITIONS, Deed, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish, exact,
+};
 
 /// How long a task waits that only time lets go on, if nothing else is said.
 const PATIENCE_MS: u64 = 900;
@@ -120,7 +122,8 @@ impl Writer {
 impl Client<'_> {
     /// A task by its number; mostly one that was leased, which is there as a rule.
     fn somebody(&self, task: u8, id: u8) -> TaskKey {
-        let leased = task.checked_sub(3).and_then(|back| self.fence(back / 3));
+        let back = task.checked_sub(3).filter(|_| exact(task).is_none());
+        let leased = back.and_then(|back| self.fence(back / 3));
         leased.map_or_else(|| self.key(task, id), |fence| fence.task)
     }
 

@@ -109,6 +109,9 @@ impl Seen {
         };
         let judged = model.observe(memory, changes, view, &mut tell);
         self.judge(judged);
+        for _ in 0..self.model.take_deaths() {
+            self.count(Happening::WorkerDied);
+        }
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);
         }

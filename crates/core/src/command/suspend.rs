@@ -176,13 +176,15 @@ fn go_on(
 mod tests {
     use super::*;
     use crate::command::{
-        Claim, Complete, CreateWaitpoint, Fail, NewMessage, Post, Resume, Signal, TakeMessages,
+        Claim, Command, Complete, CreateWaitpoint, Decided, Fail, NewMessage, Post, Resume, Signal,
+        TakeMessages, decide,
     };
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::task::{Distinct, FailureClass, Matcher, PublicState, Retry};
     use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
     use crate::token::Token;
+    use crate::world::Hints;
 
     #[test]
     fn table() {
@@ -400,6 +402,38 @@ mod tests {
         let refused = stage.run(Suspend { waitpoints: many.collect(), ..until("go") });
         assert_eq!(refused.unwrap_err().code(), "invalid");
         assert_eq!(public(&stage), PublicState::Active);
+    }
+
+    /// A batch on another node may have begun before the message came, and read it all the same.
+    #[test]
+    fn a_message_of_a_later_time_counts() {
+        for after_ms in [0, 5] {
+            let mut stage = Stage::with_task("active");
+            stage.later(10);
+            stage.must(Post::one(NewMessage { after_ms, ..message("go") }));
+            stage.later(after_ms);
+            stage.must(crate::command::Sweep::default());
+            stage.now = stage.now.minus_ms(1);
+            let Outcome::AlreadySatisfied(_) = stage.must(until("go")) else { panic!() };
+        }
+    }
+
+    /// Whoever shows a message finds nobody who waits, while its task is about to: one of the two
+    /// has to look again.
+    #[test]
+    fn a_message_that_is_shown_meanwhile_is_not_slept_over() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
+        let command = Command::from(until("go"));
+        let mut world = World::new(stage.now, Hints::default());
+        while let Decided::Parked = decide(&mut world, &command) {
+            let wanted = world.wanted().unwrap();
+            let loaded = stage.shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+        stage.later(5);
+        stage.must(crate::command::Sweep::default());
+        assert!(stage.shelf.commit(&world.finish().0).is_err());
     }
 
     #[test]

@@ -33,6 +33,9 @@ impl Model {
                 lengths.insert(renew.lease_ms);
             }
             Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
+            Command::Consume(consume) => self.offered(&crate::staff::claim(&consume.worker, 1)),
+            Command::RetireWorker(retire) => self.retires(retire.id.as_str()),
+            Command::ReleaseSession(release) => self.lets_go(&release.session),
             Command::Reap(reap) => drop(self.reaping.insert(reap.task.id.clone())),
             Command::Complete(complete) => {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
@@ -88,6 +91,12 @@ impl Model {
                 }
                 fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
             }
+            (Command::Consume(consume), Outcome::Claimed(tasks)) => match &tasks[..] {
+                [task] if task.id == consume.task.id => {
+                    self.handed(asked, (task.id.clone(), task.epoch), &consume.worker)
+                }
+                _ => breach(Kind::StrangeClaim, "it is another task"),
+            },
             (Command::Renew(renew), Outcome::Renewed { expires_at }) => {
                 let fenced = (renew.fence.task.id.clone(), renew.fence.epoch);
                 let seen = self.renewals.get(&(fenced.clone(), *expires_at)).copied();
@@ -213,6 +222,17 @@ impl Model {
             (Command::LimitLane(limit), Outcome::LaneChanged) => {
                 self.lanes[&limit.lane].was(asked.seq, |lane| lane.limit == limit.limit)
             }
+            (Command::WaitChildren(wait), Outcome::ChildrenDone(counts)) => {
+                self.are_done(asked, &wait.fence, counts)
+            }
+            (Command::RegisterWorker(_), Outcome::WorkerRegistered { .. })
+            | (Command::RetireWorker(_), Outcome::WorkerRetired) => true,
+            (Command::Grant(grant), Outcome::Granted { until }) => {
+                self.is_granted(asked, grant, *until)
+            }
+            (Command::Revoke(revoke), Outcome::Revoked) => since(&revoke.task.id, "revoked"),
+            (Command::SetQuota(set), Outcome::QuotaSet) => self.is_set(asked, set),
+            (Command::ReleaseSession(_), Outcome::SessionReleased { .. }) => true,
             (Command::Sweep(_), Outcome::Swept { .. }) => true,
             _ => return breach(Kind::OtherAnswer, "an answer to something else"),
         };
@@ -231,6 +251,7 @@ pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
         Command::Delay(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
         Command::Release(release) => (&release.fence, Content::Release),
         Command::Suspend(suspend) => (&suspend.fence, suspend_content(suspend)),
+        Command::WaitChildren(wait) => (&wait.fence, Content::WaitChildren),
         Command::CancelHeld(cancel) => {
             assert_ne!(cancel.reason, OPERATOR, "the log tells them apart by their reasons");
             (&cancel.fence, Content::Cancel(cancel.reason.clone()))

@@ -1,4 +1,8 @@
-use windlass_core::{Condition, Kind, LaneState, PublicState, Settled, Timeout, Timestamp};
+use std::collections::BTreeSet;
+
+use windlass_core::{
+    Condition, Kind, LaneState, Metered, PublicState, Settled, TaskId, Timeout, Timestamp,
+};
 
 /// Where a task stands, as far as the log tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +20,17 @@ pub(crate) struct Facts {
     /// The epoch of the last lease that its holder ended.
     pub(crate) settled: Option<u64>,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) created_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+    /// Where it stands while it waits for its turn.
+    pub(crate) stand: Stand,
+    pub(crate) parent: Option<TaskId>,
+    /// Whether it ever had a child.
+    pub(crate) has_children: bool,
+    /// Its children that have not ended.
+    pub(crate) open: BTreeSet<TaskId>,
+    /// Those of them that are to be called off, as it was called off itself.
+    pub(crate) doomed: BTreeSet<TaskId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +50,27 @@ pub(crate) enum State {
     },
     Active(Hold),
     Suspended(Stay),
+    /// Until its last child has ended.
+    Gathering {
+        since: Timestamp,
+        pause: Pause,
+    },
     Ended(PublicState),
+}
+
+/// Where a task stands that could run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Nobody has seen it yet: in the queue of its lane, or behind its gate.
+    Unknown,
+    Queue,
+    /// Behind its gate.
+    Behind,
+    /// Kept for one worker, by a session or until a time.
+    Kept {
+        worker: String,
+        until: Option<Timestamp>,
+    },
 }
 
 /// A lease under way.
@@ -49,8 +83,14 @@ pub(crate) struct Hold {
     pub(crate) over_at: Option<Timestamp>,
     /// Whether that attempt began under an earlier lease.
     pub(crate) resumed: bool,
+    /// Whether it ends when its holder is taken for dead.
+    pub(crate) registered: bool,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
+    /// Which quotas count it.
+    pub(crate) metered: Metered,
+    /// Whether the quota of its tenant may not count it, as it is so fresh.
+    pub(crate) may_be_unmetered: bool,
     pub(crate) expires_at: Timestamp,
 }
 
@@ -92,7 +132,13 @@ impl Facts {
             priority: 0,
             settled: None,
             deadline: None,
+            created_at: None,
             ended_at: None,
+            stand: Stand::Unknown,
+            parent: None,
+            has_children: false,
+            open: BTreeSet::new(),
+            doomed: BTreeSet::new(),
         }
     }
 
@@ -114,9 +160,11 @@ impl Facts {
     pub(crate) fn public(&self) -> Option<PublicState> {
         match &self.state {
             State::Absent => None,
+            State::Waiting { .. } if self.stand == Stand::Behind => Some(PublicState::Blocked),
             State::Waiting { pause: Some(_), .. } => Some(PublicState::Resumable),
             State::Waiting { .. } => Some(PublicState::Waiting),
             State::Suspended(_) => Some(PublicState::Suspended),
+            State::Gathering { .. } => Some(PublicState::WaitingChildren),
             State::Delayed { .. } => Some(PublicState::Delayed),
             State::Active(_) => Some(PublicState::Active),
             State::Ended(state) => Some(*state),
@@ -226,4 +274,5 @@ pub(crate) enum Content {
     Release,
     Cancel(String),
     Suspend(String),
+    WaitChildren,
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use windlass_core::command::Claim;
-use windlass_core::{ChangeSet, Table, TaskId, Timestamp, Value, Worker, read_row};
+use windlass_core::{GateKey, TaskId, Timestamp};
 
 use crate::model::answer::Fenced;
-use crate::model::facts::{Facts, Hold, State};
+use crate::model::facts::{Facts, Hold, Stand, State};
 use crate::model::log::Step;
 use crate::model::state::Model;
 use crate::script::{CAPABILITY, TaskSpec};
@@ -44,14 +44,19 @@ impl Model {
         facts: &Facts,
         claim: &Claim,
     ) -> Result<(), Breach> {
-        let Some(own) = rank(facts, at.id) else { return Ok(()) };
+        // What is kept for a worker is its own, wherever it stands.
+        let kept = matches!(facts.stand, Stand::Kept { .. });
+        let Some(own) = rank(facts, at.id).filter(|_| !kept) else { return Ok(()) };
         for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
             let spec = self.spec(id);
-            if crate::script::LANES[spec.lane] != at.lane.as_str() || !serves(claim, spec) {
+            let elsewhere = crate::script::LANES[spec.lane] != at.lane.as_str();
+            // Whether a gate lets its own start is another question.
+            if elsewhere || spec.gate.is_some() || !serves(claim, spec) {
                 continue;
             }
             let stands_before = |other: &Facts| {
-                other.deadline.is_none_or(|deadline| at.at < deadline)
+                other.stand == Stand::Queue
+                    && other.deadline.is_none_or(|deadline| at.at < deadline)
                     && (goes_on(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
@@ -62,32 +67,26 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the holder of a lease was just taken for dead.
-    pub(super) fn is_dead(&self, fenced: &Fenced) -> bool {
-        self.claims.get(fenced).is_some_and(|seen| self.dead.contains(&seen.worker))
+    /// A lease ends by itself, perhaps before its time.
+    pub(super) fn runs_out(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+    ) -> Result<(), Breach> {
+        let registered = facts.hold().is_some_and(|hold| hold.registered);
+        let is_dead = registered && self.is_dead(&(at.id.clone(), epoch));
+        ran_out(facts, epoch, at, is_dead)?;
+        if facts.hold().is_some_and(|hold| at.at < hold.expires_at) {
+            self.note_death();
+        }
+        Ok(())
     }
 
-    /// Learns which workers are taken for dead with this commit: only who was missed before.
-    pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
-        self.dead.clear();
-        let updates = changes.updates.iter().map(|update| &update.row);
-        for row in updates.filter(|row| row.key.table == Table::Worker) {
-            let worker = read_row::<Worker>(row.schema, &row.body);
-            let worker = worker.expect("this version wrote it");
-            let id = worker.id.to_string();
-            if worker.missed_at.is_none() {
-                self.missed.remove(&id);
-            } else if !self.missed.insert(id.clone()) {
-                self.dead.insert(id);
-            }
-        }
-        for (key, _) in changes.deletes.iter().filter(|(key, _)| key.table == Table::Worker) {
-            if let Some(Value::Text(id)) = key.values.last()
-                && self.missed.remove(id.as_ref())
-            {
-                self.dead.insert(id.to_string());
-            }
-        }
+    /// Whether the holder of a lease was just taken for dead.
+    fn is_dead(&self, fenced: &Fenced) -> bool {
+        let holder = self.claims.get(fenced).map(|seen| &seen.worker);
+        holder.is_some_and(|worker| self.staff.dead.contains(worker) && self.is_silent(worker))
     }
 
     /// A handler never counts on a lease for longer than it was asked for.
@@ -124,7 +123,9 @@ impl Model {
 
 /// Whether a claim may be handed such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
-    !spec.special || claim.offer.capabilities.contains(CAPABILITY)
+    let of_session = matches!(spec.gate, Some(GateKey::Session(_)));
+    (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
+        && (!of_session || claim.offer.takes_sessions())
 }
 
 /// Where a waiting task stands among others.
@@ -186,12 +187,7 @@ fn in_time(hold: &Hold, at: &Step<'_>, spec: &TaskSpec) -> Result<(), Breach> {
 
 /// A lease ends by itself when its time is over or its holder is taken for dead, and an attempt
 /// with a limit before that.
-pub(super) fn ran_out(
-    facts: &mut Facts,
-    epoch: u64,
-    at: &Step<'_>,
-    is_dead: bool,
-) -> Result<(), Breach> {
+fn ran_out(facts: &mut Facts, epoch: u64, at: &Step<'_>, is_dead: bool) -> Result<(), Breach> {
     let hold = lease(facts, epoch)?;
     if at.at < hold.expires_at && !is_dead {
         return breach(Kind::LeaseLength, format!("the lease lasts until {}", hold.expires_at));

@@ -1,14 +1,15 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, Logged, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId, Tenant,
-    Timestamp, limits,
+    Change, LaneName, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
+    Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, Hold, LaneFacts, Pause, SettleSeen, State};
-use crate::model::lease::{ends, gives_back, held, ran_out};
+use crate::model::family::ORPHANED;
+use crate::model::lease::{ends, gives_back, held};
 use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
 use crate::ready::ready;
@@ -31,7 +32,7 @@ impl Model {
         let Some(change) = entry.change() else {
             return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
         };
-        let Some(id) = entry.task.clone() else { return self.lane_changed(entry, &change) };
+        let Some(id) = entry.task.clone() else { return self.ordered_so(entry, &change) };
         let name = change.name();
         self.happened.insert((id.clone(), name), entry.seq);
         let before = self.facts(&id).clone();
@@ -47,10 +48,13 @@ impl Model {
         }
         if facts.ended() && !before.ended() {
             facts.ended_at = Some(entry.at);
+            facts.doom();
         }
+        self.takes_place(&step, &before, &mut facts);
         self.count_leases(&step, &before, &facts)?;
-        self.track(&id).push(entry.seq, facts);
-        Ok(())
+        self.count_owner(&step, &before, &change);
+        self.track(&id).push(entry.seq, facts.clone());
+        self.count_children(&step, &before, &facts)
     }
 
     pub(super) fn track(&mut self, id: &TaskId) -> &mut super::facts::Track<Facts> {
@@ -61,7 +65,11 @@ impl Model {
         self.lanes.get_mut(lane).expect("scripts use no other lanes")
     }
 
-    fn lane_changed(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+    fn ordered_so(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+        if let Change::QuotaSet { scope, limit, rate } = change {
+            self.quota_set(entry, scope, (*limit, *rate));
+            return Ok(());
+        }
         let track = self.lane_track(&entry.lane);
         let mut facts = track.last().clone();
         match change {
@@ -171,6 +179,8 @@ impl Model {
             Change::Cancelled { reason } => {
                 if reason == UNANSWERED {
                     self.timed_out(at, facts, OnTimeout::Cancel)?;
+                } else if reason == ORPHANED {
+                    self.check_called_off(facts)?;
                 } else if reason != OPERATOR {
                     let lease = ends(facts, at, spec)?;
                     let content = Some(Content::Cancel(reason.clone()));
@@ -185,8 +195,7 @@ impl Model {
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
             Change::LeaseExpired { epoch, reclaims } => {
-                let is_dead = self.is_dead(&(at.id.clone(), *epoch));
-                ran_out(facts, *epoch, at, is_dead)?;
+                self.runs_out(at, facts, *epoch)?;
                 facts.reclaims += 1;
                 let spent =
                     facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
@@ -202,7 +211,10 @@ impl Model {
                 facts.state = State::Ended(PublicState::Expired);
             }
             Change::PriorityChanged { priority } => facts.priority = *priority,
-            Change::Replayed { generation } => replayed(at, facts, *generation, spec)?,
+            Change::Replayed { generation } => {
+                replayed(at, facts, *generation, spec)?;
+                self.joins_again(facts);
+            }
             Change::Reaped => {
                 self.check_reaped(at, facts, spec)?;
                 // Another task of the same id may come and end before the record is looked at.
@@ -224,12 +236,8 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let hold = *held(facts, epoch, at, spec)?;
-        let pause = going_on(&hold, at);
-        if pause.is_none() {
-            gives_back(facts, at, spec)?;
-        }
+        put_back(facts, &hold, at);
         self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
-        facts.state = State::Waiting { lost: None, since: at.at, pause };
         Ok(())
     }
 
@@ -238,6 +246,7 @@ impl Model {
         let Some(ended_at) = facts.ended_at.filter(|_| facts.ended()) else {
             return breach(Kind::IllegalMove, "it has not ended");
         };
+        self.check_family_done(at, facts)?;
         let retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
         if at.at < ended_at.plus_ms(retention_ms) && !self.reaping.contains(at.id) {
             return breach(Kind::Reaped, format!("it ended at {ended_at}"));
@@ -253,6 +262,7 @@ impl Model {
         if !lane.takes() {
             return breach(Kind::LaneIgnored, format!("created in {lane:?}"));
         }
+        self.joins(at, facts, spec)?;
         facts.priority = spec.priority;
         facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
         facts.rest(at.at.plus_ms(spec.start_ms), at.at, None);
@@ -269,6 +279,7 @@ impl Model {
         let spec = self.spec(at.id).clone();
         let claim = self.claim_of(at, &spec, &seen.worker, seen.attempt.is_some())?;
         let expires_at = at.at.plus_ms(claim.lease_ms);
+        let registered = claim.registered;
         let State::Waiting { pause, .. } = facts.state else {
             return breach(Kind::IllegalMove, "only what waits is handed out");
         };
@@ -279,6 +290,8 @@ impl Model {
             return breach(Kind::IllegalMove, "its deadline has passed");
         }
         self.check_order(at, facts, claim)?;
+        let metered = self.passes(at, facts, &spec, &seen.worker)?;
+        self.owns(at, &spec, &seen.worker)?;
         let lane = self.lanes[at.lane].last();
         if !lane.hands_out() {
             return breach(Kind::LaneIgnored, format!("handed out by {lane:?}"));
@@ -291,7 +304,9 @@ impl Model {
         if facts.epoch.is_some_and(|known| epoch != known + 1) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
-        let hold = Hold { counted: lane.counts, ..hold(at, pause, epoch, expires_at) };
+        let may_be_unmetered = self.may_miss_quota(metered);
+        let fresh = hold(at, pause, epoch, expires_at);
+        let hold = Hold { registered, counted: lane.counts, metered, may_be_unmetered, ..fresh };
         // What the epoch was before shows by the first claim, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
@@ -314,7 +329,7 @@ impl Model {
     }
 
     /// An attempt begins.
-    fn count(
+    pub(super) fn count(
         &mut self,
         at: &Step<'_>,
         facts: &mut Facts,
@@ -389,9 +404,20 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
         began_at: pause.map(|pause| pause.began_at),
         over_at: pause.and_then(|pause| pause.left_ms).map(|ms| at.at.plus_ms(ms)),
         resumed: pause.is_some(),
+        registered: false,
         counted: false,
+        metered: Metered::default(),
+        may_be_unmetered: false,
         expires_at,
     }
+}
+
+/// A task is back in its lane. An attempt that began under an earlier lease goes on with the next;
+/// another one was none.
+pub(super) fn put_back(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
+    let pause = going_on(hold, at);
+    facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
+    facts.state = State::Waiting { lost: None, since: at.at, pause };
 }
 
 fn replayed(

@@ -6,6 +6,8 @@
 
 mod answer;
 mod facts;
+mod family;
+mod gate;
 mod lease;
 mod log;
 mod mail;
@@ -14,11 +16,13 @@ mod refusal;
 mod reply;
 mod request;
 mod retry;
+mod staff;
 mod state;
 mod wait;
 
 pub(crate) use answer::{Asked, Fenced};
 pub(crate) use facts::State;
+pub(crate) use family::ORPHANED;
 pub(crate) use log::OPERATOR;
 pub(crate) use reply::SPOILT;
 pub(crate) use state::Model;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Filed, Lane, LaneName, Lifecycle, Paused, Queue, Route, RowKey, Table, Task, TaskId,
-    TaskKey, Tenant, Value, read_row,
+    ChangeSet, Filed, GateKey, Lane, LaneName, Lifecycle, Paused, Queue, Route, RowKey, SESSIONS,
+    Table, Task, TaskId, TaskKey, Tenant, Value, read_row,
 };
 use windlass_store::{MemoryStore, Query, Store};
 
-use crate::model::facts::{Content, Facts, Pause, State};
+use crate::model::facts::{Content, Facts, Pause, Stand, State};
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -35,7 +35,8 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
-        let (mut taken, mut posted) = (Vec::new(), BTreeSet::new());
+        let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -46,6 +47,9 @@ impl Model {
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
+                (Table::Gate, _) => gates.push(key),
+                (Table::Worker, Some(id)) => staff.push(id.to_owned()),
+                (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
                 (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
                 (Table::Keyring, _) => self.compare_keyring(memory, key),
@@ -55,6 +59,9 @@ impl Model {
         // After the tasks, which show what the keys stand for.
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
+        gates.into_iter().try_for_each(|key| self.compare_gate(memory, key))?;
+        staff.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
+        families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
@@ -65,6 +72,7 @@ impl Model {
             self.compare_task(memory, &id)?;
             self.compare_result(memory, &id)?;
             self.compare_mail(memory, &id)?;
+            self.compare_children(memory, &id)?;
         }
         for name in LANES {
             self.compare_lane(memory, &name.into())?;
@@ -97,7 +105,7 @@ impl Model {
         };
         track.amend(|facts| learn(facts, &task));
         let facts = track.last();
-        if !agrees(facts, &task) {
+        if !agrees(facts, &task, &self.specs[self.of_id[id]]) {
             let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
             return breach(Kind::RecordDiffers, what);
         }
@@ -154,7 +162,7 @@ impl Model {
     /// Every task that waits is in the directory, where a claim finds it.
     fn check_listed(&self, memory: &MemoryStore) -> Result<(), Breach> {
         for (id, facts) in self.present() {
-            if matches!(facts.state, State::Waiting { .. }) {
+            if matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Queue {
                 let spec = self.spec(id);
                 let (lane, route) = (LANES[spec.lane].into(), route(spec));
                 let key = Queue::key_of(&Tenant::default(), &lane, &route);
@@ -168,8 +176,10 @@ impl Model {
 }
 
 fn route(spec: &TaskSpec) -> Route {
-    let capabilities = spec.special.then(|| CAPABILITY.to_owned());
-    Route::new(&capabilities.into_iter().collect(), None)
+    let of_session = matches!(spec.gate, Some(GateKey::Session(_)));
+    let special = spec.special.then(|| CAPABILITY.to_owned());
+    let sessions = of_session.then(|| SESSIONS.to_owned());
+    Route::new(&special.into_iter().chain(sessions).collect(), None)
 }
 
 /// The task that a record belongs to.
@@ -193,10 +203,22 @@ pub(super) fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>>
     rows.first().map(|row| read(row).expect("this version wrote it"))
 }
 
-/// What the log leaves to the records: the first epoch.
+/// What the log leaves to the records: the first epoch, and on which side of its gate a task is.
 fn learn(facts: &mut Facts, task: &Task) {
     if facts.exists() && facts.epoch.is_none() {
         facts.epoch = Some(task.epoch);
+    }
+    if let (State::Active(hold), Lifecycle::Active(lease)) = (&mut facts.state, &task.lifecycle)
+        && hold.may_be_unmetered
+    {
+        (hold.metered.tenant, hold.may_be_unmetered) = (lease.metered.tenant, false);
+    }
+    if facts.stand == Stand::Unknown {
+        facts.stand = match task.lifecycle {
+            Lifecycle::Waiting(_) => Stand::Queue,
+            Lifecycle::Gated(_) if task.gate.is_some() => Stand::Behind,
+            _ => Stand::Unknown,
+        };
     }
 }
 
@@ -206,17 +228,34 @@ fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&Paused>) -> bool {
     pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
 }
 
-fn agrees(facts: &Facts, task: &Task) -> bool {
+/// Whether a task that could run stands where it is kept.
+fn stands(stand: &Stand, kept: &Lifecycle) -> bool {
+    match (stand, kept) {
+        (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Gated(_)) => true,
+        (Stand::Kept { worker, until }, Lifecycle::Reserved { worker: kept, until: end, .. }) => {
+            worker.as_str() == kept.as_str() && until == end
+        }
+        _ => false,
+    }
+}
+
+fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
     let state = match (&facts.state, &task.lifecycle) {
         (State::Active(hold), Lifecycle::Active(lease)) => {
             let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
             hold.began_at.map(|began_at| (began_at, hold.over_at)) == run
                 && hold.resumed == lease.resumed
+                && hold.registered == lease.registered
                 && hold.counted == lease.gated
+                && hold.metered == lease.metered
                 && hold.expires_at == lease.expires_at
         }
-        (State::Waiting { since, lost, pause }, Lifecycle::Waiting(turn)) => {
-            *since == turn.ready_at
+        (
+            State::Waiting { since, lost, pause },
+            Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. },
+        ) => {
+            stands(&facts.stand, &task.lifecycle)
+                && *since == turn.ready_at
                 && *lost == turn.lost
                 && pauses(facts, pause.as_ref(), turn.paused.as_ref())
         }
@@ -226,6 +265,9 @@ fn agrees(facts: &Facts, task: &Task) -> bool {
                 && stay.timeout == kept.timeout
                 && stay.escalated == kept.escalated_at.is_some()
                 && pauses(facts, Some(&stay.pause), Some(&kept.paused))
+        }
+        (State::Gathering { since, pause }, Lifecycle::WaitingChildren { since: kept, paused }) => {
+            since == kept && pauses(facts, Some(pause), Some(paused))
         }
         (State::Delayed { until, pause }, Lifecycle::Delayed { until: kept, paused, .. }) => {
             until == kept && pauses(facts, pause.as_ref(), paused.as_ref())
@@ -240,4 +282,7 @@ fn agrees(facts: &Facts, task: &Task) -> bool {
         && facts.reclaims == task.reclaims
         && facts.priority == task.priority
         && facts.deadline == task.deadline
+        && facts.parent == task.parent
+        && spec.gate == task.gate
+        && facts.has_children == task.has_children
 }

@@ -1,9 +1,9 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
-use windlass_core::{Command, Fence, Rejection, TaskId};
+use windlass_core::{Command, Fence, PublicState, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
-use crate::model::facts::{Facts, State};
+use crate::model::facts::{Facts, Stand, State};
 use crate::model::state::Model;
 use crate::violation::{Breach, Kind, breach};
 
@@ -11,6 +11,9 @@ impl Model {
     pub(super) fn refused(&self, asked: &Asked<'_>, rejection: &Rejection) -> Result<(), Breach> {
         self.check_repeat(asked)?;
         if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+        }
+        if let Some(just) = self.may_refuse_to_keep(asked, rejection) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
         }
         let just = match asked.command {
@@ -23,6 +26,7 @@ impl Model {
                 *rejection == Rejection::LaneNotFound
                     && self.lanes[&limit.lane].was(asked.seq, |lane| !lane.exists)
             }
+            Command::SetQuota(set) => self.may_refuse_quota(asked, set, rejection),
             command => match subject(command) {
                 Some((id, fence)) => {
                     let track = &self.tasks[id];
@@ -81,12 +85,13 @@ impl Model {
             Rejection::NotEnded => facts.exists() && !facts.ended(),
             Rejection::NotSuspended { state } => {
                 let suspended = matches!(facts.state, State::Suspended(_));
-                !suspended && !facts.ended() && facts.public() == Some(*state)
+                !suspended && !facts.ended() && may_be(facts, *state)
             }
             Rejection::NotBegun => {
                 let unbegun = facts.hold().filter(|hold| hold.began_at.is_none());
                 under(unbegun.map(|hold| hold.epoch))
             }
+            Rejection::ChildrenOpen { open } => facts.ended() && facts.open.len() == *open as usize,
             Rejection::OtherGeneration { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
                 facts.attempts >= *max && *max == super::retry::max_attempts(spec)
@@ -97,6 +102,12 @@ impl Model {
             _ => false,
         }
     }
+}
+
+/// Whether a task may be seen in this state. One that nobody has seen yet may be behind its gate.
+pub(super) fn may_be(facts: &Facts, state: PublicState) -> bool {
+    let unseen = matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Unknown;
+    facts.public() == Some(state) || unseen && state == PublicState::Blocked
 }
 
 /// The task that a command is about, and the fence that it carries.
@@ -112,7 +123,11 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::CancelHeld(cancel) => &cancel.fence,
         Command::Suspend(suspend) => &suspend.fence,
         Command::TakeMessages(take) => &take.fence,
+        Command::WaitChildren(wait) => &wait.fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
+        Command::Grant(grant) => return Some((&grant.task.id, None)),
+        Command::Consume(consume) => return Some((&consume.task.id, None)),
+        Command::Revoke(revoke) => return Some((&revoke.task.id, None)),
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),
         Command::Replay(replay) => return Some((&replay.task.id, None)),

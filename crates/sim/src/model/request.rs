@@ -74,7 +74,11 @@ impl Model {
             let input = facts.variant.map(|variant| spec.input(variant));
             facts.epoch == Some(fenced.1) && input.is_none_or(|input| text == Some(&input[..]))
         };
-        if self.tasks[&fenced.0].was(0, given) {
+        // Whoever comes so late that its task is gone holds nothing: it may read what the next task
+        // of that id was given.
+        let claimed = self.claims.get(fenced).map(|seen| seen.seq);
+        let reaped = self.happened.get(&(fenced.0.clone(), "reaped")).copied();
+        if self.tasks[&fenced.0].was(0, given) || claimed < reaped {
             return Ok(());
         }
         breach(Kind::StrangeInput, format!("{fenced:?} was handed out with {text:?}"))
@@ -179,6 +183,7 @@ impl Model {
                     content.is_none_or(|(kind, variant)| differs(kind, *variant))
                 });
                 under_key
+                    || self.may_be_of_other_parent(asked, create, new)
                     || self.tasks[&new.id].was(asked.seq, |facts| {
                         facts.kind.as_ref().is_some_and(|kind| differs(kind, facts.variant))
                     })
@@ -187,6 +192,9 @@ impl Model {
                 *lane == new.lane
                     && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
                     && !self.is_repeat(asked, new)
+            }
+            Rejection::ParentNotFound | Rejection::ParentEnded => {
+                self.may_lack_parent(asked, new, rejection) && !self.is_repeat(asked, new)
             }
             _ => false,
         };

@@ -4,7 +4,7 @@ use windlass_core::{FailureClass, OnTimeout, Retry, Settled};
 
 use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, State};
-use crate::model::lease::{ends, ran_out};
+use crate::model::lease::ends;
 use crate::model::log::Step;
 use crate::model::state::Model;
 use crate::script::{BACKOFF_CAP_MS, JITTER_PERCENT, TaskSpec};
@@ -39,8 +39,7 @@ impl Model {
             }
             FailureClass::Crash => {
                 let epoch = facts.hold().map_or(0, |hold| hold.epoch);
-                let is_dead = self.is_dead(&(at.id.clone(), epoch));
-                ran_out(facts, epoch, at, is_dead)?;
+                self.runs_out(at, facts, epoch)?;
                 facts.reclaims += 1;
                 if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
                     return breach(Kind::Attempts, "given up with tries left");

@@ -55,10 +55,10 @@ pub(crate) struct Model {
     pub(super) logged_at: Timestamp,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
-    /// Workers that are missed.
-    pub(super) missed: BTreeSet<String>,
-    /// Workers that the commit under observation takes for dead.
-    pub(super) dead: BTreeSet<String>,
+    /// Workers that said that they are there.
+    pub(super) staff: super::staff::Staff,
+    /// What gates and quotas let through, and who owns which session.
+    pub(super) gates: super::gate::Gates,
     /// What was sent to tasks.
     pub(super) office: super::mail::Office,
 }
@@ -105,8 +105,8 @@ impl Model {
             latest: Timestamp::default(),
             logged_at: Timestamp::default(),
             frozen: BTreeMap::new(),
-            missed: BTreeSet::new(),
-            dead: BTreeSet::new(),
+            staff: super::staff::Staff::default(),
+            gates: super::gate::Gates::default(),
             office: super::mail::Office::default(),
         }
     }

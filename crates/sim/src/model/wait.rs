@@ -7,6 +7,7 @@ use windlass_core::{
 };
 
 use crate::model::facts::{Content, Facts, Pause, State, Stay};
+use crate::model::family::gathered;
 use crate::model::lease::held;
 use crate::model::log::Step;
 use crate::model::mail::{Letter, TIMEOUT};
@@ -15,7 +16,7 @@ use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    /// The moves that have to do with waiting for messages.
+    /// The moves that have to do with waiting: for messages, for children, for a turn.
     pub(super) fn wait(
         &mut self,
         at: &Step<'_>,
@@ -29,6 +30,10 @@ impl Model {
             }
             Change::WaitpointMade { id } => self.waitpoint_made(at, id),
             Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
+            Change::WaitingChildren { epoch, open } => self.gathers(at, facts, spec, *epoch, *open),
+            Change::Resumed { cause: ResumeCause::Children, messages, by } => {
+                gathered(at, facts, messages.is_empty() && by.is_none())
+            }
             Change::Resumed { cause, messages, by } => {
                 self.resumed(at, facts, spec, *cause, messages, by.is_some())
             }
@@ -38,6 +43,12 @@ impl Model {
                     (stay.timeout, stay.escalated) = (None, true);
                 }
                 Ok(())
+            }
+            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
+                self.moves(at, facts, change, spec)
+            }
+            Change::Granted { .. } | Change::GrantExpired { .. } | Change::Revoked { .. } => {
+                self.keeps(at, facts, change, spec)
             }
             other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
         }
@@ -153,7 +164,8 @@ impl Model {
     ) -> Result<(), Breach> {
         let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
         let stale = |letter: &&&Letter| {
-            letter.is_told() || letter.visible_at.is_some_and(|visible_at| at.at < visible_at)
+            let early = letter.visible_at.is_some_and(|visible_at| at.at < visible_at);
+            letter.is_told() || letter.hidden && early
         };
         if let Some(letter) = letters.iter().find(stale) {
             return breach(Kind::Message, format!("{letter:?} does not count"));
@@ -230,6 +242,9 @@ impl Model {
     /// No task waits for what is there.
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
+            if matches!(facts.state, State::Gathering { .. }) && facts.open.is_empty() {
+                return breach(Kind::Family, format!("{id} waits, and its last child has ended"));
+            }
             let State::Suspended(stay) = &facts.state else { continue };
             let counts = |letter: &&Letter| !letter.hidden && !letter.is_told();
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();

@@ -26,8 +26,8 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
     Explanation {
         sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}{expired}"),
         help: Some(format!(
-            "{afresh}Tell it: windlass signal NAME {}. Or let it go on without: windlass task resume \
-             {id}.",
+            "{afresh}Tell it: windlass signal NAME {}. Or let it go on without: \
+             windlass task resume {id}.",
             if needs_token(&suspension.condition) {
                 "--token -, with the token of its waitpoint".to_owned()
             } else {

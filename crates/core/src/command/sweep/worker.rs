@@ -21,9 +21,9 @@ impl Due for Worker {
         world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE);
     }
 
-    /// Misses a worker that was not heard of in time. When a beat later it still was not, its leases
-    /// end, a page at a time, its sessions are free, and the worker is forgotten. A lease that is
-    /// claimed meanwhile under its name runs out by itself.
+    /// Misses a worker that was not heard of in time. When a beat later it still was not, its
+    /// leases end, a page at a time, its sessions are free, and the worker is forgotten. A lease
+    /// that is claimed meanwhile under its name runs out by itself.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let now = world.now();
         if self.missed_at.is_none() {

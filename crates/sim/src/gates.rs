@@ -1,0 +1,117 @@
+//! Gates, quotas and sessions in scripts: which tasks stand behind them, and what is done with
+//! them.
+
+use windlass_core::command::{QuotaScope, ReleaseSession, SetQuota};
+use windlass_core::{Command, GateKey, LaneState, Rate, Tenant};
+use windlass_store_test::Random;
+
+use crate::generate::Writer;
+use crate::scene::ask;
+use crate::script::{Action, LANES, TaskSpec, Wish, exactly};
+
+const KEYS: [&str; 2] = ["k", "m"];
+const SESSIONS: [&str; 2] = ["s", "z"];
+
+/// Puts tasks behind gates, so many in a hundred.
+pub(crate) fn shut(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
+    for task in tasks {
+        let key = |name: usize| GateKey::Key(KEYS[name].to_owned());
+        let session = |name: usize| GateKey::Session(SESSIONS[name].to_owned());
+        let gates = [key(0), key(0), key(1), session(0), session(0), session(1)];
+        let gate = random.pick(&gates).clone();
+        task.gate = random.percent(percent).then_some(gate);
+    }
+}
+
+fn scope(number: u8) -> QuotaScope {
+    match usize::from(number) % 8 {
+        key @ (0 | 1) => QuotaScope::Key(KEYS[key].to_owned()),
+        session @ (2 | 3) => QuotaScope::Session(SESSIONS[session - 2].to_owned()),
+        lane @ 4..7 => QuotaScope::Lane(LANES[lane - 4].into()),
+        _ => QuotaScope::Tenant,
+    }
+}
+
+/// What an operator of gates asks for.
+pub(crate) fn order(wish: &Wish) -> Option<Command> {
+    let tenant = Tenant::default();
+    Some(match *wish {
+        Wish::SetQuota { scope: number, limit, rate } => {
+            let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+            SetQuota { tenant, scope: scope(number), limit, rate }.into()
+        }
+        Wish::ReleaseSession { session } => {
+            let session = SESSIONS[usize::from(session) % SESSIONS.len()].to_owned();
+            ReleaseSession { tenant, session }.into()
+        }
+        _ => return None,
+    })
+}
+
+impl Writer {
+    pub(crate) fn about_gates(&mut self) -> Wish {
+        if self.random.percent(12) {
+            return Wish::ReleaseSession { session: self.small() };
+        }
+        let scope = self.small();
+        self.quota(scope)
+    }
+
+    fn quota(&mut self, scope: u8) -> Wish {
+        let limits = [None, None, Some(0), Some(1), Some(1), Some(2), Some(3)];
+        let rates = [None, None, None, Some((1, 300)), Some((2, 1_000)), Some((3, 5_000))];
+        let (limit, rate) = (*self.random.pick(&limits), *self.random.pick(&rates));
+        Wish::SetQuota { scope, limit, rate }
+    }
+
+    /// Two tasks of one gate: the first one runs, and its end meets something that would let
+    /// another one through. Or the worker is gone, and another one comes for its session.
+    pub(crate) fn plan_gate(&mut self) {
+        let gated = (0..self.tasks.len()).filter(|task| self.tasks[*task].gate.is_some());
+        let gated: Vec<usize> = gated.collect();
+        if gated.is_empty() {
+            return self.plan_race();
+        }
+        let (node, first) = (self.small(), *self.random.pick(&gated));
+        let rival = node.wrapping_add(1);
+        self.lease_of(rival, first, 0);
+        let of_gate = |task: &&usize| self.tasks[**task].gate == self.tasks[first].gate;
+        let others: Vec<usize> = gated.iter().filter(of_gate).copied().collect();
+        let mut wishes = Vec::new();
+        for other in others {
+            for id in 0..self.tasks[other].ids.len().min(3) {
+                wishes.push(Wish::Create { task: exactly(other, id), id: 0, variant: 0 });
+            }
+        }
+        let late = wishes.pop();
+        self.then(Action::Ask { node: rival, also: None, patience: None, wishes }, 20);
+        let held = exactly(first, 0);
+        let lane = u8::try_from(self.tasks[first].lane).unwrap_or(0);
+        let scope = match &self.tasks[first].gate {
+            Some(GateKey::Session(name)) => 2 + u8::from(name != SESSIONS[0]),
+            Some(GateKey::Key(name)) => u8::from(name != KEYS[0]),
+            None => 7,
+        };
+        let lost = self.random.percent(30);
+        if lost {
+            let ms = *self.random.pick(&[400, 3_000]);
+            self.then(Action::Advance { ms }, 0);
+        }
+        let mut meeting = vec![if lost { Wish::Sweep } else { self.end(held) }];
+        meeting.extend(late);
+        if self.random.percent(60) {
+            meeting.push(self.claim());
+        }
+        if self.random.percent(25) {
+            meeting.push(self.quota(scope));
+        }
+        let begun = meeting.swap_remove(usize::from(self.small()) % meeting.len());
+        self.meet(node, begun, &meeting);
+        self.then(ask(rival, Wish::SetLaneState { lane, state: LaneState::Active }), 4);
+        self.claim_all(rival, lane);
+        if self.random.percent(40) {
+            // The same worker again: it owns the session, if it is one.
+            self.then(Action::Again { node: rival, call: 0 }, 16);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Workers as records, what is kept for them, and what is taken away from them: whoever was heard
+//! of in time keeps its leases, and whoever was not loses them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::command::{Consume, Grant, QuotaScope};
+use windlass_core::{
+    Change, ChangeSet, Command, PublicState, Rejection, RowKey, Table, Tenant, Timestamp, Value,
+    Worker, WorkerId,
+};
+use windlass_store::MemoryStore;
+
+use crate::model::answer::Asked;
+use crate::model::facts::{Facts, Stand, State};
+use crate::model::log::{Step, put_back};
+use crate::model::record::one;
+use crate::model::refusal::may_be;
+use crate::model::state::Model;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+/// After so many beats that did not come, and a while more, nobody takes a worker for alive.
+const MANY_BEATS: u64 = 20;
+const A_WHILE_MS: u64 = 30_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Staff {
+    beats: BTreeMap<String, Beat>,
+    /// Workers that the commit under observation takes for dead.
+    pub(super) dead: BTreeSet<String>,
+    /// Workers that may have said that they end.
+    retiring: BTreeSet<String>,
+    /// How many leases ended before their time since somebody asked.
+    deaths: u32,
+}
+
+/// When a worker was last heard of, and how soon it was to be heard of again.
+#[derive(Debug)]
+struct Beat {
+    seen_at: Timestamp,
+    every_ms: u64,
+    missed: bool,
+}
+
+impl Model {
+    /// Learns which workers may be taken for dead with this commit: only who was missed before.
+    pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
+        let text = |key: &RowKey| match key.values.last() {
+            Some(Value::Text(id)) if key.table == Table::Worker => Some(id.to_string()),
+            _ => None,
+        };
+        let gone: Vec<String> = changes.deletes.iter().filter_map(|(key, _)| text(key)).collect();
+        // Whoever is gone owns no session.
+        gone.iter().for_each(|id| self.gates.disown(id));
+        let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
+        let missed = |id: &String| self.staff.beats.get(id).is_some_and(|beat| beat.missed);
+        self.staff.dead = updated.chain(gone).filter(missed).collect();
+    }
+
+    /// A worker is about to end, and says so.
+    pub(crate) fn retires(&mut self, worker: &str) {
+        self.staff.retiring.insert(worker.to_owned());
+    }
+
+    /// How many leases ended before their time since this was last asked.
+    pub(crate) fn take_deaths(&mut self) -> u32 {
+        std::mem::take(&mut self.staff.deaths)
+    }
+
+    pub(super) fn note_death(&mut self) {
+        self.staff.deaths += 1;
+    }
+
+    /// Whether a worker was not heard of for as long as it said it would be.
+    pub(super) fn is_silent(&self, worker: &str) -> bool {
+        let beat = self.staff.beats.get(worker);
+        beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.every_ms) <= self.latest)
+    }
+
+    /// Learns when a worker was heard of. One that is forgotten, and did not say that it ends, has
+    /// lost what it held.
+    pub(super) fn compare_worker(
+        &mut self,
+        memory: &MemoryStore,
+        id: String,
+    ) -> Result<(), Breach> {
+        let key = Worker::key_of(&Tenant::default(), &WorkerId::new(&id));
+        if let Some(worker) = one::<Worker>(memory, key) {
+            let (seen_at, every_ms) = (worker.seen_at, worker.every_ms);
+            let missed = worker.missed_at.is_some();
+            self.staff.beats.insert(id, Beat { seen_at, every_ms, missed });
+            return Ok(());
+        }
+        if self.staff.beats.remove(&id).is_none() || self.staff.retiring.contains(&id) {
+            return Ok(());
+        }
+        for (task, facts) in self.present() {
+            let Some(hold) = facts.hold().filter(|hold| hold.registered) else { continue };
+            let claim = self.claims.get(&(task.clone(), hold.epoch));
+            // What it claims at the same moment nobody has seen.
+            if claim.is_some_and(|seen| seen.worker == id && seen.seq <= self.view) {
+                return breach(Kind::Worker, format!("{id} is forgotten and holds {task}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody is kept for alive who was not heard of for long.
+    pub(crate) fn check_staff(&self) -> Result<(), Breach> {
+        for (worker, Beat { seen_at, every_ms, .. }) in &self.staff.beats {
+            if seen_at.plus_ms(MANY_BEATS * every_ms + A_WHILE_MS) < self.latest {
+                return breach(Kind::Worker, format!("{worker} was last heard of at {seen_at}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task is kept for a worker, or no more, or taken away from its holder.
+    pub(super) fn keeps(
+        &self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        change: &Change,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        let freed = if spec.gate.is_some() { Stand::Unknown } else { Stand::Queue };
+        if let Change::Revoked { epoch, worker, .. } = change
+            && let Some(hold) = facts.hold().copied()
+        {
+            let claim = self.claims.get(&(at.id.clone(), *epoch));
+            if hold.epoch != *epoch || claim.is_none_or(|seen| seen.worker != worker.as_str()) {
+                return breach(Kind::IllegalMove, format!("{worker} does not hold it so"));
+            }
+            put_back(facts, &hold, at);
+            return Ok(());
+        }
+        let waits = matches!(facts.state, State::Waiting { .. });
+        let next = match (change, &facts.stand) {
+            _ if !waits => None,
+            (Change::Granted { worker, until }, stand) if at.at < *until => {
+                let free = match stand {
+                    Stand::Queue | Stand::Unknown => true,
+                    Stand::Behind | Stand::Kept { until: None, .. } => false,
+                    Stand::Kept { worker: kept, until: Some(end) } => {
+                        kept == worker.as_str() || *end <= at.at
+                    }
+                };
+                let kept = Stand::Kept { worker: worker.to_string(), until: Some(*until) };
+                free.then_some(kept)
+            }
+            (Change::GrantExpired { worker }, Stand::Kept { worker: kept, until: Some(until) }) => {
+                (kept == worker.as_str() && *until <= at.at).then_some(freed)
+            }
+            (Change::Revoked { worker, .. }, Stand::Kept { worker: kept, until: Some(_) }) => {
+                (kept == worker.as_str()).then_some(freed)
+            }
+            _ => None,
+        };
+        let Some(next) = next else {
+            return breach(Kind::IllegalMove, format!("it stands at {:?}", facts.stand));
+        };
+        facts.stand = next;
+        Ok(())
+    }
+
+    pub(super) fn is_granted(&self, asked: &Asked<'_>, grant: &Grant, until: Timestamp) -> bool {
+        let kept = Stand::Kept { worker: grant.worker.to_string(), until: Some(until) };
+        self.tasks[&grant.task.id].was(asked.seq, |facts| facts.stand == kept)
+    }
+
+    /// Whether there was a reason not to keep a task, not to hand out what is kept, or not to take
+    /// it away; none if this is about something else, or the task itself may be the reason.
+    pub(super) fn may_refuse_to_keep(
+        &self,
+        asked: &Asked<'_>,
+        rejection: &Rejection,
+    ) -> Option<bool> {
+        let id = match asked.command {
+            Command::Grant(grant) => &grant.task.id,
+            Command::Consume(consume) => &consume.task.id,
+            Command::Revoke(revoke) => &revoke.task.id,
+            _ => return None,
+        };
+        let was = |test: &dyn Fn(&Facts) -> bool| self.tasks[id].was(asked.seq, test);
+        Some(match (asked.command, rejection) {
+            (_, Rejection::NotWaiting { state }) => was(&|facts| may_be(facts, *state)),
+            (_, Rejection::Kept { worker }) => was(&|facts| {
+                let unseen = facts.stand == Stand::Unknown && self.spec(id).gate.is_some();
+                let by = |kept: &str| kept == worker.as_str();
+                unseen || matches!(&facts.stand, Stand::Kept { worker, .. } if by(worker))
+            }),
+            (_, Rejection::LaneHandsOutNone { lane }) => {
+                self.lanes[lane].was(asked.seq, |lane| !lane.hands_out())
+            }
+            (_, Rejection::LaneFull { lane, limit }) => self.lanes[lane]
+                .was(asked.seq, |lane| lane.limit == Some(*limit) && lane.running >= *limit),
+            (Command::Consume(consume), Rejection::NotGranted) => {
+                was(&|facts| self.is_not_for(facts, consume))
+            }
+            (Command::Consume(_), Rejection::GateShut) => self.spec(id).gate.is_some(),
+            (Command::Consume(_), Rejection::QuotaSpent { lane }) => {
+                let quotas = [QuotaScope::Tenant, QuotaScope::Lane(lane.clone())];
+                quotas.iter().any(|scope| self.was_set(asked, scope))
+            }
+            (Command::Consume(_), Rejection::Ended { state: PublicState::Expired })
+                if was(&|facts| facts.deadline.is_some_and(|it| it <= self.latest)) =>
+            {
+                true
+            }
+            (Command::Revoke(_), Rejection::NotLeased) => {
+                was(&|facts| facts.exists() && !facts.ended() && facts.hold().is_none())
+            }
+            _ => return None,
+        })
+    }
+
+    fn is_not_for(&self, facts: &Facts, consume: &Consume) -> bool {
+        let by = |kept: &str| kept == consume.worker.as_str();
+        match &facts.stand {
+            _ if !facts.exists() || facts.ended() => false,
+            Stand::Kept { worker, until } if matches!(facts.state, State::Waiting { .. }) => {
+                !by(worker) || until.is_some_and(|until| until <= self.latest)
+            }
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Workers as records in scripts, what is kept for them, and what is taken away from them.
+
+use windlass_core::command::{Claim, Consume, Grant, RegisterWorker, RetireWorker, Revoke};
+use windlass_core::{Command, Offer, SESSIONS, Tenant, WorkerId};
+
+use crate::client::Client;
+use crate::generate::Writer;
+use crate::scene::ask;
+use crate::script::{Action, CAPABILITY, LANES, Wish, exactly};
+
+const NAMES: [&str; 2] = ["ann", "ben"];
+
+/// Long enough to be ended by the death of the worker.
+const LEASE_MS: u64 = 20_000;
+
+fn name(worker: u8) -> WorkerId {
+    NAMES[usize::from(worker) % NAMES.len()].into()
+}
+
+fn offer() -> Offer {
+    let capabilities = [CAPABILITY, SESSIONS].map(ToOwned::to_owned).into();
+    Offer { capabilities, ..Offer::default() }
+}
+
+/// What these workers claim, always the same.
+pub(crate) fn claim(worker: &WorkerId, limit: u32) -> Claim {
+    Claim {
+        lanes: LANES.iter().copied().map(Into::into).collect(),
+        offer: offer(),
+        lease_ms: LEASE_MS,
+        limit,
+        registered: true,
+        ..Claim::new(worker.clone())
+    }
+}
+
+impl Client<'_> {
+    pub(crate) fn of_staff(&self, wish: &Wish) -> Option<Command> {
+        let tenant = Tenant::default();
+        Some(match *wish {
+            Wish::Register { worker, every_ms } => {
+                let (id, offer) = (name(worker), offer());
+                let lanes = LANES.iter().copied().map(Into::into).collect();
+                RegisterWorker { tenant, id, lanes, offer, every_ms }.into()
+            }
+            Wish::RetireWorker { worker } => RetireWorker { tenant, id: name(worker) }.into(),
+            Wish::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
+            Wish::Grant { task, worker, ttl_ms } => {
+                Grant { task: self.key(task, 0), worker: name(worker), ttl_ms }.into()
+            }
+            Wish::Consume { task, worker } => {
+                let (task, worker, lease_ms) = (self.key(task, 0), name(worker), LEASE_MS);
+                Consume { task, worker, lease_ms, begin: true, registered: true }.into()
+            }
+            Wish::Revoke { task } => {
+                Revoke { task: self.key(task, 0), reason: crate::model::OPERATOR.into() }.into()
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Writer {
+    pub(crate) fn about_staff(&mut self) -> Wish {
+        let (worker, task) = (self.small(), self.some_task());
+        match self.random.below(12) {
+            0..3 => self.register(worker),
+            3 => Wish::RetireWorker { worker },
+            4..7 => Wish::ClaimAs { worker, limit: 1 + u32::from(self.variant()) },
+            7 | 8 => self.grant(task, worker),
+            9 => Wish::Consume { task, worker },
+            _ => Wish::Revoke { task },
+        }
+    }
+
+    /// One of all tasks, under one of its ids.
+    fn some_task(&mut self) -> u8 {
+        let task = usize::from(self.small()) % self.tasks.len();
+        exactly(task, usize::from(self.small()) % self.tasks[task].ids.len())
+    }
+
+    fn register(&mut self, worker: u8) -> Wish {
+        Wish::Register { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
+    }
+
+    fn grant(&mut self, task: u8, worker: u8) -> Wish {
+        Wish::Grant { task, worker, ttl_ms: *self.random.pick(&[100, 700, 3_000]) }
+    }
+
+    /// Makes a task afresh that nobody leases at once.
+    fn make(&mut self, node: u8, task: u8) {
+        let lanes = (0..3).map(|lane| {
+            let state = windlass_core::LaneState::Active;
+            Wish::SetLaneState { lane, state }
+        });
+        let mut wishes: Vec<Wish> = lanes.collect();
+        wishes.push(Wish::Reap { task, id: 0 });
+        wishes.push(Wish::Create { task, id: 0, variant: 0 });
+        self.then(Action::Ask { node, also: None, patience: None, wishes }, 4);
+    }
+
+    /// A task is kept for one worker, who comes for it when it is given to another, taken away, or
+    /// kept no more.
+    pub(crate) fn plan_grant(&mut self) {
+        let (node, task, worker) = (self.small(), self.some_task(), self.small());
+        let rival = node.wrapping_add(1);
+        self.make(rival, task);
+        let grant = self.grant(task, worker);
+        self.then(ask(rival, grant), 12);
+        if self.random.percent(30) {
+            let ms = *self.random.pick(&[100, 700]);
+            self.then(Action::Advance { ms }, 0);
+        }
+        let mut meeting = vec![Wish::Consume { task, worker }];
+        let others = [
+            self.claim(),
+            Wish::ClaimAs { worker, limit: 2 },
+            self.grant(task, worker.wrapping_add(1)),
+            Wish::Consume { task, worker: worker.wrapping_add(1) },
+            Wish::Revoke { task },
+            Wish::Cancel { task, id: 0 },
+            Wish::Sweep,
+        ];
+        for _ in 0..2 {
+            meeting.push(*self.random.pick(&others));
+        }
+        let first = meeting.swap_remove(usize::from(self.small()) % meeting.len());
+        self.meet(node, first, &meeting);
+        if self.random.percent(50) {
+            let end = self.end(task);
+            self.meet(node, Wish::Revoke { task }, &[end]);
+        }
+    }
+
+    /// A worker takes something and is not heard of for a while. What it says then meets the sweep
+    /// that takes it for dead, and others come for what it holds.
+    pub(crate) fn plan_death(&mut self) {
+        let (node, task, worker) = (self.small(), self.some_task(), self.small());
+        let (rival, every_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));
+        self.make(rival, task);
+        let register = Wish::Register { worker, every_ms };
+        self.then(ask(rival, register), 8);
+        self.then(ask(rival, Wish::ClaimAs { worker, limit: 3 }), 16);
+        for _ in 0..1 + self.random.below(4) {
+            let ms = every_ms * *self.random.pick(&[1, 1, 2, 3]);
+            self.then(Action::Advance { ms }, 4);
+            if self.random.percent(30) {
+                self.then(ask(rival, register), 8);
+            }
+        }
+        let mut meeting = vec![Wish::Sweep, register];
+        if self.random.percent(50) {
+            meeting.push(self.end(task));
+        }
+        if self.random.percent(50) {
+            meeting.push(self.claim());
+        }
+        let first = meeting.swap_remove(usize::from(self.small()) % meeting.len());
+        self.meet(node, first, &meeting);
+    }
+}
