@@ -1,0 +1,76 @@
+//! An answer of HTTP as it is kept: a line of JSON, then the body as it was.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use serde::{Deserialize, Serialize};
+use windlass_core::Payload;
+
+const CONTENT_TYPE: &str = "application/vnd.windlass.http-answer";
+
+/// Of the connection, not of the answer.
+const HOP_BY_HOP: &[&str] =
+    &["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"];
+
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    status: u16,
+    /// As bytes: a value need not be a text.
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+/// What is to be kept of an answer.
+pub(crate) fn keep(answer: &Response<Bytes>) -> Payload {
+    let kept = answer.headers().iter().filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()));
+    let headers = kept.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+    let head = Head { status: answer.status().as_u16(), headers };
+    let mut bytes = serde_json::to_vec(&head).expect("numbers and texts are written without fail");
+    bytes.push(b'\n');
+    bytes.extend_from_slice(answer.body());
+    Payload::new(CONTENT_TYPE, bytes)
+}
+
+/// The answer again, marked as one that was given before. None when this is none.
+pub(crate) fn replay(kept: &Payload) -> Option<Response<Full<Bytes>>> {
+    let end = kept.bytes.iter().position(|byte| *byte == b'\n')?;
+    let head: Head = serde_json::from_slice(&kept.bytes[..end]).ok()?;
+    let body = Bytes::copy_from_slice(&kept.bytes[end + 1..]);
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = StatusCode::from_u16(head.status).ok()?;
+    for (name, value) in head.headers {
+        let name = HeaderName::try_from(name).ok()?;
+        answer.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
+    }
+    answer.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_comes_back_as_it_was() {
+        let body = Bytes::from_static(b"\xff\n{\"not\": json");
+        let answer = Response::builder()
+            .status(201)
+            .header("content-type", "application/octet-stream")
+            .header("set-cookie", "a=1")
+            .header("set-cookie", "b=2")
+            .header("connection", "close")
+            .header("x-strange", HeaderValue::from_bytes(b"caf\xe9").unwrap())
+            .body(body.clone())
+            .unwrap();
+        let again = replay(&keep(&answer)).unwrap();
+        assert_eq!((again.status().as_u16(), again.headers().len()), (201, 5));
+        assert_eq!(again.headers().get_all("set-cookie").iter().count(), 2);
+        assert_eq!(again.headers()["x-strange"].as_bytes(), b"caf\xe9");
+        assert_eq!(again.headers()[REPLAYED], "true");
+        assert_eq!(again.into_body().collect().await.unwrap().to_bytes(), body);
+        assert!(replay(&Payload::json("{}")).is_none());
+    }
+}

@@ -1,0 +1,178 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::{get, post};
+use serde_json::Value;
+use tower::ServiceExt as _;
+use windlass_core::Caller;
+use windlass_engine::{Config, Engine};
+use windlass_store::{MemoryStore, Store};
+use windlass_store_sqlite::SqliteStore;
+use windlass_tower::{IdempotencyLayer, Principal};
+
+const KEY: &str = "key-of-a-payment";
+
+type Count = Arc<AtomicU32>;
+
+async fn engine(store: impl Store) -> Engine {
+    Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
+}
+
+/// Who sends it is in a header here; a real one has checked a credential.
+fn who(parts: &axum::http::request::Parts) -> Option<Principal> {
+    parts.headers.get("x-user").map(|user| Principal::new(user.to_str().unwrap()))
+}
+
+fn service(engine: &Engine, paid: &Count) -> Router {
+    let pay = move |paid: Count| {
+        async move |caller: axum::Extension<Caller>, body: String| {
+            assert!(matches!(caller.0, Caller::Request { .. }));
+            match body.as_str() {
+                "refuse" => {
+                    (StatusCode::PAYMENT_REQUIRED, [("x-kind", "refusal")], "no".to_owned())
+                }
+                _ => {
+                    let nth = paid.fetch_add(1, Ordering::SeqCst);
+                    (
+                        StatusCode::CREATED,
+                        [("x-kind", "receipt")],
+                        format!("receipt {nth} \u{1f4b6}"),
+                    )
+                }
+            }
+        }
+    };
+    Router::new()
+        .route("/pay", post(pay(paid.clone())))
+        .route("/refund", post(pay(paid.clone())))
+        .layer(IdempotencyLayer::new(engine.clone(), who))
+        .route("/balance", get(|| async { "7" }))
+}
+
+fn request(path: &str, key: Option<&str>, body: &str) -> Request<Body> {
+    let mut request = Request::post(path).header("x-user", "ada");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    request.body(Body::from(body.to_owned())).unwrap()
+}
+
+async fn bytes(answer: Response<Body>) -> Vec<u8> {
+    axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec()
+}
+
+async fn send(service: &Router, request: Request<Body>) -> (u16, bool, Vec<u8>) {
+    let answer = service.clone().oneshot(request).await.unwrap();
+    let replayed = answer.headers().contains_key("idempotency-replayed");
+    (answer.status().as_u16(), replayed, bytes(answer).await)
+}
+
+async fn problem(service: &Router, request: Request<Body>) -> (u16, String, String) {
+    let answer = service.clone().oneshot(request).await.unwrap();
+    let status = answer.status().as_u16();
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    let said: Value = serde_json::from_slice(&bytes(answer).await).unwrap();
+    assert_eq!(said["status"], status);
+    let text = |name: &str| said[name].as_str().unwrap().to_owned();
+    (status, text("code"), text("recovery"))
+}
+
+#[tokio::test]
+async fn the_original_bytes_come_back() {
+    let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
+    let service = service(&engine, &paid);
+    let first = send(&service, request("/pay", Some(KEY), "7")).await;
+    assert_eq!((first.0, first.1), (201, false));
+    for key in [KEY.to_owned(), format!("\"{KEY}\"")] {
+        let again = send(&service, request("/pay", Some(&key), "7")).await;
+        assert_eq!(again, (201, true, first.2.clone()));
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_restart_between_call_and_replay_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("answers.db");
+    let paid = Count::default();
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        let store = SqliteStore::open(&file).unwrap();
+        let engine = engine(store).await;
+        answers.push(send(&service(&engine, &paid), request("/pay", Some(KEY), "7")).await);
+        engine.shutdown().await.unwrap();
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+    let replayed: Vec<bool> = answers.iter().map(|answer| answer.1).collect();
+    assert_eq!(replayed, [false, true, true]);
+    assert!(answers.iter().all(|answer| answer.2 == answers[0].2));
+}
+
+#[tokio::test]
+async fn what_is_refused_and_how() {
+    let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
+    let service = service(&engine, &paid);
+    let invalid = "idempotency_key_invalid";
+    send(&service, request("/pay", Some(KEY), "7")).await;
+    let mut nobody = request("/pay", Some(KEY), "7");
+    nobody.headers_mut().remove("x-user");
+    let mut twice = request("/pay", Some(KEY), "7");
+    twice.headers_mut().append("idempotency-key", KEY.parse().unwrap());
+    let long = "x".repeat(2 * 1_024 * 1_024);
+    for (request, status, code) in [
+        (request("/pay", None, "7"), 400, "idempotency_key_missing"),
+        (request("/pay", Some("short"), "7"), 400, invalid),
+        (request("/pay", Some("sixteen letters and spaces"), "7"), 400, invalid),
+        (twice, 400, invalid),
+        (request("/pay", Some(KEY), "8"), 422, "idempotency_conflict"),
+        (request("/refund", Some(KEY), "7"), 422, "idempotency_conflict"),
+        (request("/pay", Some("another-key-of-a-payment"), &long), 413, "body_too_long"),
+        (nobody, 401, "principal_unknown"),
+    ] {
+        let said = problem(&service, request).await;
+        assert_eq!((said.0, said.1.as_str(), said.2.as_str()), (status, code, "correctable"));
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn only_successes_are_kept() {
+    let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
+    let service = service(&engine, &paid);
+    for _ in 0..2 {
+        let refused = send(&service, request("/pay", Some(KEY), "refuse")).await;
+        assert_eq!(refused, (402, false, b"no".to_vec()));
+    }
+    assert_eq!(send(&service, request("/pay", Some(KEY), "7")).await.0, 201);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_takes_no_part() {
+    let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
+    let service = service(&engine, &paid);
+    let look = Request::get("/balance").body(Body::empty()).unwrap();
+    assert_eq!(send(&service, look).await, (200, false, b"7".to_vec()));
+}
+
+/// Identical requests at once: one effect, one answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_pays_once() {
+    let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
+    let service = service(&engine, &paid);
+    let calls: Vec<_> = (0..64)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { send(&service, request("/pay", Some(KEY), "7")).await })
+        })
+        .collect();
+    let mut first = 0;
+    for call in calls {
+        let (status, replayed, body) = call.await.unwrap();
+        assert_eq!((status, body), (201, "receipt 0 \u{1f4b6}".as_bytes().to_vec()));
+        first += u32::from(!replayed);
+    }
+    assert_eq!((paid.load(Ordering::SeqCst), first), (1, 1));
+}
