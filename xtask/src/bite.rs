@@ -252,18 +252,6 @@ const BITES: &[Bite] = &[
         to: "Some(Stage::Running) => {}",
     },
     Bite {
-        rule: "a narrowed gate counts from the next claim on",
-        file: "crates/core/src/gate.rs",
-        from: "self.limit.is_none_or(|limit| running <= limit)",
-        to: "true",
-    },
-    Bite {
-        rule: "a gate that is open is due",
-        file: "crates/core/src/gate.rs",
-        from: "true if self.room(now) > 0 => Some(now),",
-        to: "true if false => Some(now),",
-    },
-    Bite {
         rule: "a start counts for the whole window",
         file: "crates/core/src/gate.rs",
         from: "Timestamp::from_micros(end).plus_ms(self.window_ms)",

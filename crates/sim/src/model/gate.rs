@@ -259,6 +259,7 @@ impl Model {
         // A batch of an earlier time may come after one that let go of the session.
         if let Some(owner) = owner.filter(|owner| self.latest < owner.until)
             && !self.gates.released.contains(name)
+            && !self.staff.may_retire(&owner.worker)
         {
             return breach(Kind::Gate, format!("its session belongs to {owner:?}"));
         }

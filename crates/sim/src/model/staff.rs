@@ -42,6 +42,13 @@ struct Beat {
     missed: bool,
 }
 
+impl Staff {
+    /// Whether a worker has said at some time that it ends, or is about to.
+    pub(super) fn may_retire(&self, worker: &str) -> bool {
+        self.retiring.contains(worker)
+    }
+}
+
 impl Model {
     /// Learns which workers may be taken for dead with this commit: only who was missed before.
     pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
