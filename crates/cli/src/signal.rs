@@ -78,7 +78,7 @@ impl Signal {
         };
         let mut posting = posting.tenant(self.target.tenant.clone()).source(&self.source);
         if let Some(key) = &self.key {
-            posting = posting.idempotency_key(key);
+            posting = posting.idempotency_key(key.as_str());
         }
         if let Some(after) = self.after {
             posting = posting.after(after);

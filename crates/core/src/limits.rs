@@ -118,7 +118,7 @@ pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// The shortest key of a request, where keys are not to be found by trying.
-pub const PLAIN_KEY_MIN: usize = 16;
+pub const PLAIN_KEY_MIN: u32 = 16;
 
 /// How many distinct routes one lane may have waiting at once: the directory stays small.
 pub const ROUTES_PER_LANE: u32 = 256;

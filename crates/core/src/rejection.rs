@@ -101,7 +101,7 @@ pub enum Problem {
     #[error("is empty")]
     Empty,
     #[error("is shorter than {min_bytes} bytes")]
-    TooShort { min_bytes: usize },
+    TooShort { min_bytes: u32 },
     #[error("is longer than {max_bytes} bytes")]
     TooLong { max_bytes: usize },
     #[error("has a control character")]

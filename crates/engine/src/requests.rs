@@ -111,7 +111,7 @@ impl RequestPolicy {
         let field = limits::IDEMPOTENCY_KEY.field;
         match key.reveal() {
             _ if self.any_key => Ok(()),
-            text if text.len() < limits::PLAIN_KEY_MIN => {
+            text if text.len() < limits::PLAIN_KEY_MIN as usize => {
                 let problem = Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN };
                 Err(Rejection::Invalid { field, problem })
             }

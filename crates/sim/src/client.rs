@@ -362,6 +362,12 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::Revoke(revoke) => revoke.task.id.to_string(),
         Command::MoveBookmark(moved) => format!("{} to {}", moved.name, moved.cursor.seq),
         Command::DropBookmark(dropped) => dropped.name.clone(),
+        Command::Admit(admit) => format!("{:?} by {}", admit.request.key, admit.owner),
+        Command::Answer(answer) => format!("{:?} by {}", answer.request.key, answer.owner),
+        Command::Withdraw(withdraw) => format!("{:?} by {}", withdraw.request.key, withdraw.owner),
+        Command::ClaimEffect(claim) => format!("{} {}", claim.provider, claim.name),
+        Command::SettleEffect(settle) => format!("{} {}", settle.provider, settle.name),
+        Command::Spend(spend) => format!("{:?}", spend.charges),
         Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
             String::new()
         }

@@ -71,6 +71,10 @@ mod guide {
     mod callback {}
     #[doc = include_str!("../../../docs/guide/gather.md")]
     mod gather {}
+    #[doc = include_str!("../../../docs/guide/payment.md")]
+    mod payment {}
+    #[doc = include_str!("../../../docs/guide/downstream.md")]
+    mod downstream {}
 }
 
 /// The examples of the guarantees, so that they run.
@@ -84,18 +88,20 @@ pub use store_url::{BadUrl, Secret, StoreUrl};
 pub use windlass_core::Worker as RegisteredWorker;
 pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
-    Backoff, Bookmark, Change, ChildCounts, Children, Command, Condition, Cursor, CursorExpired,
-    Distinct, FailureClass, Family, Fence, Gate, GateKey, GateKind, Kind, Lane, LaneGate, LaneName,
-    LaneState, Lease, Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome,
-    Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, ResumeCause,
-    Resumption, Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension,
-    TagFilter, Task, TaskId, TaskKey, Tenant, Timestamp, Turn, Waitpoint, WaitpointId, Why,
-    WorkerId, command, limits,
+    Backoff, Bookmark, Caller, Change, ChildCounts, Children, Command, Condition, Cursor,
+    CursorExpired, Distinct, Effect, FailureClass, Family, Fence, Gate, GateKey, GateKind,
+    IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, Lifecycle, Logged, Matcher,
+    Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload, PayloadKey, Policy, Problem,
+    Progress, PublicState, Rate, Rejection, RequestKey, ResumeCause, Resumption, Retry,
+    RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId,
+    TaskKey, Tenant, Terms, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command,
+    limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    Claimed, Config, Creation, Error, Events, Filter, Input, KeyInfo, NamedSubscription, Posting,
-    Received, Stats, Subscription, Suspended, TaskFilter, TaskHandle,
+    AdmitError, Admitted, Begun, Call, Claimed, Config, Creation, Downstream, EffectCall,
+    EffectError, Error, Events, Filter, Input, KeyInfo, Lookup, NamedSubscription, Posting, Racers,
+    Received, RequestPolicy, Scope, Stats, Subscription, Suspended, TaskFilter, TaskHandle, Ticket,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};

@@ -63,6 +63,9 @@ pub(crate) fn details(entry: &Logged) -> String {
             format!("{seq}: {} from {}", one_line(&name), one_line(&source))
         }
         Change::WaitpointMade { id } => id.to_string(),
+        Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
+            format!("{provider} {name}")
+        }
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
         Change::Escalated
         | Change::Admitted

@@ -162,7 +162,7 @@ impl Create {
             creation = creation.id(id.clone());
         }
         if let Some(key) = &self.idempotency_key {
-            creation = creation.idempotency_key(key);
+            creation = creation.idempotency_key(key.as_str());
         }
         if let Some(parent) = &self.parent {
             creation = creation.parent(parent.clone());

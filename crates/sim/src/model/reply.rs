@@ -49,7 +49,7 @@ impl Model {
                 }
                 post.messages.iter().zip(posted).try_for_each(|(message, told)| {
                     let key = message.idempotency.as_ref();
-                    let key = key.map(|key| (key.key.as_str(), key.window_ms));
+                    let key = key.map(|key| (key.key.reveal(), key.window_ms));
                     let (name, source) = (&message.name[..], &message.source[..]);
                     if told.task != message.task {
                         return breach(Kind::OtherAnswer, "a message to another task");
@@ -152,7 +152,7 @@ impl Model {
             return breach(Kind::Waitpoint, "that is no token");
         };
         let key = signal.idempotency.as_ref();
-        let key = key.map(|key| (key.key.as_str(), key.window_ms));
+        let key = key.map(|key| (key.key.reveal(), key.window_ms));
         let waitpoint = Some(parts.waitpoint);
         let wanted = Wanted { name: &signal.name, source: &signal.source, waitpoint, key };
         self.posted(asked, &wanted, told)?;

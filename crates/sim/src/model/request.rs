@@ -131,7 +131,7 @@ impl Model {
     /// What a key may have stood for since this was asked.
     fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
         let at = asked.at;
-        let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(&wish.key));
+        let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(wish.key.reveal()));
         key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
     }
 

@@ -42,7 +42,7 @@ fn widest(random: &mut Random, capabilities: BTreeSet<String>) -> Create {
     let labels = labels.collect();
     let content_type = wide(random, limits::CONTENT_TYPE.max_bytes);
     let idempotency = Idempotency {
-        key: wide(random, limits::IDEMPOTENCY_KEY.max_bytes),
+        key: wide(random, limits::IDEMPOTENCY_KEY.max_bytes).into(),
         window_ms: limits::WINDOW_MS.max as u64,
     };
     let task = NewTask {

@@ -7,7 +7,8 @@ use windlass_store::StoreError;
 
 use super::ground::Ground;
 use super::{
-    change, family, foreign, gates, handle, log, mail, payload, query, scan, text, time, workers,
+    change, family, foreign, gates, handle, log, mail, payload, query, requests, scan, text, time,
+    workers,
 };
 use crate::factory::Factory;
 
@@ -179,6 +180,11 @@ cases! {
         a_lease_is_revoked,
         a_subscriber_keeps_its_place,
         labels_are_in_the_log,
+    }
+    requests::{
+        a_request_is_answered_once,
+        a_call_is_claimed_before_it_is_made,
+        handles_race_for_what_is_left,
     }
     mail::{
         a_message_lets_a_suspended_task_go_on,

@@ -11,6 +11,7 @@ mod log;
 mod mail;
 mod payload;
 mod query;
+mod requests;
 mod scan;
 mod text;
 mod time;

@@ -1,0 +1,62 @@
+//! A service that takes payments, each once.
+//!
+//! ```sh
+//! cargo run -p windlass-tower --example payments
+//! curl -si localhost:8117/pay -H 'x-user: ada' -H 'idempotency-key: order-2024-000017' -d '{"cents":999}'
+//! ```
+//!
+//! Send it again, also after a restart: the receipt is the same, and nothing is charged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::http::request::Parts;
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use serde_json::{Value, json};
+use windlass_core::Caller;
+use windlass_engine::{Call, Config, Downstream, EffectError, Engine, Lookup};
+use windlass_store_sqlite::SqliteStore;
+use windlass_tower::{IdempotencyLayer, Principal};
+
+/// Stands for a bank.
+#[derive(Clone, Default)]
+struct Bank(Arc<AtomicU32>);
+
+impl Downstream for Bank {
+    type Request = Value;
+    type Answer = Value;
+    type Error = String;
+
+    async fn invoke(&self, call: &Call, payment: &Value) -> Result<Value, String> {
+        let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        Ok(json!({ "receipt": number, "cents": payment["cents"], "id": call.request_id }))
+    }
+
+    async fn lookup(&self, _: &Call) -> Lookup<Value> {
+        Lookup::Ambiguous("this one keeps no books".to_owned())
+    }
+}
+
+/// A real service has checked a credential by now.
+fn who(parts: &Parts) -> Option<Principal> {
+    let user = parts.headers.get("x-user")?.to_str().ok()?;
+    Some(Principal::new(user))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = SqliteStore::open("payments.db")?;
+    let engine = Engine::start(store, Config::default()).await?;
+    let (bank, payer) = (Bank::default(), engine.clone());
+    let pay = async move |Extension(caller): Extension<Caller>, Json(payment): Json<Value>| {
+        let paid = payer.effect(caller, "bank").run(&bank, &payment).await;
+        paid.map(Json)
+            .map_err(|error: EffectError| (axum::http::StatusCode::BAD_GATEWAY, error.to_string()))
+    };
+    let service =
+        Router::new().route("/pay", post(pay)).layer(IdempotencyLayer::new(engine.clone(), who));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:8117").await?;
+    axum::serve(listener, service).await?;
+    Ok(engine.shutdown().await?)
+}
