@@ -266,8 +266,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "who was refused by a quota is woken",
         file: "crates/core/src/primitive/meter.rs",
-        from: "world.wake(match lane.as_str().is_empty() {",
-        to: "drop(match lane.as_str().is_empty() {",
+        from: "world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });",
+        to: "drop(Wake { tenant: gate.tenant.clone(), lane, route: None });",
     },
     Bite {
         rule: "a session stays with its owner for a while",

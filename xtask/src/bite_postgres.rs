@@ -315,13 +315,6 @@ const GUARDS: &[Guard] = &[
         "1",
     ),
     guard(
-        "an index by state is no way to a key",
-        "plans::what_was_planned_on_empty_tables_reads_no_more_than_it_touches",
-        TABLES,
-        "(tenant, state, id)\nWHERE state IS NOT NULL;",
-        "(tenant, state, id);",
-    ),
-    guard(
         "a plan reads no table from end to end",
         "sessions::a_batch_is_impatient_and_keeps_its_plans",
         STATEMENTS,

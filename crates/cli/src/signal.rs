@@ -32,21 +32,18 @@ in WINDLASS_TOKEN.";
 
 /// Send a message to a task: by its id, or through a waitpoint with its token.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    group = clap::ArgGroup::new("to").args(["task", "token"]).required(true)
+)]
 pub(crate) struct Signal {
     /// What the message is called.
     name: String,
     /// The task it is for, as `task list` shows it.
-    #[arg(long, value_name = "ID", conflicts_with = "token")]
+    #[arg(long, value_name = "ID")]
     task: Option<TaskId>,
     /// The token of the waitpoint it goes through; - reads it from standard input.
-    #[arg(
-        long,
-        env = "WINDLASS_TOKEN",
-        hide_env_values = true,
-        required_unless_present = "task",
-        conflicts_with = "after"
-    )]
+    #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "after")]
     token: Option<String>,
     /// Who says so.
     #[arg(long, default_value = "command line")]

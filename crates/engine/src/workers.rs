@@ -65,10 +65,11 @@ impl Engine {
         loop {
             let last = workers.last().map(|worker| worker.id.clone());
             let page = self.workers(&task.tenant, last.as_ref(), PAGE).await?;
-            if page.is_empty() {
+            let is_last = page.len() < PAGE;
+            workers.extend(page);
+            if is_last {
                 break;
             }
-            workers.extend(page);
         }
         if local.is_none() && workers.is_empty() {
             return Ok(None);

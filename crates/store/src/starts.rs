@@ -2,7 +2,7 @@
 //! Behind a transaction that stays open the dead rows at the head of a queue cannot be cleared
 //! away; who starts behind them need not walk them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,9 @@ use windlass_core::{ChangeSet, Index, Loaded, PageRow, Scan, Value, Wanted};
 const LOOK_AT_ALL: Duration = Duration::from_secs(5);
 /// Where that takes long it is done less often: of so many parts of the time it takes one.
 const PART_OF_TIME: u32 = 20;
+/// How many words about a queue may come while it is looked at, before what was found there is of
+/// no use.
+const MOST_RECENT: usize = 64;
 /// More queues than this are not worth remembering.
 const MOST: usize = 10_000;
 
@@ -34,9 +37,12 @@ struct Known {
     good_until: Option<Instant>,
     /// How often something was told of this queue.
     told: u64,
+    /// The last of it.
+    recent: VecDeque<Vec<Value>>,
 }
 
-/// How a scan began, so that what it found can be learned if nothing was told in the meantime.
+/// How a scan began, so that what it found can be learned together with what was told in the
+/// meantime.
 #[derive(Debug)]
 pub struct Look {
     /// None for a scan that goes on from a page, or of what nobody takes from.
@@ -106,7 +112,7 @@ impl Starts {
         if all.len() > MOST {
             all.clear();
         }
-        let fresh = Known { start: None, good_until: None, told: 0 };
+        let fresh = Known { start: None, good_until: None, told: 0, recent: VecDeque::new() };
         let known = all.entry(queue.clone()).or_insert(fresh);
         let recent = known.good_until.is_some_and(|until| begun < until);
         let start = known.start.clone().filter(|_| recent);
@@ -116,15 +122,17 @@ impl Starts {
     /// Takes in what a scan found.
     pub fn learn(&self, look: Look, page: &[PageRow]) {
         let mut all = self.lock();
-        let known = look.queue.and_then(|queue| all.get_mut(&queue));
-        let known = known.filter(|known| known.told == look.told);
-        let Some(known) = known else { return };
+        let Some(known) = look.queue.and_then(|queue| all.get_mut(&queue)) else { return };
+        // None when all was forgotten meanwhile.
+        let told = known.told.checked_sub(look.told).and_then(|told| usize::try_from(told).ok());
+        let Some(told) = told.filter(|told| *told <= known.recent.len()) else { return };
         if look.start.is_none() {
             let took = look.begun.elapsed();
             known.good_until = Some(look.begun + LOOK_AT_ALL.max(PART_OF_TIME * took));
         }
         if let Some(first) = page.first() {
-            known.start = Some(first.position.clone());
+            let told = known.recent.iter().rev().take(told);
+            known.start = told.chain([&first.position]).min().cloned();
         }
     }
 
@@ -134,6 +142,10 @@ impl Starts {
         for (queue, position) in &lowest.0 {
             if let Some(known) = all.get_mut(queue) {
                 known.told += 1;
+                known.recent.push_back(position.clone());
+                if known.recent.len() > MOST_RECENT {
+                    known.recent.pop_front();
+                }
                 known.start = known.start.take().map(|start| start.min(position.clone()));
             }
         }
@@ -207,8 +219,28 @@ mod tests {
         look(&starts, &page("a", 10));
         let begun = starts.look(&scan("a"));
         told(&starts, "a", 20);
+        told(&starts, "a", 90);
+        starts.learn(begun, &page("a", 50));
+        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 20)));
+        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)), "what was told is gone");
+    }
+
+    #[test]
+    fn too_much_that_is_told_during_a_scan_makes_it_useless() {
+        let starts = Starts::default();
+        look(&starts, &page("a", 10));
+        let begun = starts.look(&scan("a"));
+        for nth in 0..=MOST_RECENT as i64 {
+            told(&starts, "a", 20 + nth);
+        }
         starts.learn(begun, &page("a", 50));
         assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 10)));
+        let begun = starts.look(&scan("a"));
+        told(&starts, "a", 5);
+        starts.forget();
+        look(&starts, &page("a", 10));
+        starts.learn(begun, &page("a", 50));
+        assert_eq!(look(&starts, &[]), Some(at("a", 10)), "it was of another life");
     }
 
     #[test]

@@ -40,6 +40,9 @@ async fn a_task_is_told_by_its_id() {
     assert_eq!((&rest["name"], &rest["went_on"]), (&"later".into(), &false.into()));
     assert!(place.ok("task messages t --after 2").contains("seen in "));
     assert_eq!(place.ok("task messages t --after 3"), "There is no message.\n");
+    let to_whom = place.run("signal go");
+    assert_eq!(to_whom.code, 2);
+    assert!(to_whom.err.contains("<--task <ID>|--token <TOKEN>>"), "{}", to_whom.err);
     assert_eq!(place.run("task messages nobody").code, 4);
     let task = claim(&engine, "w", "default").await;
     let signals = engine.observe_signals(&task.task_key()).await.unwrap();

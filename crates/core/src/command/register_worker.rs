@@ -23,9 +23,15 @@ pub struct RegisterWorker {
 }
 
 impl RegisterWorker {
-    /// For how long nobody takes a worker for dead after it was heard of.
+    /// For how long nobody takes a worker for dead after it was heard of: until it is missed, and
+    /// for one beat more.
     pub const fn lasts_ms(every_ms: u64) -> u64 {
-        every_ms.saturating_mul(7) / 2
+        Self::missed_after_ms(every_ms).saturating_add(every_ms)
+    }
+
+    /// Two beats and a half: the second may be on its way when it is due.
+    const fn missed_after_ms(every_ms: u64) -> u64 {
+        every_ms.saturating_mul(5) / 2
     }
 
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
@@ -47,8 +53,7 @@ impl RegisterWorker {
             every_ms: self.every_ms,
             // Whoever is heard of while its leases are ended keeps those that are left.
             missed_at: None,
-            // Two beats and a half: the second may be on its way when it is due.
-            due_at: now.plus_ms(self.every_ms.saturating_mul(5) / 2),
+            due_at: now.plus_ms(Self::missed_after_ms(self.every_ms)),
         });
         Ok(Outcome::WorkerRegistered { joined: known.is_none() })
     }

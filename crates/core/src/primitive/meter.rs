@@ -66,7 +66,7 @@ impl Meters {
     /// Notes a lane from which nothing more may be claimed, so that those who wait there are woken.
     pub(crate) fn refuse(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
         let now = world.now();
-        let everywhere = LaneName::new("");
+        let everywhere = Wake::every_lane();
         for gate in self.each().filter(|gate| gate.room(now) == 0) {
             if gate.refused.contains(lane) || gate.refused.contains(&everywhere) {
                 continue;
@@ -110,11 +110,7 @@ pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
 pub(crate) fn reopen(world: &mut World, mut gate: Gate) -> Result<(), Halt> {
     if gate.room(world.now()) > 0 {
         for lane in std::mem::take(&mut gate.refused) {
-            let tenant = gate.tenant.clone();
-            world.wake(match lane.as_str().is_empty() {
-                true => Wake::everywhere(tenant),
-                false => Wake { tenant, lane, route: None },
-            });
+            world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });
         }
     }
     save(world, gate, true)

@@ -53,12 +53,13 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Everywhere: more lanes of a tenant may have something than anybody remembers.
-    pub fn everywhere(tenant: Tenant) -> Self {
-        Self { tenant, lane: LaneName::new(""), route: None }
+    /// Stands for every lane of a tenant, where more of them may have something than anybody
+    /// remembers. No lane is called that.
+    pub fn every_lane() -> LaneName {
+        LaneName::new("")
     }
 
-    /// Whether it comes from this lane.
+    /// Whether it comes from this lane, or from every one.
     pub fn is_from(&self, lane: &LaneName) -> bool {
         self.lane == *lane || self.lane.as_str().is_empty()
     }
