@@ -11,6 +11,7 @@ const STATES: &str = "crates/core/src/testing/states.rs";
 const EXEMPT: &[(&str, &str)] = &[
     ("TrimLog", "acts on the log, on no task and no lane"),
     ("RotateKey", "acts on the keys of a tenant, on no task and no lane"),
+    ("Spend", "acts on limiters, which have no states"),
 ];
 
 /// A kind of table: how it is called, and the states that stand in its first column.
@@ -58,6 +59,7 @@ impl Matrix {
             subject("gate", "check_gate(", "GATE_STATES")?,
             subject("worker", "check_worker(", "WORKER_STATES")?,
             subject("bookmark", "check_bookmark(", "BOOKMARK_STATES")?,
+            subject("request", "check_request(", "REQUEST_STATES")?,
         ];
         let names = command_names(source(&format!("{COMMANDS}/mod.rs"))?)?;
         let command = |name: String| Command::read(name, sources, &subjects);

@@ -1,4 +1,8 @@
-use serde_json::Value;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use crate::digest::{Digest, Digester};
 
@@ -11,9 +15,9 @@ pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
 /// Tells whether two requests ask for the same.
 ///
 /// It is taken of the name of the operation and of the body: of JSON in the canonical form of RFC
-/// 8785, without the fields at the top that are `excluded`; of anything else as it is. JSON with a
-/// number that the canonical form would round counts as it is, too, so that no two amounts are
-/// taken for one.
+/// 8785, without the fields at the top that are `excluded`; of anything else as it is. JSON counts
+/// as it is, too, if it has an integer that the canonical form would round, so that no two amounts
+/// are taken for one, or a name twice in one object, of which readers take one or the other.
 pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
     let digester = Digester::new("fingerprint").part(operation.as_bytes());
     match canonical(body, excluded) {
@@ -23,11 +27,72 @@ pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
 }
 
 fn canonical(body: &[u8], excluded: &[&str]) -> Option<Vec<u8>> {
-    let mut value: Value = serde_json::from_slice(body).ok()?;
+    let Unambiguous(mut value) = serde_json::from_slice(body).ok()?;
     if let Value::Object(fields) = &mut value {
         fields.retain(|name, _| !excluded.contains(&name.as_str()));
     }
     if is_exact(&value) { serde_json_canonicalizer::to_vec(&value).ok() } else { None }
+}
+
+/// A value in which no object has a name twice.
+struct Unambiguous(Value);
+
+struct Reader;
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader).map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON in which no object has a name twice")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Value, E> {
+        Ok(truth.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        let mut read = Vec::new();
+        while let Some(Unambiguous(value)) = values.next_element()? {
+            read.push(value);
+        }
+        Ok(Value::Array(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some((name, Unambiguous(value))) = fields.next_entry::<String, _>()? {
+            if read.insert(name, value).is_some() {
+                return Err(A::Error::custom("a name is there twice"));
+            }
+        }
+        Ok(Value::Object(read))
+    }
 }
 
 fn is_exact(value: &Value) -> bool {
@@ -145,6 +210,16 @@ mod tests {
         let amount = |n: u64| of(&format!(r#"{{"amount":{n}}}"#));
         assert_ne!(amount(9_007_199_254_740_993), amount(9_007_199_254_740_992));
         assert_ne!(amount(u64::MAX), amount(u64::MAX - 1));
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_not_decided_upon() {
+        let twice = r#"{"amount":1,"amount":2}"#;
+        assert_eq!(canonical(twice), None);
+        for once in [r#"{"amount":1}"#, r#"{"amount":2}"#, r#"{"amount":2,"amount":1}"#] {
+            assert_ne!(of(twice), of(once), "{once}");
+        }
+        assert_eq!(canonical(r#"[{"a":{"b":1,"b":1}}]"#), None);
     }
 
     /// Deterministic noise: an object, its fields in any order and any spelling.

@@ -107,8 +107,8 @@ impl EffectCall {
     /// Makes the call, unless it is known what came of it.
     ///
     /// The id of the call is on disk before it is made. Whoever tries again asks the provider for
-    /// that id first: what was found is kept, what was certainly not made is made, and anything else
-    /// is an error that changes nothing.
+    /// that id first: what was found is kept, what was certainly not made is made, and anything
+    /// else is an error that changes nothing.
     pub async fn run<D: Downstream>(
         self,
         downstream: &D,

@@ -65,7 +65,9 @@ pub use mail::{Received, Suspended};
 pub use named::NamedSubscription;
 pub use posting::Posting;
 pub use read::TaskFilter;
-pub use requests::{AdmitError, Admitted, Begun, Racers, RequestPolicy, Scope, Ticket};
+pub use requests::{
+    AdmitError, Admitted, Begun, Racers, RequestContext, RequestPolicy, Scope, Ticket,
+};
 pub use stats::Stats;
 pub use stream::Events;
 pub use subscription::Subscription;

@@ -9,6 +9,7 @@ use windlass_core::{
     RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
 };
 
+use crate::effects::EffectCall;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -61,11 +62,17 @@ pub enum Begun {
 /// The right to answer a request, until a deadline. Dropped, it gives the request up.
 #[derive(Debug)]
 pub struct Ticket {
+    context: RequestContext,
+    is_open: bool,
+}
+
+/// What the handler of a request has: the right to act for it, until a deadline.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
     engine: Engine,
     request: RequestKey,
     owner: String,
     until: Timestamp,
-    is_open: bool,
 }
 
 /// What came of a request.
@@ -157,14 +164,14 @@ impl Engine {
     /// Answers a request once. Whoever sends it again, now or until its replay time is over, gets
     /// the first answer, and nothing is done for it. What fails is not kept: it can be sent again.
     ///
-    /// `run` is given the right to answer, for calls to others that matter: see
-    /// [`Ticket::caller`].
+    /// What is called by `run`, and must not be called twice, is called through its context: see
+    /// [`RequestContext::effect`].
     pub async fn admit<I, O, E, F>(
         &self,
         scope: &Scope,
         key: impl Into<IdempotencyKey>,
         request: &I,
-        run: impl FnOnce(Caller) -> F,
+        run: impl FnOnce(RequestContext) -> F,
     ) -> Result<Admitted<O>, AdmitError<E>>
     where
         I: Serialize,
@@ -177,7 +184,7 @@ impl Engine {
                 let answer = serde_json::from_slice(&answer.bytes).map_err(Error::payload)?;
                 Ok(Admitted { answer, replayed: true })
             }
-            Begun::First(ticket) => match run(ticket.caller()).await {
+            Begun::First(ticket) => match run(ticket.context()).await {
                 Ok(answer) => {
                     let body = serde_json::to_string(&answer).map_err(Error::payload)?;
                     ticket.answer(Payload::json(body)).await?;
@@ -222,13 +229,8 @@ impl Engine {
             match self.submit_for_sure(admit.clone()).await {
                 Ok(Outcome::Admitted { until }) => {
                     let (engine, Admit { request, owner, .. }) = (self.clone(), admit);
-                    return Ok(Begun::First(Ticket {
-                        engine,
-                        request,
-                        owner,
-                        until,
-                        is_open: true,
-                    }));
+                    let context = RequestContext { engine, request, owner, until };
+                    return Ok(Begun::First(Ticket { context, is_open: true }));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
                     Some(answer) => return Ok(Begun::Answered(answer)),
@@ -271,36 +273,52 @@ fn is_in_flight(error: &Error) -> bool {
     matches!(error, Error::Rejected(Rejection::IdempotencyInFlight { .. }))
 }
 
-impl Ticket {
-    /// Until when it can be answered.
+impl RequestContext {
+    /// Until when the request can be answered.
     pub fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// On whose behalf calls are made: see [`Engine::effect`].
-    pub fn caller(&self) -> Caller {
+    /// A call to a provider that is to be made once for this request.
+    pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
+        self.engine.effect(self.caller(), provider)
+    }
+
+    fn caller(&self) -> Caller {
         Caller::Request { request: self.request.clone(), owner: self.owner.clone() }
+    }
+
+    fn withdraw(&self) -> Withdraw {
+        Withdraw { request: self.request.clone(), owner: self.owner.clone() }
+    }
+
+    /// Whoever waits here for its answer looks again.
+    fn tell(&self) {
+        self.engine.request_watchers().tell(&self.request);
+    }
+}
+
+impl Ticket {
+    /// For whoever handles the request, in a place that does not answer it.
+    pub fn context(&self) -> RequestContext {
+        self.context.clone()
     }
 
     /// Answers the request, for good. Refused when it took too long, or when somebody else has it.
     pub async fn answer(mut self, answer: Payload) -> Result<(), Error> {
-        let (request, owner) = (self.request.clone(), self.owner.clone());
-        let answered = self.engine.submit_for_sure(Answer { request, owner, answer }).await;
+        let RequestContext { engine, request, owner, .. } = self.context();
+        let answered = engine.submit_for_sure(Answer { request, owner, answer }).await;
         self.is_open = answered.is_err();
-        self.engine.request_watchers().tell(&self.request);
+        self.context.tell();
         answered.map(drop)
     }
 
     /// Gives the request up: whoever sends it again is the first.
     pub async fn give_up(mut self) -> Result<(), Error> {
         self.is_open = false;
-        let withdrawn = self.engine.submit_for_sure(self.withdraw()).await;
-        self.engine.request_watchers().tell(&self.request);
+        let withdrawn = self.context.engine.submit_for_sure(self.context.withdraw()).await;
+        self.context.tell();
         withdrawn.map(drop)
-    }
-
-    fn withdraw(&self) -> Withdraw {
-        Withdraw { request: self.request.clone(), owner: self.owner.clone() }
     }
 }
 
@@ -309,12 +327,12 @@ impl Drop for Ticket {
         if !self.is_open {
             return;
         }
-        let (engine, withdraw) = (self.engine.clone(), self.withdraw());
-        self.engine.runtime().spawn(async move {
-            if let Err(error) = engine.submit(withdraw.clone()).await {
+        let context = self.context();
+        self.context.engine.runtime().spawn(async move {
+            if let Err(error) = context.engine.submit(context.withdraw()).await {
                 tracing::warn!(%error, "a request could not be given up; it is free in a while");
             }
-            engine.request_watchers().tell(&withdraw.request);
+            context.tell();
         });
     }
 }

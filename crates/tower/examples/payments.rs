@@ -14,8 +14,7 @@ use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
-use windlass_core::Caller;
-use windlass_engine::{Call, Config, Downstream, EffectError, Engine, Lookup};
+use windlass_engine::{Call, Config, Downstream, EffectError, Engine, Lookup, RequestContext};
 use windlass_store_sqlite::SqliteStore;
 use windlass_tower::{IdempotencyLayer, Principal};
 
@@ -48,9 +47,10 @@ fn who(parts: &Parts) -> Option<Principal> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::open("payments.db")?;
     let engine = Engine::start(store, Config::default()).await?;
-    let (bank, payer) = (Bank::default(), engine.clone());
-    let pay = async move |Extension(caller): Extension<Caller>, Json(payment): Json<Value>| {
-        let paid = payer.effect(caller, "bank").run(&bank, &payment).await;
+    let bank = Bank::default();
+    let pay = async move |Extension(context): Extension<RequestContext>,
+                          Json(payment): Json<Value>| {
+        let paid = context.effect("bank").run(&bank, &payment).await;
         paid.map(Json)
             .map_err(|error: EffectError| (axum::http::StatusCode::BAD_GATEWAY, error.to_string()))
     };

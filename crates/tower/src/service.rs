@@ -109,7 +109,7 @@ where
         }
         Err(refused) => return Err(Problem::Refused(refused)),
     };
-    parts.extensions.insert(ticket.caller());
+    parts.extensions.insert(ticket.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
     let longest = layer.longest_body;
     // A client that leaves does not stop what was begun: it would be begun again.

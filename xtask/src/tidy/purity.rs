@@ -6,7 +6,8 @@ use crate::tree;
 
 const CORE: &str = "crates/core/src/";
 const CORE_MANIFEST: &str = "crates/core/Cargo.toml";
-const CORE_DEPENDENCIES: &[&str] = &["hmac", "serde", "serde_json", "sha2", "thiserror"];
+const CORE_DEPENDENCIES: &[&str] =
+    &["hmac", "serde", "serde_json", "serde_json_canonicalizer", "sha2", "thiserror"];
 
 const IMPURE: &[&str] = &[
     "async",

@@ -164,10 +164,10 @@ async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
     };
     *bank.loses.lock().unwrap() = true;
     let first = begin().await;
-    let failed = stage.engine.effect(first.caller(), "bank").run(&bank, &7).await.unwrap_err();
+    let failed = first.context().effect("bank").run(&bank, &7).await.unwrap_err();
     assert!(!failed.to_string().contains(key));
     first.give_up().await.unwrap();
     let second = begin().await;
-    let answer = stage.engine.effect(second.caller(), "bank").run(&bank, &7).await.unwrap();
+    let answer = second.context().effect("bank").run(&bank, &7).await.unwrap();
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
 }
