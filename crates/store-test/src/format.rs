@@ -29,6 +29,7 @@ const STEPS: &[Step] = &[
             ("task", "open_parent"),
         ],
     },
+    Step { tables: &["effect", "limiter"], indexes: &[], columns: &[] },
 ];
 
 /// The highest format that can be left.
