@@ -34,6 +34,9 @@ const YEAR_MS: i64 = 366 * DAY_MS;
 
 pub const TENANT: TextLimit = text("tenant", 128);
 pub const TASK_ID: TextLimit = text("id", 255);
+/// What its steps are called by must fit behind it.
+pub const WORKFLOW_ID: TextLimit = text("id", 200);
+pub const VERSION: TextLimit = text("version", 64);
 pub const KIND: TextLimit = text("kind", 255);
 pub const LANE: TextLimit = text("lane", 255);
 pub const WORKER: TextLimit = text("worker", 255);
@@ -67,6 +70,10 @@ pub const REQUEST_ID: TextLimit = text("request_id", 255);
 pub const PRINCIPAL: TextLimit = text("principal", 255);
 pub const ACCOUNT: TextLimit = text("account", 255);
 pub const OWNER: TextLimit = text("owner", 64);
+
+pub const NOTE_NAME: TextLimit = text("name", 255);
+pub const NOTE: TextLimit = text("value", 64 * 1_024);
+pub const STATUS: TextLimit = text("status", 256 * 1_024);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
@@ -115,6 +122,8 @@ pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_
 pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
+pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_000);
+pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// The shortest key of a request, where keys are not to be found by trying.

@@ -7,6 +7,7 @@ use crate::record::{Filed, Record};
 use crate::rejection::{Problem, Rejection};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
+use crate::workflow::Report;
 
 /// What has been posted to a task: the owner of "is there anything", which everybody who posts or
 /// takes a message writes, beside the task so that its holder is not disturbed.
@@ -20,6 +21,9 @@ pub struct Mailbox {
     pub held: u32,
     /// How many bytes they carry.
     pub bytes: u64,
+    /// How many of them are not visible yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hidden: u32,
     /// How many waitpoints its task has.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waitpoints: u32,
@@ -54,6 +58,9 @@ pub struct Message {
     /// attempt; one that begins later sees it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<Timestamp>,
+    /// The end of a step that it tells of, to a workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
     /// When it becomes visible, while it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
@@ -70,14 +77,23 @@ impl Mailbox {
             next_seq: Self::FIRST,
             held: 0,
             bytes: 0,
+            hidden: 0,
             waitpoints: 0,
         }
+    }
+
+    /// Whether there is anything to be seen.
+    pub(crate) fn shows_any(&self) -> bool {
+        self.held > self.hidden
     }
 
     /// Counts a message no more.
     pub(crate) fn forget(&mut self, message: &Message) {
         self.held = self.held.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(message.bytes.unwrap_or(0));
+        if message.due_at.is_some() {
+            self.hidden = self.hidden.saturating_sub(1);
+        }
     }
 
     pub fn key_of(tenant: &Tenant, task: &TaskId) -> RowKey {
@@ -90,9 +106,33 @@ impl Message {
     /// is met by it.
     pub const ENGINE: &'static str = "engine";
 
+    /// The name of the message that asks a workflow to end.
+    pub const CANCEL: &'static str = "cancel";
+
+    /// Timers are numbered by their steps, behind all that is sent.
+    pub(crate) const TIMERS: u64 = 1_000_000_000_000_000;
+
     /// Whether somebody has sent it, and not the engine.
     pub(crate) fn was_sent(&self) -> bool {
         self.source != Self::ENGINE
+    }
+
+    /// What the engine tells a task, to be numbered.
+    pub(crate) fn of_engine(task: &crate::task::Task, name: &str, now: Timestamp) -> Self {
+        Self {
+            tenant: task.tenant.clone(),
+            task: task.id.clone(),
+            seq: 0,
+            name: name.to_owned(),
+            source: Self::ENGINE.to_owned(),
+            waitpoint: None,
+            posted_at: now,
+            visible_at: now,
+            bytes: None,
+            taken_by: None,
+            report: None,
+            due_at: None,
+        }
     }
 
     pub(crate) fn check_source(source: &str) -> Result<(), Rejection> {
@@ -120,14 +160,21 @@ impl Message {
         self.due_at.is_none() || self.visible_at <= now
     }
 
-    /// Where its bytes are, if it carries any.
+    /// Where its bytes are, if it carries any. A report carries the result of its task.
     pub fn payload_key(&self) -> Option<PayloadKey> {
-        self.bytes.map(|_| PayloadKey {
-            tenant: self.tenant.clone(),
-            task: self.task.clone(),
-            generation: 0,
-            slot: Slot::message(self.seq),
-        })
+        let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
+        let (task, generation, slot) = match reporter {
+            Some(reporter) => (&reporter.id, reporter.generation, Slot::RESULT),
+            None => (&self.task, 0, Slot::message(self.seq)),
+        };
+        let (tenant, task) = (self.tenant.clone(), task.clone());
+        self.bytes.map(|_| PayloadKey { tenant, task, generation, slot })
+    }
+
+    /// Where the bytes are that go with it. A workflow keeps its result itself.
+    pub(crate) fn own_payload_key(&self) -> Option<PayloadKey> {
+        let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
+        self.payload_key().filter(|_| reporter.is_none_or(|reporter| !reporter.is_workflow))
     }
 }
 

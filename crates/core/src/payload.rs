@@ -71,6 +71,14 @@ impl Slot {
     /// What a call to somebody else was answered with.
     pub(crate) const EFFECT: Slot = Slot(Cow::Borrowed("effect"));
 
+    /// What came along to an execution of a workflow from the one before.
+    pub(crate) const CARRIED: Slot = Slot(Cow::Borrowed("carried"));
+
+    /// A row of the history of a workflow.
+    pub(crate) fn turn(turn: u32) -> Self {
+        Self(Cow::Owned(format!("turn/{turn:010}")))
+    }
+
     /// What a message to it carries.
     pub(crate) fn message(seq: u64) -> Self {
         Self(Cow::Owned(format!("message/{seq}")))

@@ -9,6 +9,7 @@ use crate::admission::Admission;
 use crate::bookmark::Bookmark;
 use crate::children::Children;
 use crate::effect::Effect;
+use crate::execution::Execution;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::lane::Lane;
@@ -16,6 +17,7 @@ use crate::limiter::Limiter;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Message};
 use crate::node::Node;
+use crate::note::Note;
 use crate::queue::Queue;
 use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
 use crate::task::Task;
@@ -107,7 +109,7 @@ macro_rules! records {
 
 records!(
     Task, Lane, Queue, Admission, Log, Node, Mailbox, Message, Waitpoint, Keyring, Children, Gate,
-    Worker, Bookmark, Effect, Limiter
+    Worker, Bookmark, Effect, Limiter, Execution, Note
 );
 
 impl Table {
@@ -125,7 +127,13 @@ impl Table {
             Table::Worker => Some(Index::WorkerDue),
             Table::Effect => Some(Index::EffectDue),
             Table::Limiter => Some(Index::LimiterDue),
-            Table::Lane | Table::Log | Table::Mailbox | Table::Waitpoint | Table::Bookmark => None,
+            Table::Execution => Some(Index::ExecutionDue),
+            Table::Lane
+            | Table::Log
+            | Table::Mailbox
+            | Table::Waitpoint
+            | Table::Bookmark
+            | Table::Note => None,
         }
     }
 }

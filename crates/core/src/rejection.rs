@@ -92,6 +92,10 @@ pub enum Rejection {
     RateLimited { retry_after_ms: u64 },
     #[error("the call was not claimed before it was made")]
     EffectNotClaimed,
+    #[error("the task is no workflow")]
+    NotAWorkflow,
+    #[error("the history of the workflow has {turns} rows: this is not the next one")]
+    OtherTurn { turns: u32 },
 }
 
 /// What is wrong with a field.
@@ -120,6 +124,8 @@ pub enum Problem {
     NoTime,
     #[error("is what only the engine says")]
     OfTheEngine,
+    #[error("is not for workflows")]
+    NotOfAWorkflow,
 }
 
 impl Rejection {
@@ -168,6 +174,8 @@ impl Rejection {
             Rejection::RequestReleased => "request_released",
             Rejection::RateLimited { .. } => "rate_limited",
             Rejection::EffectNotClaimed => "effect_not_claimed",
+            Rejection::NotAWorkflow => "not_a_workflow",
+            Rejection::OtherTurn { .. } => "other_turn",
         }
     }
 }

@@ -206,6 +206,9 @@ pub enum Index {
     EffectOfParent,
     EffectDue,
     LimiterDue,
+    ExecutionOfTask,
+    ExecutionDue,
+    NoteOfTask,
 }
 
 impl Index {
@@ -225,6 +228,8 @@ impl Index {
             Index::WorkerDue => Table::Worker,
             Index::EffectOfParent | Index::EffectDue => Table::Effect,
             Index::LimiterDue => Table::Limiter,
+            Index::ExecutionOfTask | Index::ExecutionDue => Table::Execution,
+            Index::NoteOfTask => Table::Note,
         }
     }
 
@@ -242,7 +247,8 @@ impl Index {
             | Index::GateDue
             | Index::WorkerDue
             | Index::EffectDue
-            | Index::LimiterDue => true,
+            | Index::LimiterDue
+            | Index::ExecutionDue => true,
             Index::QueueByLane
             | Index::NodeDue
             | Index::TaskLine
@@ -250,6 +256,8 @@ impl Index {
             | Index::MessageOfTask
             | Index::WaitpointOfTask
             | Index::EffectOfParent
+            | Index::ExecutionOfTask
+            | Index::NoteOfTask
             | Index::GateOwned => false,
         }
     }
@@ -269,13 +277,16 @@ impl Index {
             | Index::GateDue
             | Index::WorkerDue
             | Index::EffectDue
-            | Index::LimiterDue => Some(0),
+            | Index::LimiterDue
+            | Index::ExecutionDue => Some(0),
             Index::QueueByLane
             | Index::TaskLine
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
             | Index::EffectOfParent
+            | Index::ExecutionOfTask
+            | Index::NoteOfTask
             | Index::GateOwned => None,
         }
     }
@@ -285,7 +296,7 @@ impl Index {
         self.layout().position(&row.key.values, &row.columns)
     }
 
-    pub(crate) const ALL: [Index; 19] = [
+    pub(crate) const ALL: [Index; 22] = [
         Index::TaskReady,
         Index::TaskDue,
         Index::QueueByLane,
@@ -305,6 +316,9 @@ impl Index {
         Index::EffectOfParent,
         Index::EffectDue,
         Index::LimiterDue,
+        Index::ExecutionOfTask,
+        Index::ExecutionDue,
+        Index::NoteOfTask,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {

@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_nodes.sql"),
     include_str!("../migrations/0003_waiting.sql"),
     include_str!("../migrations/0004_requests.sql"),
+    include_str!("../migrations/0005_workflows.sql"),
 ];
 
 const DURABLE: &str = "wal, synchronous=FULL";

@@ -30,6 +30,7 @@ const STEPS: &[Step] = &[
         ],
     },
     Step { tables: &["effect", "limiter"], indexes: &[], columns: &[] },
+    Step { tables: &["execution", "note"], indexes: &[], columns: &[] },
 ];
 
 /// The highest format that can be left.

@@ -16,6 +16,7 @@ use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
+use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
 
 /// Where the keys of tasks are kept apart from other keys.
@@ -48,6 +49,15 @@ pub struct NewTask {
     pub parent: Option<TaskId>,
     /// The gate that it must pass before it may run.
     pub gate: Option<GateKey>,
+    /// It is a workflow: its handler is replayed.
+    pub workflow: Option<NewWorkflow>,
+}
+
+/// What makes a task a workflow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NewWorkflow {
+    /// The version of its code. Only who can replay it takes it.
+    pub version: Option<String>,
 }
 
 /// When a task may first run.
@@ -142,6 +152,20 @@ impl Create {
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
+        let task = self.build(world, new, route, fingerprint)?;
+        world.emit(Event::of_task(&task, world.now(), Change::Created));
+        place(world, task)?;
+        Ok(Created { id: new.id.clone(), duplicate: false })
+    }
+
+    /// A task that is there but for its place: see [`place`].
+    fn build(
+        &self,
+        world: &mut World,
+        new: &NewTask,
+        route: &Route,
+        fingerprint: Digest,
+    ) -> Result<Task, Halt> {
         self.open_lane(world, new, route)?;
         if let Some(parent) = &new.parent {
             join(world, &self.tenant, parent)?;
@@ -151,9 +175,32 @@ impl Create {
         if let Some(payload) = &new.payload {
             world.attach(task.payload_key(0, Slot::INPUT), payload.clone());
         }
-        world.emit(Event::of_task(&task, world.now(), Change::Created));
-        place(world, task)?;
-        Ok(Created { id: new.id.clone(), duplicate: false })
+        Ok(task)
+    }
+
+    /// Makes a task for a workflow, as a step of it or on its own, and leaves it to be placed. None
+    /// if that very task is there already.
+    pub(super) fn make(
+        &self,
+        world: &mut World,
+        new: &NewTask,
+        step: Option<u64>,
+    ) -> Result<Option<Task>, Halt> {
+        new.check(world.now())?;
+        let (route, key) = (new.route(), TaskKey::new(&self.tenant, &new.id));
+        self.prefetch(world, new, &route);
+        let (known, fingerprint) = (world.get::<Task>(&key.row_key())?, new.fingerprint(&route));
+        match known {
+            Some(known) if step.is_none() && known.fingerprint == fingerprint => Ok(None),
+            Some(_) => Err(Rejection::Conflict.into()),
+            None => {
+                let task = Task { step, ..self.build(world, new, &route, fingerprint)? };
+                if task.workflow.is_some() {
+                    world.emit(Event::of_task(&task, world.now(), Change::Created));
+                }
+                Ok(Some(task))
+            }
+        }
     }
 
     /// Whether a child that is there was made for the parent that is there, and not for one of the
@@ -188,6 +235,12 @@ impl Create {
     }
 }
 
+impl NewWorkflow {
+    fn to_state(&self) -> WorkflowState {
+        WorkflowState::new(self.version.clone())
+    }
+}
+
 impl Idempotency {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
@@ -212,6 +265,7 @@ impl NewTask {
             idempotency: None,
             gate: None,
             parent: None,
+            workflow: None,
         }
     }
 
@@ -253,7 +307,17 @@ impl NewTask {
         if let Some(gate) = &self.gate {
             gate.check()?;
         }
-        Ok(())
+        self.check_workflow()
+    }
+
+    fn check_workflow(&self) -> Result<(), Rejection> {
+        let Some(NewWorkflow { version }) = &self.workflow else { return Ok(()) };
+        limits::WORKFLOW_ID.check(self.id.as_str())?;
+        if self.gate.is_some() {
+            let problem = Problem::NotOfAWorkflow;
+            return Err(Rejection::Invalid { field: "gate", problem });
+        }
+        version.as_ref().map_or(Ok(()), |version| limits::VERSION.check(version))
     }
 
     /// What makes two requests the same: everything but the id and the key.
@@ -270,6 +334,10 @@ impl NewTask {
         };
         let digester = match &self.gate {
             Some(gate) => digester.part(b"gate").json(gate),
+            None => digester,
+        };
+        let digester = match &self.workflow {
+            Some(workflow) => digester.part(b"workflow").json(workflow),
             None => digester,
         };
         Payload::digest(self.payload.as_ref(), digester).finish()
@@ -310,6 +378,8 @@ impl NewTask {
             has_mail: false,
             has_effects: false,
             has_children: false,
+            workflow: self.workflow.as_ref().map(|new| Box::new(new.to_state())),
+            step: None,
             results: Vec::new(),
         }
     }

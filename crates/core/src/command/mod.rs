@@ -9,6 +9,7 @@ mod cancel_held;
 mod change_priority;
 mod claim;
 mod claim_effect;
+mod commit_turn;
 mod complete;
 mod consume;
 mod create;
@@ -29,6 +30,7 @@ mod release_session;
 mod renew;
 mod replay;
 mod report_progress;
+mod request_cancel;
 mod resume;
 mod retire_worker;
 mod revoke;
@@ -54,9 +56,10 @@ pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use claim_effect::ClaimEffect;
+pub use commit_turn::{CommitTurn, Deed, Then};
 pub use complete::Complete;
 pub use consume::Consume;
-pub use create::{Create, Idempotency, NewTask, Start};
+pub use create::{Create, Idempotency, NewTask, NewWorkflow, Start};
 pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
 pub use delay::Delay;
 pub use drop_bookmark::DropBookmark;
@@ -74,6 +77,7 @@ pub use release_session::ReleaseSession;
 pub use renew::Renew;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
+pub use request_cancel::RequestCancel;
 pub use resume::Resume;
 pub use retire_worker::RetireWorker;
 pub use revoke::Revoke;
@@ -165,6 +169,8 @@ commands!(
     Withdraw,
     ClaimEffect,
     SettleEffect,
+    CommitTurn,
+    RequestCancel,
     Spend,
     Post,
     Signal,
@@ -219,11 +225,13 @@ impl Command {
             | Command::Answer(_)
             | Command::Withdraw(_)
             | Command::SettleEffect(_)
+            | Command::CommitTurn(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
             | Command::ReportProgress(_)
             | Command::Cancel(_)
+            | Command::RequestCancel(_)
             | Command::ChangePriority(_)
             | Command::Replay(_)
             | Command::Reap(_)
@@ -261,6 +269,7 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
+            Command::CommitTurn(turn) => 3 + turn.taken.len() + 2 * turn.deeds.len(),
             _ => 1,
         }
     }
@@ -272,6 +281,7 @@ impl Command {
                 let payloads = create.tasks.iter().filter_map(|task| task.payload.as_ref());
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
+            Command::CommitTurn(turn) => turn.bytes(),
             Command::Answer(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => {

@@ -95,6 +95,11 @@ pub enum Outcome {
         answer: Option<PayloadKey>,
     },
     EffectSettled,
+    /// The activities that were leased at once; and whether the lease of the workflow stays.
+    Turned {
+        claimed: Vec<Arc<Task>>,
+        goes_on: bool,
+    },
     Spent,
     /// `known` when nothing had to be done for it.
     KeyRotated {

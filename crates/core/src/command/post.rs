@@ -46,7 +46,7 @@ impl NewMessage {
         }
     }
 
-    fn letter(&self) -> Letter<'_> {
+    pub(super) fn letter(&self) -> Letter<'_> {
         Letter {
             name: &self.name,
             source: &self.source,

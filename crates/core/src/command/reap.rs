@@ -29,7 +29,9 @@ impl Reap {
 /// Forgets a task, once what was sent to it is cleared away. Until then it stays, and is due.
 pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Halt> {
     if !purge(world, task, page)? {
-        world.put::<Task>(Task { due_at: Some(world.now()), ..task.clone() });
+        let known = world.get::<Task>(&task.task_key().row_key())?;
+        let known = known.expect("it is there as long as it is not forgotten");
+        world.put::<Task>(Task { due_at: Some(world.now()), ..(*known).clone() });
         return Ok(());
     }
     forget_children(world, task)?;

@@ -30,7 +30,7 @@ impl TakeMessages {
         for &seq in &self.seqs {
             let Some(message) = world.get::<Message>(&key(seq))? else { continue };
             mailbox.forget(&message);
-            world.drop_payloads(message.payload_key());
+            world.drop_payloads(message.own_payload_key());
             world.remove(&key(seq));
             taken += 1;
         }

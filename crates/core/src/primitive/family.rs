@@ -5,7 +5,8 @@
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
-use crate::primitive::{are_neighbours_readable, place};
+use crate::mailbox::Mailbox;
+use crate::primitive::{are_neighbours_readable, place, report};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
@@ -53,21 +54,30 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     }
     let Some(parent) = &task.parent else { return Ok(()) };
     prefetch_family(world, &task.tenant, parent);
+    if task.step.is_some() {
+        world.prefetch(Mailbox::key_of(&task.tenant, parent));
+    }
     let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
     let Some(known) = known else { return Ok(()) };
     let mut children = (*known).clone();
     children.count_end(&task.lifecycle);
     let was_last = children.open == 0;
     world.put::<Children>(children);
-    if was_last { tell_parent(world, &TaskKey::new(&task.tenant, parent)) } else { Ok(()) }
+    if was_last {
+        tell_parent(world, &TaskKey::new(&task.tenant, parent))?;
+    }
+    match task.step {
+        Some(step) => report(world, task, step),
+        None => Ok(()),
+    }
 }
 
 /// There are no more children to come. Those of a task that was called off are called off too.
 fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
     let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
     let Some(known) = known else { return Ok(()) };
-    let called_off =
-        matches!(task.lifecycle, Lifecycle::Cancelled { .. } | Lifecycle::Expired { .. });
+    let called_off = task.workflow.is_some()
+        || matches!(task.lifecycle, Lifecycle::Cancelled { .. } | Lifecycle::Expired { .. });
     let due_at = (called_off && known.open > 0).then(|| world.now());
     world.put::<Children>(Children { closed: true, due_at, ..(*known).clone() });
     Ok(())
@@ -133,7 +143,9 @@ pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt>
             _ => return Ok(false),
         }
     }
-    let Some(parent) = &task.parent else { return Ok(true) };
+    let Some(parent) = task.parent.as_ref().filter(|_| !task.is_activity()) else {
+        return Ok(true);
+    };
     let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent));
     let siblings = unless_quarantined(siblings)?;
     Ok(siblings.is_some_and(|siblings| siblings.is_none_or(|siblings| siblings.closed)))

@@ -162,8 +162,10 @@ pub(crate) fn put(
         visible_at,
         bytes: letter.payload.map(|_| letter.bytes()),
         taken_by: None,
+        report: None,
         due_at: (now < visible_at).then_some(visible_at),
     };
+    mailbox.hidden += u32::from(message.due_at.is_some());
     if let (Some(key), Some(payload)) = (message.payload_key(), letter.payload) {
         world.attach(key, payload.clone());
     }
@@ -173,4 +175,28 @@ pub(crate) fn put(
     world.put::<Message>(message.clone());
     world.put::<Mailbox>(mailbox);
     Ok(message)
+}
+
+/// Puts what the engine tells a workflow into its mailbox, however full that is. A message that has
+/// the next number of the mailbox takes it.
+pub(crate) fn put_for_engine(
+    world: &mut World,
+    task: &Task,
+    message: Message,
+) -> Result<(), Halt> {
+    let (mut holder, seq) = (task.clone(), message.seq);
+    let mut mailbox = open(world, &mut holder)?;
+    // Its number was never given before: it is read only because what is written must be.
+    world.get::<Message>(&Message::key_of(&task.tenant, &task.id, seq))?;
+    if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
+        && !known.has_mail
+    {
+        world.put::<Task>(Task { has_mail: true, ..(*known).clone() });
+    }
+    mailbox.next_seq = mailbox.next_seq.max(if seq < Message::TIMERS { seq + 1 } else { 0 });
+    mailbox.held += 1;
+    mailbox.hidden += u32::from(message.due_at.is_some());
+    world.put::<Message>(message);
+    world.put::<Mailbox>(mailbox);
+    Ok(())
 }

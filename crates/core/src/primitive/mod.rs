@@ -11,10 +11,12 @@ mod mailbox;
 mod meter;
 mod place;
 mod purge;
+mod report;
 mod reserve;
 mod resume;
 mod settle;
 mod spend;
+mod step;
 mod waitpoint;
 
 pub(crate) use begin::begin;
@@ -25,7 +27,7 @@ pub(crate) use family::{children_of, forget_children, is_done_with, join, prefet
 pub(crate) use gate::{disown, open as open_gate, release as release_session, start, startable};
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, open, prefetch, put, reserve_message, scope_of,
+    Delivered, Letter, deliver, open, prefetch, put, put_for_engine, reserve_message, scope_of,
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
@@ -33,9 +35,12 @@ pub(crate) use place::{
 };
 pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
-pub(crate) use resume::{met, resume, resume_if_met, take};
+pub(crate) use report::remove_activity;
+use report::report;
+pub(crate) use resume::{met, next_turn, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
+pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};
 pub(crate) use waitpoint::{
     activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
     signed as signed_waitpoint,

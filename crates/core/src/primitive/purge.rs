@@ -1,8 +1,11 @@
 use crate::effect::Effect;
+use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
+use crate::note::Note;
 use crate::record::{Filed, Record};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
+use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
 
 /// How much of what belongs to a task a sweep clears away at once.
@@ -12,6 +15,10 @@ pub(crate) const PURGE_PAGE: usize = 256;
 pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
     if task.has_effects {
         world.prefetch_scan(&Effect::of_task(&task.task_key()), PURGE_PAGE);
+    }
+    if task.workflow.is_some() {
+        world.prefetch_scan(&Note::of_task(&task.tenant, &task.id), PURGE_PAGE);
+        world.prefetch_scan(&Execution::of_task(&task.tenant, &task.id), PURGE_PAGE);
     }
     if task.has_mail {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
@@ -24,7 +31,39 @@ pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
 /// Says whether nothing is left; then its mailbox is gone as well.
 pub(crate) fn purge(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     let called = purge_effects(world, task, page)?;
-    Ok(purge_mail(world, task, page)? && called)
+    let told = purge_history(world, task, page)?;
+    Ok(purge_mail(world, task, page)? && called && told)
+}
+
+/// Clears away what a workflow remembers: its notes, its executions, and the rows of the last one.
+fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
+    let Some(workflow) = &task.workflow else { return Ok(true) };
+    let notes = world.scan::<Note>(&Note::of_task(&task.tenant, &task.id), page)?;
+    let executions = world.scan::<Execution>(&Execution::of_task(&task.tenant, &task.id), page)?;
+    notes.iter().for_each(|note| world.remove(&Note::row_key(note.key())));
+    let mut room = u32::try_from(page).unwrap_or(u32::MAX);
+    let mut done = notes.len() < page && executions.len() < page;
+    for execution in &executions {
+        let key = Execution::row_key(execution.key());
+        let (keys, left) = execution.shortened(room);
+        room = room.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));
+        world.drop_payloads(keys);
+        match left {
+            Some(left) => {
+                done = false;
+                world.put::<Execution>(left);
+            }
+            None => world.remove(&key),
+        }
+    }
+    let left = workflow.turns.saturating_sub(room);
+    world.drop_payloads((left..workflow.turns).map(|turn| task.turn_key(turn)));
+    world.drop_payloads(task.carried_key().filter(|_| left == 0));
+    if left > 0 {
+        let workflow = WorkflowState { turns: left, ..(**workflow).clone() };
+        world.put::<Task>(Task { workflow: Some(Box::new(workflow)), ..task.clone() });
+    }
+    Ok(done && left == 0)
 }
 
 fn purge_effects(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
@@ -50,7 +89,7 @@ fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt>
     let mut left = (*mailbox).clone();
     for message in &messages {
         left.forget(message);
-        world.drop_payloads(message.payload_key());
+        world.drop_payloads(message.own_payload_key());
         world.remove(&Message::row_key(message.key()));
     }
     for waitpoint in &waitpoints {

@@ -4,8 +4,9 @@ use crate::event::{Change, Event};
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::place;
 use crate::record::{Filed, Record};
-use crate::task::{Condition, Lifecycle, Paused, ResumeCause, Resumption, Task};
+use crate::task::{Condition, Lifecycle, Paused, ResumeCause, Resumption, Task, Turn};
 use crate::time::Timestamp;
+use crate::workflow::Sticky;
 use crate::world::{Halt, World};
 
 /// The messages that meet a condition of an attempt; none while it is not met. What the engine told
@@ -24,6 +25,9 @@ pub(crate) fn met(
     }
     let now = world.now();
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    if *condition == Condition::Mail {
+        return Ok(mailbox.filter(|mailbox| mailbox.shows_any()).map(|_| Vec::new()));
+    }
     let most = mailbox.map_or(0, |mailbox| mailbox.held as usize) + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
     for hidden in found.iter().filter(|message| !message.is_visible(now)) {
@@ -75,9 +79,26 @@ pub(crate) fn resume(
     by: Option<String>,
 ) -> Result<(), Halt> {
     let now = world.now();
+    if task.workflow.is_some() {
+        return next_turn(world, task.clone(), paused);
+    }
     let change = Change::Resumed { cause, messages: messages.clone(), by };
     world.emit(Event::of_task(task, now, change));
     let resumption = Some(Resumption { at: now, cause, messages, request: None });
     let lifecycle = Lifecycle::resumed(paused, now);
     place(world, Task { lifecycle, resumption, ..task.clone() })
+}
+
+/// A workflow has a turn to make. Who has it in memory is asked first.
+pub(crate) fn next_turn(world: &mut World, mut task: Task, paused: Paused) -> Result<(), Halt> {
+    let now = world.now();
+    let turn = Turn { ready_at: now, lost: None, paused: Some(paused) };
+    let sticky = task.workflow.as_ref().and_then(|workflow| workflow.sticky.clone());
+    task.lifecycle = match sticky {
+        Some(Sticky { worker, for_ms }) => {
+            Lifecycle::Reserved { turn, worker, until: Some(now.plus_ms(for_ms)) }
+        }
+        None => Lifecycle::Waiting(turn),
+    };
+    place(world, task)
 }

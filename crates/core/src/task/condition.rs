@@ -39,6 +39,9 @@ impl Condition {
                 of.check_count(*n, *distinct)
             }
             Condition::Operator | Condition::Timeout => Ok(()),
+            Condition::Mail => {
+                Err(Rejection::Invalid { field: "condition", problem: Problem::OfTheEngine })
+            }
         }
     }
 
@@ -63,7 +66,8 @@ impl Condition {
             Condition::Signal(_)
             | Condition::Count { .. }
             | Condition::Operator
-            | Condition::Timeout => &[],
+            | Condition::Timeout
+            | Condition::Mail => &[],
         }
     }
 
@@ -73,7 +77,10 @@ impl Condition {
             Condition::Timeout => true,
             Condition::All(parts) => parts.iter().any(Condition::needs_timeout),
             Condition::Any(parts) => parts.iter().all(Condition::needs_timeout),
-            Condition::Signal(_) | Condition::Count { .. } | Condition::Operator => false,
+            Condition::Signal(_)
+            | Condition::Count { .. }
+            | Condition::Operator
+            | Condition::Mail => false,
         }
     }
 
@@ -86,7 +93,7 @@ impl Condition {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().flat_map(Condition::waitpoints).collect()
             }
-            Condition::Operator | Condition::Timeout => BTreeSet::new(),
+            Condition::Operator | Condition::Timeout | Condition::Mail => BTreeSet::new(),
         }
     }
 
@@ -116,7 +123,7 @@ impl Condition {
                 let met: BTreeSet<u64> = firsts.take(*n as usize).map(|m| m.seq).collect();
                 (met.len() == *n as usize).then_some(met)
             }
-            Condition::Operator | Condition::Timeout => None,
+            Condition::Operator | Condition::Timeout | Condition::Mail => None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle, Turn};
 use crate::time::Timestamp;
+use crate::workflow::WorkflowState;
 
 /// What a body need not say: it is short, and there are many of it.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -85,6 +86,12 @@ pub struct Task {
     /// It ever had a child: they are told when it is cancelled.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_children: bool,
+    /// Its handler is replayed over its history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<WorkflowState>>,
+    /// It is this step of its parent, a workflow that is told of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
     /// The generations that left a result behind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<u32>,
@@ -190,7 +197,10 @@ impl Task {
             Lifecycle::Completed { at }
             | Lifecycle::Failed { at, .. }
             | Lifecycle::Cancelled { at, .. }
-            | Lifecycle::Expired { at } => return Some(at.plus_ms(self.policy.retention_ms)),
+            | Lifecycle::Expired { at } => {
+                let kept_ms = if self.is_activity() { 0 } else { self.policy.retention_ms };
+                return Some(at.plus_ms(kept_ms));
+            }
         };
         own.into_iter().chain(self.deadline).min()
     }
@@ -236,9 +246,26 @@ impl Task {
         Some(now.plus_ms(self.started_at.ms_until(deadline)))
     }
 
-    /// The key of the payload it was created with.
+    /// The key of the payload it was created with. Each execution of a workflow has its own.
     pub fn input_key(&self) -> Option<PayloadKey> {
-        self.input_bytes.map(|_| self.payload_key(0, Slot::INPUT))
+        let generation = if self.workflow.is_some() { self.generation } else { 0 };
+        self.input_bytes.map(|_| self.payload_key(generation, Slot::INPUT))
+    }
+
+    /// Where a row of the history of this execution is.
+    pub fn turn_key(&self, turn: u32) -> PayloadKey {
+        self.payload_key(self.generation, Slot::turn(turn))
+    }
+
+    /// Where the messages are that came along from the execution before.
+    pub fn carried_key(&self) -> Option<PayloadKey> {
+        let carries = self.workflow.as_ref().is_some_and(|workflow| workflow.carries);
+        carries.then(|| self.payload_key(self.generation, Slot::CARRIED))
+    }
+
+    /// Whether it is an activity: a step of a workflow that is none itself. It goes when it ends.
+    pub(crate) fn is_activity(&self) -> bool {
+        self.step.is_some() && self.workflow.is_none()
     }
 
     /// The key of the result of its present generation.
@@ -253,7 +280,9 @@ impl Task {
 
     /// Every payload that goes when the task goes.
     pub(crate) fn payload_keys(&self) -> Vec<PayloadKey> {
-        let results = self.results.iter().map(|&g| self.payload_key(g, Slot::RESULT));
+        // The result of an activity goes with the message that tells of it.
+        let results = self.results.iter().filter(|_| !self.is_activity());
+        let results = results.map(|&g| self.payload_key(g, Slot::RESULT));
         self.input_key().into_iter().chain(results).collect()
     }
 

@@ -38,6 +38,8 @@ pub enum Condition {
     Operator,
     /// Only its timeout ends it.
     Timeout,
+    /// Anything at all, also what the engine tells: how a workflow waits.
+    Mail,
 }
 
 /// Which messages count. What is not said may be anything.

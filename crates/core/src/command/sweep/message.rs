@@ -29,9 +29,22 @@ impl Due for Message {
             Some(_) => None,
         };
         world.put::<Self>(Self { due_at, ..self.clone() });
+        if due_at.is_none() {
+            show(world, self)?;
+        }
         if let (Some(Some(task)), None) = (task, due_at) {
             resume_if_met(world, &task)?;
         }
         Ok(())
     }
+}
+
+/// Its mailbox counts it as one to be seen.
+fn show(world: &mut World, message: &Message) -> Result<(), Halt> {
+    let key = Mailbox::key_of(&message.tenant, &message.task);
+    if let Some(mailbox) = world.get::<Mailbox>(&key)? {
+        let hidden = mailbox.hidden.saturating_sub(1);
+        world.put::<Mailbox>(Mailbox { hidden, ..(*mailbox).clone() });
+    }
+    Ok(())
 }

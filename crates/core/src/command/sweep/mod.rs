@@ -3,6 +3,7 @@
 mod admission;
 mod children;
 mod effect;
+mod execution;
 mod gate;
 mod keyring;
 mod limiter;

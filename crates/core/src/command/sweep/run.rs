@@ -4,6 +4,7 @@ use crate::admission::Admission;
 use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::effect::Effect;
+use crate::execution::Execution;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
@@ -74,7 +75,8 @@ impl Sweep {
             gates: Gate,
             workers: Worker,
             effects: Effect,
-            limiters: Limiter
+            limiters: Limiter,
+            executions: Execution
         ))
     }
 }

@@ -70,6 +70,9 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let change = match &known.lifecycle {
         Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
         Lifecycle::Reserved { turn, worker, .. } => {
+            if let Some(workflow) = &mut task.workflow {
+                workflow.sticky = None;
+            }
             task.lifecycle = Lifecycle::Waiting(turn.clone());
             Change::GrantExpired { worker: worker.clone() }
         }
@@ -110,7 +113,12 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
         return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
     }
     task.reclaims += 1;
-    let spent = if !task.attempts_left() {
+    // The attempt of a workflow is its whole execution, which the next turn takes up.
+    let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
+    if let Some(workflow) = &mut task.workflow {
+        workflow.sticky = None;
+    }
+    let spent = if paused.is_none() && !task.attempts_left() {
         Some("the lease of the last attempt ran out")
     } else if task.reclaims > task.policy.max_reclaims {
         Some("leases ran out too often")
@@ -121,7 +129,7 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
         Some(reason) => fail(task, FailureClass::Crash, reason, Retry::GiveUp, now).1,
         None => {
             task.lifecycle =
-                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused: None });
+                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused });
             Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
         }
     }

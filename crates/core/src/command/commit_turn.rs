@@ -1,0 +1,768 @@
+use std::sync::Arc;
+
+use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
+use crate::digest::{Digest, Digester};
+use crate::event::{Change, Event};
+use crate::execution::Execution;
+use crate::limits;
+use crate::mailbox::{Mailbox, Message};
+use crate::name::{TaskId, Tenant};
+use crate::note::Note;
+use crate::payload::{Payload, Slot};
+use crate::primitive::{
+    answered, cancel_step, deliver, fail, forget_message, held, leave, next_turn, place,
+    refuse_step, set_timer, task,
+};
+use crate::rejection::Rejection;
+use crate::task::{
+    Condition, FailureClass, Fence, Lease, Lifecycle, Retry, Run, Settle, Settled, SuspendReason,
+    Suspension, Task, TaskKey,
+};
+use crate::time::Timestamp;
+use crate::workflow::{Sticky, WorkflowState};
+use crate::world::{Halt, World};
+
+/// Keeps what a workflow did in a turn: all of it, or nothing.
+#[derive(Clone, Debug)]
+pub struct CommitTurn {
+    pub fence: Fence,
+    /// The number of the row, which is as many as there are.
+    pub turn: u32,
+    /// The row of its history.
+    pub row: Payload,
+    /// The messages that the workflow was told of. They go.
+    pub taken: Vec<u64>,
+    pub deeds: Vec<Deed>,
+    /// The number of the step after the last one.
+    pub next_step: u64,
+    pub then: Then,
+    /// For how long its worker is asked first when there is another turn to make.
+    pub sticky_ms: Option<u64>,
+    /// How to lease activities to the worker of this turn in the same commit, and how many.
+    pub eager: Option<Claim>,
+}
+
+/// What a workflow does that the engine is to see to.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// With whether it may be leased to the worker of this turn at once.
+    Activity { step: u64, task: NewTask, eager: bool },
+    /// A workflow that is waited for.
+    Child { step: u64, task: NewTask },
+    /// A workflow that nobody waits for. One that is there already is left as it is.
+    Start { task: NewTask },
+    Timer { step: u64, at: Timestamp },
+    CancelTimer { step: u64 },
+    /// An activity or a child that nobody is interested in any more.
+    CancelTask { step: u64, id: TaskId },
+    /// Whom it does not reach, it does not reach.
+    Post(NewMessage),
+    /// What it tells of itself: see [`crate::Note`].
+    Note { name: String, text: Option<String> },
+}
+
+/// How a workflow stands after a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// There is more to be kept of this turn: the lease stays.
+    GoOn,
+    /// It waits for whatever comes. When something is there already, the lease stays.
+    Wait,
+    Complete(Option<Payload>),
+    Fail { class: FailureClass, reason: String },
+    Cancel { reason: String },
+    /// It starts over with another input, and a history of its own.
+    ContinueAsNew { input: Option<Payload>, version: Option<String>, carried: Option<Payload> },
+}
+
+impl CommitTurn {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.check()?;
+        let known = task(world, &self.fence.task)?;
+        self.prefetch(world, &known);
+        let digest = self.digest();
+        if answered(&known, self.fence.epoch, digest)?.is_some() {
+            return Ok(Outcome::Turned { claimed: Vec::new(), goes_on: false });
+        }
+        let (known, lease) = held(world, &self.fence)?;
+        let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
+        let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
+        if workflow.turns != self.turn || self.next_step < workflow.next_step {
+            return Err(Rejection::OtherTurn { turns: workflow.turns }.into());
+        }
+        world.attach(known.turn_key(self.turn), self.row.clone());
+        world.put::<Task>(self.kept(&known, workflow, &lease));
+        self.take(world, &known)?;
+        let mut claimed = Vec::new();
+        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
+        let known = task(world, &self.fence.task)?;
+        let goes_on = self.stand(world, &known, &run, digest)?;
+        Ok(Outcome::Turned { claimed, goes_on })
+    }
+
+    /// How many bytes of payload it carries.
+    pub(super) fn bytes(&self) -> usize {
+        let inputs = self.deeds.iter().filter_map(|deed| match deed {
+            Deed::Activity { task, .. } | Deed::Child { task, .. } | Deed::Start { task } => {
+                task.payload.as_ref()
+            }
+            Deed::Post(message) => message.payload.as_ref(),
+            Deed::Timer { .. }
+            | Deed::CancelTimer { .. }
+            | Deed::CancelTask { .. }
+            | Deed::Note { .. } => None,
+        });
+        inputs.chain([&self.row]).map(|payload| payload.bytes.len()).sum()
+    }
+
+    fn check(&self) -> Result<(), Rejection> {
+        self.row.check()?;
+        limits::TURN_ITEMS.check(self.deeds.len())?;
+        limits::TURN_MESSAGES.check(self.taken.len())?;
+        if let Some(for_ms) = self.sticky_ms {
+            limits::GRANT_MS.check(for_ms)?;
+        }
+        self.eager.as_ref().map_or(Ok(()), Claim::check)?;
+        match &self.then {
+            Then::GoOn | Then::Wait | Then::Complete(None) => Ok(()),
+            Then::Complete(Some(result)) => result.check(),
+            Then::Fail { reason, .. } | Then::Cancel { reason } => {
+                limits::REASON.check_prose(reason)
+            }
+            Then::ContinueAsNew { input, version, carried } => {
+                input.iter().chain(carried).try_for_each(Payload::check)?;
+                version.as_ref().map_or(Ok(()), |version| limits::VERSION.check(version))
+            }
+        }
+    }
+
+    fn prefetch(&self, world: &mut World, known: &Task) {
+        if known.has_mail || !self.taken.is_empty() {
+            world.prefetch(Mailbox::key_of(&known.tenant, &known.id));
+        }
+        for &seq in &self.taken {
+            world.prefetch(Message::key_of(&known.tenant, &known.id, seq));
+        }
+    }
+
+    fn digest(&self) -> Digest {
+        let then = match &self.then {
+            Then::GoOn => 0,
+            Then::Wait => 1,
+            Then::Complete(_) => 2,
+            Then::Fail { .. } => 3,
+            Then::Cancel { .. } => 4,
+            Then::ContinueAsNew { .. } => 5,
+        };
+        let digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
+        Payload::digest(Some(&self.row), digester).finish()
+    }
+
+    /// The workflow with one row more, still under its lease. What is committed is no poison.
+    fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
+        let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
+        let workflow = WorkflowState {
+            turns: self.turn + 1,
+            next_step: self.next_step,
+            sticky: self.sticky_ms.map(sticky),
+            ..workflow.clone()
+        };
+        Task { workflow: Some(Box::new(workflow)), reclaims: 0, ..known.clone() }
+    }
+
+    fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
+        let seqs = &self.taken;
+        world.each(seqs, |world, seq| forget_message(world, known, *seq)).map(drop)
+    }
+
+    fn do_deed(
+        &self,
+        world: &mut World,
+        known: &Task,
+        deed: &Deed,
+        claimed: &mut Vec<Arc<Task>>,
+    ) -> Result<(), Halt> {
+        match deed {
+            Deed::Activity { step, task, eager } => {
+                let eager = self.eager.as_ref().filter(|_| *eager);
+                let eager = eager.filter(|claim| claimed.len() < claim.limit as usize);
+                claimed.extend(make(world, known, task, Some(*step), eager)?);
+                Ok(())
+            }
+            Deed::Child { step, task } => make(world, known, task, Some(*step), None).map(drop),
+            Deed::Start { task } => make(world, known, task, None, None).map(drop),
+            Deed::Timer { step, at } => set_timer(world, known, *step, *at),
+            Deed::CancelTimer { step } => forget_message(world, known, Message::TIMERS + step),
+            Deed::CancelTask { step, id } => {
+                cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
+            }
+            Deed::Post(message) => post(world, &known.tenant, message),
+            Deed::Note { name, text } => note(world, known, name, text.as_deref()),
+        }
+    }
+
+    /// How the workflow stands after this. Says whether its lease stays.
+    fn stand(
+        &self,
+        world: &mut World,
+        known: &Task,
+        run: &Run,
+        digest: Digest,
+    ) -> Result<bool, Halt> {
+        if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
+            return Ok(true);
+        }
+        leave(world, known)?;
+        let now = world.now();
+        let mut task = known.clone();
+        let (answer, change) = match &self.then {
+            Then::GoOn | Then::Wait => {
+                task.lifecycle = Lifecycle::Suspended(until_mail(run, now));
+                (Settled::Suspended, None)
+            }
+            Then::Complete(result) => {
+                complete(world, &mut task, result.as_ref());
+                (Settled::Completed, Some(Change::Completed { epoch: task.epoch }))
+            }
+            Then::Fail { class, reason } => {
+                let (answer, change) = fail(&mut task, *class, reason, Retry::GiveUp, now);
+                (answer, Some(change))
+            }
+            Then::Cancel { reason } => {
+                let reason = reason.clone();
+                task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
+                (Settled::Suspended, Some(Change::Cancelled { reason }))
+            }
+            Then::ContinueAsNew { input, version, carried } => {
+                start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref());
+                let generation = task.generation;
+                (Settled::Suspended, Some(Change::Replayed { generation }))
+            }
+        };
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
+        if let Some(change) = change {
+            world.emit(Event::of_task(&task, now, change));
+        }
+        match &self.then {
+            Then::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
+            _ => place(world, task),
+        }?;
+        Ok(false)
+    }
+}
+
+/// Makes a task for a workflow, and leases it where that is wished and may be. What cannot be made
+/// has failed, as a step: the workflow goes on with that.
+fn make(
+    world: &mut World,
+    workflow: &Task,
+    new: &NewTask,
+    step: Option<u64>,
+    eager: Option<&Claim>,
+) -> Result<Option<Arc<Task>>, Halt> {
+    let parent = step.map(|_| workflow.id.clone());
+    let new = NewTask { parent, idempotency: None, ..new.clone() };
+    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
+    match create.make(world, &new, step) {
+        Ok(Some(made)) => {
+            if let (Some(claim), None, Lifecycle::Waiting(_)) =
+                (eager, &made.gate, &made.lifecycle)
+            {
+                match claim.lease_kept(world, &Arc::new(made.clone())) {
+                    Err(Halt::Rejected(_)) => {}
+                    leased => return leased.map(Some),
+                }
+            }
+            place(world, made)?;
+            Ok(None)
+        }
+        Ok(None) => Ok(None),
+        Err(Halt::Rejected(refusal)) => {
+            let Some(step) = step else { return Ok(None) };
+            refuse_step(world, workflow, step, &new.id, &refusal)?;
+            Ok(None)
+        }
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
+fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), Halt> {
+    let letter = message.letter();
+    letter.check()?;
+    let key = TaskKey::new(tenant, &message.task);
+    let delivered = task(world, &key).and_then(|known| deliver(world, &known, &letter));
+    match delivered {
+        Ok(_) | Err(Halt::Rejected(_)) => Ok(()),
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
+fn note(world: &mut World, known: &Task, name: &str, text: Option<&str>) -> Result<(), Halt> {
+    let limit = if name == Note::STATUS { limits::STATUS } else { limits::NOTE };
+    if name != Note::STATUS {
+        limits::NOTE_NAME.check(name)?;
+    }
+    let key = Note::key_of(&known.tenant, &known.id, name);
+    let before = world.get::<Note>(&key)?;
+    let Some(text) = text else {
+        if before.is_some() {
+            world.remove(&key);
+        }
+        return Ok(());
+    };
+    limit.check_prose(text)?;
+    // Time goes on when the note does not.
+    let next = before.map_or(0, |before| before.change + 1);
+    let change = next.max(world.now().micros().unsigned_abs());
+    let (tenant, task) = (known.tenant.clone(), known.id.clone());
+    let (name, text) = (name.to_owned(), text.to_owned());
+    world.put::<Note>(Note { tenant, task, name, text, change });
+    Ok(())
+}
+
+fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    if !task.has_mail {
+        return Ok(false);
+    }
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    Ok(mailbox.is_some_and(|mailbox| mailbox.shows_any()))
+}
+
+fn until_mail(run: &Run, now: Timestamp) -> Suspension {
+    Suspension {
+        since: now,
+        reason: SuspendReason::StepBoundary,
+        condition: Condition::Mail,
+        timeout: None,
+        escalated_at: None,
+        paused: run.paused(now),
+    }
+}
+
+fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
+    task.lifecycle = Lifecycle::Completed { at: world.now() };
+    if let Some(result) = result {
+        task.results.push(task.generation);
+        world.attach(task.payload_key(task.generation, Slot::RESULT), result.clone());
+    }
+}
+
+/// The next execution: another input, an empty history, and steps that count on.
+fn start_over(
+    world: &mut World,
+    task: &mut Task,
+    input: Option<&Payload>,
+    version: Option<&String>,
+    carried: Option<&Payload>,
+) {
+    let now = world.now();
+    world.put::<Execution>(Execution::ended(task, now));
+    task.generation += 1;
+    task.started_at = now;
+    task.input_bytes = input.map(|input| input.bytes.len() as u64);
+    if let Some(input) = input {
+        world.attach(task.payload_key(task.generation, Slot::INPUT), input.clone());
+    }
+    if let Some(carried) = carried {
+        world.attach(task.payload_key(task.generation, Slot::CARRIED), carried.clone());
+    }
+    if let Some(workflow) = &mut task.workflow {
+        workflow.turns = 0;
+        workflow.first_step = workflow.next_step;
+        workflow.carries = carried.is_some();
+        workflow.version = version.cloned().or(workflow.version.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Complete, Fail, NewWorkflow, Post, Reap, Release, RequestCancel, Sweep};
+    use crate::record::{Filed, Table, read_row};
+    use crate::testing::{Stage, check_task, claim, fence, fence_of, key, lane, message};
+
+    fn row() -> Payload {
+        Payload::json("{}")
+    }
+
+    fn turn(nth: u64, turn: u32, then: Then) -> CommitTurn {
+        CommitTurn {
+            fence: fence(nth),
+            turn,
+            row: row(),
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step: 0,
+            then,
+            sticky_ms: None,
+            eager: None,
+        }
+    }
+
+    fn workflow() -> NewTask {
+        NewTask {
+            lane: lane(),
+            payload: Some(Payload::json("7")),
+            workflow: Some(NewWorkflow::default()),
+            ..NewTask::new("t", "order")
+        }
+    }
+
+    fn activity(step: u64) -> Deed {
+        let task = NewTask {
+            lane: "work".into(),
+            payload: Some(Payload::json("1")),
+            ..NewTask::new(format!("t/{step}"), "charge")
+        };
+        Deed::Activity { step, task, eager: false }
+    }
+
+    /// A workflow under its first lease.
+    fn started() -> Stage {
+        let mut stage = Stage::new();
+        stage.must(Create::one(workflow()));
+        stage.must(claim());
+        stage
+    }
+
+    fn goes_on(outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Turned { goes_on, .. } => *goes_on,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn messages(stage: &Stage) -> Vec<Message> {
+        let rows = stage.shelf.rows().filter(|row| row.key.table == Message::TABLE);
+        let read = rows.map(|row| read_row::<Message>(row.schema, &row.body));
+        read.map(|message| (*message.expect("it can be read")).clone()).collect()
+    }
+
+    fn state(stage: &Stage) -> &'static str {
+        stage.task("t").expect("it is there").lifecycle.public().as_str()
+    }
+
+    /// Claims the activity of a step and completes it.
+    fn work(stage: &mut Stage, step: u64, result: Option<&str>) {
+        let claim = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
+        let Outcome::Claimed(claimed) = stage.must(claim) else { panic!("it is a claim") };
+        assert_eq!(claimed[0].id.as_str(), format!("t/{step}"));
+        let result = result.map(Payload::json);
+        stage.must(Complete { fence: claimed[0].fence(), result });
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found |
+            waiting   |         | waiting e0 a0   | ! stale          |
+            delayed   |         | delayed e0 a0   | ! stale          |
+            granted   |         | granted e0 a0   | ! stale          |
+            claimed   |         | claimed e1 a0   | ! not_a_workflow |
+            active    |         | active e1 a1    | ! not_a_workflow |
+            active    | epoch=2 | active e1 a1    | ! stale          |
+            lapsed    |         | active e1 a1    | ! lease_expired  |
+            completed |         | completed e1 a1 | ! ended          |
+            failed    |         | failed e1 a1    | ! ended          |
+            cancelled |         | cancelled e1 a1 | ! ended          |
+            expired   |         | expired e1 a1   | ! ended          |
+            suspended |         | suspended e1 a1 | ! not_leased     |
+            resumable |         | resumable e1 a1 | ! not_leased     |
+            waiting_children |  | waiting_children e1 a1 | ! not_leased |
+            gated     |         | blocked e0 a0   | ! stale          |
+            reserved  |         | reserved e0 a0  | ! stale          |
+            ",
+            |args| CommitTurn { fence: args.fence(), ..turn(1, 0, Then::Wait) },
+        );
+    }
+
+    #[test]
+    fn a_step_ends_and_the_workflow_goes_on() {
+        let mut stage = started();
+        let first = CommitTurn {
+            deeds: vec![activity(0)],
+            next_step: 1,
+            ..turn(1, 0, Then::Wait)
+        };
+        assert!(!goes_on(&stage.must(first.clone())));
+        assert_eq!(state(&stage), "suspended");
+        assert!(!goes_on(&stage.must(first)), "the same turn again is answered again");
+        work(&mut stage, 0, Some("42"));
+        assert!(stage.task("t/0").is_none(), "an activity goes when it ends");
+        assert_eq!(state(&stage), "resumable");
+        let told = &messages(&stage)[0];
+        let report = told.report.as_ref().expect("it is a report");
+        assert_eq!((report.step, told.seq), (0, 1));
+        let result = told.payload_key().expect("it has a result");
+        assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("42")));
+
+        stage.must(claim());
+        let end = CommitTurn {
+            taken: vec![1],
+            next_step: 1,
+            ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
+        };
+        assert!(!goes_on(&stage.must(end)));
+        let ended = stage.task("t").expect("it is kept");
+        assert_eq!((state(&stage), ended.attempts), ("completed", 1));
+        assert_eq!(stage.shelf.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
+        assert_eq!(stage.shelf.payload(&result), None, "it went with its message");
+        for row in 0..2 {
+            assert!(stage.shelf.payload(&ended.turn_key(row)).is_some(), "row {row}");
+        }
+        stage.must(Reap { task: key("t") });
+        assert_eq!(stage.shelf.payloads().count(), 0);
+        let left = stage.shelf.rows().filter(|row| row.key.table != Table::Lane);
+        assert!(left.clone().all(|row| row.key.table == Table::Queue), "{:?}", left.count());
+    }
+
+    #[test]
+    fn the_next_row_is_the_next_row() {
+        let mut stage = started();
+        assert_eq!(
+            stage.run(turn(1, 1, Then::Wait)),
+            Err(Rejection::OtherTurn { turns: 0 })
+        );
+        assert!(goes_on(&stage.must(CommitTurn { next_step: 4, ..turn(1, 0, Then::GoOn) })));
+        let back = CommitTurn { next_step: 3, ..turn(1, 1, Then::Wait) };
+        assert_eq!(stage.run(back), Err(Rejection::OtherTurn { turns: 1 }));
+        assert_eq!(state(&stage), "active");
+    }
+
+    #[test]
+    fn what_came_meanwhile_keeps_the_lease() {
+        let mut stage = started();
+        stage.must(Post::one(message("go")));
+        assert!(goes_on(&stage.must(turn(1, 0, Then::Wait))));
+        assert_eq!(state(&stage), "active");
+        let taken = CommitTurn { taken: vec![1], ..turn(1, 1, Then::Wait) };
+        assert!(!goes_on(&stage.must(taken)));
+        stage.must(Post::one(message("go")));
+        assert_eq!(state(&stage), "resumable");
+    }
+
+    #[test]
+    fn a_timer_fires_and_can_be_called_off() {
+        let mut stage = started();
+        let at = stage.now.plus_ms(1_000);
+        let deeds = vec![Deed::Timer { step: 0, at }, Deed::Timer { step: 1, at }];
+        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::Wait) });
+        stage.must(Post::one(message("go")));
+        stage.must(claim());
+        let deeds = vec![Deed::CancelTimer { step: 1 }, Deed::CancelTimer { step: 9 }];
+        let next = CommitTurn { deeds, taken: vec![1], next_step: 2, ..turn(2, 1, Then::Wait) };
+        assert!(!goes_on(&stage.must(next)));
+        stage.later(999);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage), "suspended");
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage), "resumable");
+        let steps: Vec<_> = messages(&stage).iter().map(|m| m.report.as_ref().unwrap().step).collect();
+        assert_eq!(steps, [0]);
+    }
+
+    #[test]
+    fn an_activity_is_called_off_and_nobody_is_told() {
+        let mut stage = started();
+        let deeds = vec![activity(0), activity(1)];
+        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::GoOn) });
+        let held = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
+        stage.must(held);
+        let cancel = |step: u64| Deed::CancelTask { step, id: format!("t/{step}").into() };
+        let deeds = vec![cancel(0), cancel(1), cancel(7)];
+        assert!(!goes_on(&stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 1, Then::Wait) })));
+        assert!(stage.task("t/0").is_none() && stage.task("t/1").is_none());
+        let late = Complete { fence: fence_of("t/0", 1), result: None };
+        assert_eq!(stage.run(late), Err(Rejection::TaskNotFound));
+        let (fence, reason) = (fence_of("t/0", 1), String::new());
+        let class = FailureClass::Transient;
+        let late = Fail { fence, class, reason, retry: Retry::Policy };
+        assert_eq!(stage.run(late), Err(Rejection::TaskNotFound));
+        assert_eq!(messages(&stage), []);
+    }
+
+    #[test]
+    fn activities_are_leased_in_the_commit_that_makes_them() {
+        let mut stage = started();
+        let eager = |step| match activity(step) {
+            Deed::Activity { step, task, .. } => Deed::Activity { step, task, eager: true },
+            other => other,
+        };
+        let claim = Claim { limit: 2, ..Claim::new("w") };
+        let deeds = vec![eager(0), activity(1), eager(2), eager(3)];
+        let turn = CommitTurn { deeds, next_step: 4, eager: Some(claim), ..turn(1, 0, Then::Wait) };
+        let Outcome::Turned { claimed, .. } = stage.must(turn) else { panic!("it is a turn") };
+        let ids: Vec<_> = claimed.iter().map(|task| task.id.as_str()).collect();
+        assert_eq!(ids, ["t/0", "t/2"]);
+        stage.must(Complete { fence: claimed[1].fence(), result: None });
+        assert_eq!(state(&stage), "resumable");
+        for step in [1, 3] {
+            work(&mut stage, step, None);
+        }
+        assert_eq!(messages(&stage).len(), 3);
+    }
+
+    #[test]
+    fn a_crash_costs_no_attempt_and_a_poison_ends_it() {
+        let mut stage = Stage::new();
+        let mut poison = workflow();
+        poison.policy.max_reclaims = 2;
+        stage.must(Create::one(poison));
+        for lost in 0..2 {
+            stage.must(claim());
+            stage.later(31_000);
+            stage.must(Sweep::default());
+            assert_eq!((state(&stage), stage.task("t").unwrap().reclaims), ("resumable", lost + 1));
+        }
+        stage.must(claim());
+        stage.must(turn(3, 0, Then::Wait));
+        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a turn that is kept is no poison");
+        stage.must(Post::one(message("go")));
+        for _ in 0..3 {
+            assert_eq!(state(&stage), "resumable");
+            stage.must(claim());
+            stage.later(31_000);
+            stage.must(Sweep::default());
+        }
+        assert_eq!(state(&stage), "failed");
+    }
+
+    #[test]
+    fn its_worker_is_asked_first_for_a_while() {
+        let mut stage = started();
+        let sticky = CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, Then::Wait) };
+        stage.must(sticky);
+        stage.must(Post::one(message("go")));
+        let other = Claim { worker: "v".into(), ..claim() };
+        assert_eq!(stage.must(other.clone()), Outcome::Claimed(vec![]));
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert!(matches!(stage.must(other), Outcome::Claimed(tasks) if tasks.len() == 1));
+        assert_eq!(stage.task("t").unwrap().workflow.unwrap().sticky, None);
+        stage.must(Release { fence: fence(2) });
+        stage.must(Claim { grants: true, ..claim() });
+        let taken = CommitTurn { taken: vec![1], sticky_ms: Some(5_000), ..turn(3, 1, Then::Wait) };
+        stage.must(taken);
+        stage.must(Post::one(message("go")));
+        let own = stage.must(Claim { grants: true, ..claim() });
+        assert!(matches!(own, Outcome::Claimed(tasks) if tasks.len() == 1));
+    }
+
+    #[test]
+    fn it_is_asked_to_end_once() {
+        let mut stage = started();
+        stage.must(turn(1, 0, Then::Wait));
+        let ask = |reason: &str| RequestCancel { task: key("t"), reason: reason.into() };
+        for reason in ["enough", "again"] {
+            stage.must(ask(reason));
+        }
+        assert_eq!(state(&stage), "resumable");
+        let asked = messages(&stage);
+        assert_eq!((asked.len(), asked[0].name.as_str()), (1, Message::CANCEL));
+        let task = stage.task("t").unwrap();
+        assert_eq!(task.workflow.unwrap().cancelling.as_deref(), Some("enough"));
+        stage.must(claim());
+        let end = Then::Cancel { reason: "enough".into() };
+        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, end) });
+        assert_eq!(state(&stage), "cancelled");
+    }
+
+    #[test]
+    fn it_starts_over_with_steps_that_count_on() {
+        let mut stage = started();
+        let at = stage.now.plus_ms(1);
+        let deeds = vec![activity(0), Deed::Timer { step: 1, at }];
+        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::GoOn) });
+        let over = Then::ContinueAsNew {
+            input: Some(Payload::json("8")),
+            version: None,
+            carried: Some(Payload::json("[]")),
+        };
+        let deeds = vec![Deed::CancelTimer { step: 1 }];
+        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 1, over) });
+        let task = stage.task("t").unwrap();
+        assert_eq!((state(&stage), task.generation), ("resumable", 1));
+        let input = task.input_key().unwrap();
+        assert_eq!(stage.shelf.payload(&input), Some(&Payload::json("8")));
+        let carried = task.carried_key().unwrap();
+        assert_eq!(stage.shelf.payload(&carried), Some(&Payload::json("[]")));
+        let state = task.workflow.as_ref().unwrap();
+        assert_eq!((state.turns, state.first_step, state.next_step), (0, 2, 2));
+        work(&mut stage, 0, Some("1"));
+        assert_eq!(messages(&stage), [], "it was of the execution before");
+        stage.must(claim());
+        stage.must(CommitTurn { next_step: 2, ..turn(2, 0, Then::Complete(None)) });
+        stage.later(8 * 86_400_000);
+        for _ in 0..3 {
+            stage.must(Sweep::default());
+        }
+        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is kept for ever");
+        let kept = stage.shelf.rows().filter(|row| row.key.table == Table::Execution);
+        assert_eq!(kept.count(), 0);
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_made_has_failed() {
+        let mut stage = started();
+        stage.must(Create::one(NewTask::new("other", "k")));
+        let child = NewTask { workflow: Some(NewWorkflow::default()), ..NewTask::new("other", "k") };
+        let deeds = vec![Deed::Child { step: 0, task: child.clone() }, Deed::Start { task: child }];
+        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 1, ..turn(1, 0, Then::Wait) })));
+        let told = messages(&stage);
+        let reporter = told[0].report.as_ref().unwrap().task.as_ref().unwrap();
+        assert!(matches!(&reporter.ended, Lifecycle::Failed { reason, .. } if reason.contains("other")));
+    }
+
+    #[test]
+    fn a_child_reports_and_keeps_its_result() {
+        let mut stage = started();
+        let child = NewTask {
+            lane: "work".into(),
+            workflow: Some(NewWorkflow::default()),
+            ..NewTask::new("child", "invoice")
+        };
+        let deeds = vec![Deed::Child { step: 0, task: child }];
+        stage.must(CommitTurn { deeds, next_step: 1, ..turn(1, 0, Then::Wait) });
+        let claim = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
+        stage.must(claim);
+        let then = Then::Complete(Some(Payload::json("9")));
+        stage.must(CommitTurn { fence: fence_of("child", 1), ..turn(1, 0, then) });
+        assert_eq!(state(&stage), "resumable");
+        let result = messages(&stage)[0].payload_key().unwrap();
+        stage.must(crate::testing::claim());
+        stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
+        assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("9")), "it is the child's own");
+    }
+
+    #[test]
+    fn notes_and_posts() {
+        let mut stage = started();
+        stage.must(Create::one(NewTask::new("u", "k")));
+        let note = |name: &str, text: Option<&str>| Deed::Note {
+            name: name.into(),
+            text: text.map(str::to_owned),
+        };
+        let post = |to: &str| Deed::Post(NewMessage::new(to, "hello", "t"));
+        let deeds = vec![
+            note("", Some("half way")),
+            note("a", Some("1")),
+            note("b", None),
+            post("u"),
+            post("t"),
+            post("nobody"),
+        ];
+        assert!(goes_on(&stage.must(CommitTurn { deeds, ..turn(1, 0, Then::Wait) })));
+        let status: Note =
+            stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
+        assert_eq!(status.text, "half way");
+        assert_eq!(messages(&stage).len(), 2);
+        let before = stage.shelf.clone();
+        let long = "x".repeat(64 * 1_024 + 1);
+        let deeds = vec![note("a", Some(&long))];
+        let refused = stage.run(CommitTurn { deeds, ..turn(1, 1, Then::Wait) });
+        assert_eq!(refused.unwrap_err().code(), "invalid");
+        assert_eq!(stage.shelf, before);
+    }
+}

@@ -1,0 +1,119 @@
+use serde::{Deserialize, Serialize};
+
+use crate::name::{TaskId, Tenant};
+use crate::payload::PayloadKey;
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+use crate::task::Task;
+use crate::time::Timestamp;
+
+/// An execution of a workflow that was followed by another one. Its history is kept for as long as
+/// an ended task would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execution {
+    pub tenant: Tenant,
+    pub task: TaskId,
+    /// Which one it was, from nought.
+    pub number: u32,
+    /// How many rows its history has.
+    pub turns: u32,
+    pub started_at: Timestamp,
+    pub ended_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// It had an input, and messages of the one before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_input: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carries: bool,
+    /// When it is forgotten.
+    pub due_at: Timestamp,
+}
+
+impl Execution {
+    /// The present execution of a workflow, as it ends.
+    pub(crate) fn ended(task: &Task, now: Timestamp) -> Self {
+        let workflow = task.workflow.as_ref();
+        Self {
+            tenant: task.tenant.clone(),
+            task: task.id.clone(),
+            number: task.generation,
+            turns: workflow.map_or(0, |workflow| workflow.turns),
+            started_at: task.started_at,
+            ended_at: now,
+            version: workflow.and_then(|workflow| workflow.version.clone()),
+            has_input: task.input_bytes.is_some(),
+            carries: task.carried_key().is_some(),
+            due_at: now.plus_ms(task.policy.retention_ms),
+        }
+    }
+
+    pub fn key_of(tenant: &Tenant, task: &TaskId, number: u32) -> RowKey {
+        Self::row_key(vec![tenant.into(), task.into(), padded(number).as_str().into()])
+    }
+
+    /// Those of a workflow, in order.
+    pub(crate) fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
+        let prefix = vec![tenant.into(), task.into()];
+        Range { index: Index::ExecutionOfTask, prefix, until: None }
+    }
+
+    fn payload_key(&self, slot: crate::payload::Slot) -> PayloadKey {
+        let (tenant, task) = (self.tenant.clone(), self.task.clone());
+        PayloadKey { tenant, task, generation: self.number, slot }
+    }
+
+    /// Where a row of its history is.
+    pub fn turn_key(&self, turn: u32) -> PayloadKey {
+        self.payload_key(crate::payload::Slot::turn(turn))
+    }
+
+    /// The last payloads of it, at most so many; and what is left then, if anything is.
+    pub(crate) fn shortened(&self, most: u32) -> (Vec<PayloadKey>, Option<Self>) {
+        let left = self.turns.saturating_sub(most);
+        let mut keys: Vec<PayloadKey> = (left..self.turns).map(|t| self.turn_key(t)).collect();
+        if left > 0 {
+            return (keys, Some(Self { turns: left, ..self.clone() }));
+        }
+        keys.extend(self.has_input.then(|| self.payload_key(crate::payload::Slot::INPUT)));
+        keys.extend(self.carries.then(|| self.payload_key(crate::payload::Slot::CARRIED)));
+        (keys, None)
+    }
+}
+
+/// A number as a text that sorts like it.
+fn padded(number: u32) -> String {
+    format!("{number:010}")
+}
+
+impl Record for Execution {
+    const SPEC: TableSpec = TableSpec {
+        name: "execution",
+        key: &["tenant", "task", "number"],
+        columns: &["due_at"],
+        numbers: &["due_at"],
+        indexes: &[
+            IndexSpec {
+                index: Index::ExecutionOfTask,
+                columns: &["tenant", "task", "number"],
+                present: "number",
+            },
+            IndexSpec {
+                index: Index::ExecutionDue,
+                columns: &["due_at", "tenant", "task", "number"],
+                present: "due_at",
+            },
+        ],
+        listed_by: &[],
+        contended: None,
+    };
+
+    fn key(&self) -> Vec<Value> {
+        let number = padded(self.number);
+        vec![(&self.tenant).into(), (&self.task).into(), number.as_str().into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        vec![self.due_at.into()]
+    }
+}

@@ -1,0 +1,56 @@
+use serde::{Deserialize, Serialize};
+
+use crate::name::{TaskId, Tenant};
+use crate::record::{Filed, Record};
+use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
+
+/// What a workflow tells of itself under a name, for people and programs outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    pub tenant: Tenant,
+    pub task: TaskId,
+    /// Empty for its status.
+    pub name: String,
+    pub text: String,
+    /// Rises with every change, also when it was gone in between.
+    pub change: u64,
+}
+
+impl Note {
+    /// The name of the status.
+    pub const STATUS: &'static str = "";
+
+    pub fn key_of(tenant: &Tenant, task: &TaskId, name: &str) -> RowKey {
+        Self::row_key(vec![tenant.into(), task.into(), name.into()])
+    }
+
+    /// Those of a workflow.
+    pub fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
+        let prefix = vec![tenant.into(), task.into()];
+        Range { index: Index::NoteOfTask, prefix, until: None }
+    }
+}
+
+impl Record for Note {
+    const SPEC: TableSpec = TableSpec {
+        name: "note",
+        key: &["tenant", "task", "name"],
+        columns: &[],
+        numbers: &[],
+        indexes: &[IndexSpec {
+            index: Index::NoteOfTask,
+            columns: &["tenant", "task", "name"],
+            present: "name",
+        }],
+        listed_by: &[],
+        contended: None,
+    };
+
+    fn key(&self) -> Vec<Value> {
+        vec![(&self.tenant).into(), (&self.task).into(), self.name.as_str().into()]
+    }
+
+    fn columns(&self) -> Vec<Value> {
+        Vec::new()
+    }
+}

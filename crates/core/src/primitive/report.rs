@@ -1,0 +1,58 @@
+use crate::mailbox::Message;
+use crate::name::TaskId;
+use crate::primitive::{open, put_for_engine, resume_if_met};
+use crate::task::{Task, TaskKey};
+use crate::workflow::{Report, Reporter};
+use crate::world::{Halt, World};
+
+/// Tells a workflow that one of its steps has ended, if that execution of it still goes on. An
+/// activity goes with that: its result stays with the message.
+pub(super) fn report(world: &mut World, task: &Task, step: u64) -> Result<(), Halt> {
+    let Some(parent) = &task.parent else { return Ok(()) };
+    if !tell(world, task, parent, step)? && task.is_activity() {
+        world.drop_payloads(task.result_key());
+    }
+    if task.is_activity() { remove_activity(world, task) } else { Ok(()) }
+}
+
+/// Says whether there was anybody to be told.
+fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bool, Halt> {
+    let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
+    let listens = |parent: &Task| {
+        let workflow = parent.workflow.as_ref();
+        parent.lifecycle.ended_at().is_none() && workflow.is_some_and(|w| w.first_step <= step)
+    };
+    let Some(parent) = parent.filter(|parent| listens(parent)) else { return Ok(false) };
+    let (mut parent, now) = ((*parent).clone(), world.now());
+    let seq = open(world, &mut parent)?.next_seq;
+    let message = Message {
+        seq,
+        report: Some(Report { step, task: Some(reporter(task)) }),
+        // It does not count as what somebody has sent, however long it is.
+        bytes: task.result_key().map(|_| 0),
+        ..Message::of_engine(&parent, "report", now)
+    };
+    put_for_engine(world, &parent, message)?;
+    resume_if_met(world, &parent)?;
+    Ok(true)
+}
+
+fn reporter(task: &Task) -> Reporter {
+    Reporter {
+        id: task.id.clone(),
+        generation: task.generation,
+        is_workflow: task.workflow.is_some(),
+        ended: task.lifecycle.clone(),
+    }
+}
+
+/// Forgets an activity that has ended, once nothing more belongs to it. Until then it is due.
+pub(crate) fn remove_activity(world: &mut World, task: &Task) -> Result<(), Halt> {
+    if task.has_mail || task.has_effects || task.has_children {
+        return Ok(());
+    }
+    world.outlive(task.epoch);
+    world.drop_payloads(task.input_key());
+    world.remove(&task.task_key().row_key());
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The steps of a workflow: timers, and tasks that are made and called off for it.
+
+use crate::mailbox::Message;
+use crate::name::TaskId;
+use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity};
+use crate::rejection::Rejection;
+use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
+use crate::time::Timestamp;
+use crate::workflow::{Report, Reporter};
+use crate::world::{Halt, World};
+
+/// Shows a workflow at that time that its timer has fired.
+pub(crate) fn set_timer(
+    world: &mut World,
+    workflow: &Task,
+    step: u64,
+    at: Timestamp,
+) -> Result<(), Halt> {
+    let now = world.now();
+    let message = Message {
+        seq: Message::TIMERS + step,
+        visible_at: at,
+        report: Some(Report { step, task: None }),
+        due_at: (now < at).then_some(at),
+        ..Message::of_engine(workflow, "timer", now)
+    };
+    put_for_engine(world, workflow, message)
+}
+
+/// Tells a workflow that a step could not be made.
+pub(crate) fn refuse_step(
+    world: &mut World,
+    workflow: &Task,
+    step: u64,
+    id: &TaskId,
+    refusal: &Rejection,
+) -> Result<(), Halt> {
+    let now = world.now();
+    let reason = format!("{id} could not be made: {refusal}");
+    let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
+    let reporter = Reporter { id: id.clone(), generation: 0, is_workflow: false, ended };
+    let message = Message {
+        // As with a timer, there is one for this step, whatever else comes.
+        seq: Message::TIMERS + step,
+        report: Some(Report { step, task: Some(reporter) }),
+        ..Message::of_engine(workflow, "report", now)
+    };
+    put_for_engine(world, workflow, message)
+}
+
+/// Takes a message out of the mailbox of a workflow, if it is there.
+pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
+    let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
+    let Some(message) = world.get::<Message>(&key)? else { return Ok(()) };
+    let mut mailbox = open(world, &mut workflow.clone())?;
+    mailbox.forget(&message);
+    world.drop_payloads(message.own_payload_key());
+    world.remove(&key);
+    world.put(mailbox);
+    Ok(())
+}
+
+/// Calls off a step that nobody is interested in any more. An activity is gone at once, and its
+/// holder's writes are refused; a workflow is asked to end.
+pub(crate) fn cancel_step(
+    world: &mut World,
+    key: &TaskKey,
+    parent: &TaskId,
+    step: u64,
+) -> Result<(), Halt> {
+    let Some(known) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
+    let is_it = known.parent.as_ref() == Some(parent) && known.step == Some(step);
+    if !is_it || known.lifecycle.ended_at().is_some() {
+        return Ok(());
+    }
+    let reason = "the workflow has no more use for it";
+    if known.workflow.is_some() {
+        return ask_to_end(world, &known, reason);
+    }
+    leave(world, &known)?;
+    // Without its step nobody is told of its end.
+    let lifecycle = Lifecycle::Cancelled { at: world.now(), reason: reason.to_owned() };
+    let mut task = Task { step: None, lifecycle, ..(*known).clone() };
+    task.policy.retention_ms = 0;
+    place(world, task.clone())?;
+    remove_activity(world, &task)
+}
+
+/// Asks a workflow to end: its code is told, and may clean up first.
+pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Result<(), Halt> {
+    let Some(workflow) = &known.workflow else { return cancel(world, known, reason) };
+    if workflow.cancelling.is_some() {
+        return Ok(());
+    }
+    let (mut task, now) = (known.clone(), world.now());
+    if let Some(workflow) = &mut task.workflow {
+        workflow.cancelling = Some(reason.to_owned());
+    }
+    let seq = open(world, &mut task)?.next_seq;
+    world.put::<Task>(task.clone());
+    let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
+    put_for_engine(world, &task, message)?;
+    crate::primitive::resume_if_met(world, &task).map(drop)
+}
