@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
-use windlass_core::{RetryPolicy, TaskKey, Tenant};
-use windlass_engine::{AdmitError, EffectCall, EffectError, Engine, Error, Scope};
+use windlass_core::RetryPolicy;
+use windlass_engine::{AdmitError, EffectCall, EffectError, Engine, Error, RequestContext, Scope};
 use windlass_worker::{Context, Failure, Running, Worker};
 
 use crate::LEASE;
@@ -17,6 +17,10 @@ const KIND: &str = "payment";
 const SLOTS: usize = 16;
 /// More than anybody is killed.
 const ATTEMPTS: u32 = 100;
+/// On a machine that is busy a second in flight may be too short, and another process may write all
+/// the time. Whoever is told so is through with it, and asks again.
+const PASSING: &[&str] = &["request_released", "store_unavailable"];
+const TRIES: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
@@ -32,10 +36,13 @@ impl Desk {
     /// Asks until there is an answer, or a refusal that stays.
     pub(crate) async fn serve(self, ask: Ask) {
         let key = ask.key.clone();
-        let answered = match ask.by {
-            By::Request => self.request(&ask).await,
-            By::Task => self.task(&ask).await.map_err(|error| error.code().to_owned()),
-        };
+        let mut answered = self.answer(&ask).await;
+        for _ in 0..TRIES {
+            if !answered.as_ref().is_err_and(|code| PASSING.contains(&code.as_str())) {
+                break;
+            }
+            answered = self.answer(&ask).await;
+        }
         self.stage.reach("answered");
         self.stage.say(&match answered {
             Ok((answer, replayed)) => Line::Told { key, answer, replayed },
@@ -43,34 +50,31 @@ impl Desk {
         });
     }
 
+    /// The answer, and whether it was known before; or the code of what went wrong.
+    async fn answer(&self, ask: &Ask) -> Result<(String, bool), String> {
+        match ask.by {
+            By::Request => self.request(ask).await,
+            By::Task => self.task(ask).await.map_err(|error| error.code().to_owned()),
+        }
+    }
+
     async fn request(&self, ask: &Ask) -> Result<(String, bool), String> {
         let scope = Scope::new("customer", KIND);
         let payment = Payment { order: ask.key.clone(), cents: ask.cents };
-        for _ in 0..ATTEMPTS {
-            let run = |context: windlass_engine::RequestContext| async move {
-                self.handle(|| context.effect("bank"), ask).await
-            };
-            let refused = match self.engine.admit(&scope, ask.key.as_str(), &payment, run).await {
-                Ok(admitted) => return Ok((admitted.answer, admitted.replayed)),
-                Err(AdmitError::Refused(error)) => error,
-                Err(AdmitError::Failed(EffectError::Refused(error))) => error,
-                Err(AdmitError::Failed(failed)) => return Err(failed.to_string()),
-            };
-            // On a machine that is busy a second may be too short. Whoever was late is through with
-            // it, and asks again.
-            if refused.code() != "request_released" {
-                return Err(refused.code().to_owned());
+        let run = |context: RequestContext| self.handle(move || context.effect("bank"), ask);
+        match self.engine.admit(&scope, ask.key.as_str(), &payment, run).await {
+            Ok(admitted) => Ok((admitted.answer, admitted.replayed)),
+            Err(AdmitError::Refused(error) | AdmitError::Failed(EffectError::Refused(error))) => {
+                Err(error.code().to_owned())
             }
+            Err(AdmitError::Failed(failed)) => Err(failed.to_string()),
         }
-        Err("always too late".to_owned())
     }
 
     async fn task(&self, ask: &Ask) -> Result<(String, bool), Error> {
         let create = self.engine.create(KIND).id(ask.key.as_str()).lane(ask.key.as_str());
         let task = create.payload(ask).retry(RetryPolicy::fixed(ATTEMPTS, 1)).await?;
-        let key = TaskKey { tenant: Tenant::default(), id: ask.key.as_str().into() };
-        let answer = self.engine.handle(key).result().await?;
-        Ok((answer, task.is_duplicate()))
+        Ok((task.result().await?, task.is_duplicate()))
     }
 
     pub(crate) fn work(&self, lanes: &[String]) -> Result<Running, Error> {
