@@ -17,6 +17,7 @@ mod point;
 mod process;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ const ON_SQLITE: usize = 6;
 const ON_POSTGRES: usize = 12;
 /// How many keys one process retries.
 const AT_ONCE: usize = 64;
+/// A round is worth so many seeds of a test that starts no processes.
+const SLOWER: u64 = 200;
 const CENTS: u64 = 1_250;
 
 #[test]
@@ -78,7 +81,7 @@ fn ask(by: By, key: &str) -> Ask {
 }
 
 fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
-    let (begun, rounds) = (Instant::now(), seeds(0..2, 200));
+    let (begun, rounds) = (Instant::now(), seeds(0..2, SLOWER));
     let chains: Vec<Chain> = rounds.clone().flat_map(chains).collect();
     let (left, judge) = (Mutex::new(chains.iter()), Mutex::new(Judge::default()));
     let problems = Mutex::new(Vec::new());
@@ -100,7 +103,7 @@ fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
     std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work))));
     let asks: Vec<Ask> = chains.iter().map(|chain| ask(chain.by, &chain.key)).collect();
     problems.lock().unwrap().extend(end(place, &mut judge.lock().unwrap(), &asks));
-    must(&problems.into_inner().unwrap(), rounds.start, "a_kill_at_any_point");
+    must(&problems.into_inner().unwrap(), &rounds, "a_kill_at_any_point");
     let mut kills = BTreeMap::<String, usize>::new();
     for Chain { by, points, .. } in &chains {
         points.iter().for_each(|at| *kills.entry(format!("{by:?} {at}")).or_default() += 1);
@@ -112,7 +115,7 @@ fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
 /// One process after the other, each killed so long after it was asked.
 fn kill_at_any_moment(place: &Place, store: &str) {
     const KEYS: usize = 8;
-    let (begun, rounds) = (Instant::now(), seeds(0..4, 200));
+    let (begun, rounds) = (Instant::now(), seeds(0..4, SLOWER));
     let (mut judge, mut asks) = (Judge::default(), Vec::<Ask>::new());
     // How many were killed with something under way.
     let mut cut = 0;
@@ -134,7 +137,7 @@ fn kill_at_any_moment(place: &Place, store: &str) {
         judge.hear(&teller.kill());
         cut += usize::from(open.iter().any(|ask| !judge.knows(&ask.key)));
     }
-    must(&end(place, &mut judge, &asks), rounds.start, "a_kill_at_any_moment");
+    must(&end(place, &mut judge, &asks), &rounds, "a_kill_at_any_moment");
     let (keys, time, rounds) = (asks.len(), begun.elapsed(), rounds.count());
     eprintln!("{store}: {rounds} kills of {keys} keys, {cut} with work under way, in {time:.1?}");
 }
@@ -160,8 +163,12 @@ fn lanes(asks: &[Ask]) -> Vec<String> {
     asks.iter().filter(|ask| ask.by == By::Task).map(|ask| ask.key.clone()).collect()
 }
 
-fn must(problems: &[String], seed: u64, test: &str) {
-    let reproduce = format!("WINDLASS_SEED={seed} cargo test -p windlass-sim --test it {test}");
+fn must(problems: &[String], rounds: &Range<u64>, test: &str) {
+    let seeds = match rounds.clone().count() {
+        1 => format!("WINDLASS_SEED={}", rounds.start),
+        _ => format!("WINDLASS_SEEDS={}", SLOWER * rounds.end),
+    };
+    let reproduce = format!("{seeds} cargo test -p windlass-sim --test it {test}");
     assert!(problems.is_empty(), "{}\nreproduce: {reproduce}", problems.join("\n"));
 }
 
