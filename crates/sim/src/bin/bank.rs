@@ -7,7 +7,9 @@
 //!
 //! That there is no record must be certain. What a process wrote before it was killed is in a
 //! socket of this machine by then, perhaps of a connection that nobody has accepted. So a lookup
-//! is answered only after everything has been read that had come when it was heard.
+//! is answered only after everything has been read that had come when it was heard. That needs no
+//! time to pass, except for what the kernel takes to hand bytes from one socket to another; the
+//! second for which a request of the dead stays in flight is far longer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
