@@ -11,7 +11,10 @@ use crate::table::{row, table};
 /// Three engine processes on one Postgres, through sixty faults.
 const CHAOS: &str = "run --release -p windlass-sim --bin chaos";
 
-/// What one test binary came to.
+/// The tests with processes of their own.
+const PROCESSES: &str = "windlass-sim::it";
+
+/// What the tests of one row came to.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
     passed: usize,
@@ -53,7 +56,7 @@ fn watch(tests: &Cargo) -> Result<(BTreeMap<String, Tally>, bool), String> {
         // After the summary, failures are named a second time.
         counting &= !line.trim_start().starts_with("Summary");
         if let Some(verdict) = verdict(&line).filter(|_| counting) {
-            tallies.entry(verdict.binary.to_owned()).or_default().add(&verdict);
+            tallies.entry(verdict.proof()).or_default().add(&verdict);
         }
     }
     let status = child.wait().map_err(failed)?;
@@ -84,6 +87,16 @@ fn verdict(line: &str) -> Option<Verdict<'_>> {
     Some(Verdict { passed, time, binary, test })
 }
 
+impl Verdict<'_> {
+    /// The row it counts in: its binary, or where processes are killed and stopped, its subject.
+    fn proof(&self) -> String {
+        match self.test.split_once("::") {
+            Some((subject, _)) if self.binary == PROCESSES => format!("{PROCESSES} {subject}"),
+            _ => self.binary.to_owned(),
+        }
+    }
+}
+
 impl Tally {
     fn add(&mut self, verdict: &Verdict<'_>) {
         if verdict.passed {
@@ -111,6 +124,16 @@ fn shown(tallies: &BTreeMap<String, Tally>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kills_have_a_row_of_their_own() {
+        for (line, proof) in [
+            ("PASS [ 0.1s] (1/3) windlass-core name::tests::table", "windlass-core"),
+            ("PASS [ 0.1s] (2/3) windlass-sim::it requests::a_kill", "windlass-sim::it requests"),
+        ] {
+            assert_eq!(verdict(line).map(|verdict| verdict.proof()).as_deref(), Some(proof));
+        }
+    }
 
     #[test]
     fn verdicts_are_counted() {

@@ -4,4 +4,6 @@
 mod chaos;
 #[cfg(unix)]
 mod kill;
+#[cfg(unix)]
+mod requests;
 mod seeds;

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Fence, Filed, Lane, LaneName, Lifecycle, Shelf, Task, TaskKey, Tenant, Timestamp, Token,
-    read_row,
+    Admission, Fence, Filed, Lane, LaneName, Lifecycle, RequestKey, RequestState, Shelf, Task,
+    TaskKey, Tenant, Timestamp, Token, read_row,
 };
 
 use crate::random::Random;
@@ -19,6 +19,7 @@ pub(super) struct Live {
     pub(super) now: Timestamp,
     tasks: Vec<Arc<Task>>,
     lanes: Vec<Arc<Lane>>,
+    admissions: Vec<Arc<Admission>>,
     /// Those that were handed out.
     pub(super) tokens: Vec<Token>,
 }
@@ -26,7 +27,8 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn of(shelf: &Shelf, now: Timestamp, tokens: &[Token]) -> Self {
         let tokens = tokens.to_vec();
-        Self { now, tasks: records(shelf), lanes: records(shelf), tokens }
+        let (lanes, admissions) = (records(shelf), records(shelf));
+        Self { now, tasks: records(shelf), lanes, admissions, tokens }
     }
 
     /// A task, mostly one that exists, and rather one that `suits`.
@@ -75,6 +77,25 @@ impl Live {
             Some(task) if random.percent(80) => task.fence(),
             _ => self.fence(random),
         }
+    }
+
+    /// A request that somebody works on, and who; none while there is none.
+    pub(super) fn in_flight(&self, random: &mut Random) -> Option<(RequestKey, String)> {
+        let works = |known: &&Arc<Admission>| {
+            let state = known.request.as_ref().map(|request| request.state);
+            state == Some(RequestState::InFlight) && self.now < known.expires_at
+        };
+        let working: Vec<_> = self.admissions.iter().filter(works).collect();
+        let known = *(!working.is_empty()).then(|| random.pick(&working))?;
+        let plain = |name: &str| name.replace("%2F", "/").replace("%25", "%");
+        let (principal, account) = known.scope.strip_prefix("request/")?.split_once('/')?;
+        let request = RequestKey {
+            tenant: known.tenant.clone(),
+            principal: plain(principal),
+            account: plain(account),
+            key: known.key.clone(),
+        };
+        Some((request, known.first.clone()))
     }
 
     pub(super) fn lane(&self, random: &mut Random) -> (Tenant, LaneName) {

@@ -10,6 +10,7 @@ use crate::random::Random;
 const KEYS: &[&str] = &["key-1", "key-2", "k\u{e9}y"];
 const OWNERS: &[&str] = &["o1", "o2"];
 const PROVIDERS: &[&str] = &["bank", "m\u{e4}il"];
+const CALLS: &[&str] = &["charge", "n"];
 
 fn request(random: &mut Random) -> RequestKey {
     RequestKey {
@@ -20,44 +21,68 @@ fn request(random: &mut Random) -> RequestKey {
     }
 }
 
+/// A request and who works on it, rather one that is under way.
+fn held(random: &mut Random, live: &Live) -> (RequestKey, String) {
+    match live.in_flight(random) {
+        Some((request, owner)) if random.percent(80) => {
+            let owner = if random.percent(90) { owner } else { text(random, OWNERS) };
+            (request, owner)
+        }
+        _ => (request(random), text(random, OWNERS)),
+    }
+}
+
 fn asks(random: &mut Random) -> Digest {
     let body = if random.percent(15) { &b"2"[..] } else { &b"1"[..] };
     fingerprint("pay", body, &[])
 }
 
-pub(super) fn admit(random: &mut Random, _: &Live) -> Command {
+pub(super) fn admit(random: &mut Random, live: &Live) -> Command {
     let terms = Terms {
-        replay_ms: 3_600_000,
-        in_flight_ms: *random.pick(&[1_000, 60_000]),
-        tombstone_ms: *random.pick(&[0, 600_000]),
+        replay_ms: 7 * 86_400_000,
+        in_flight_ms: *random.pick(&[1_000, 3_000_000, 7 * 86_400_000]),
+        tombstone_ms: *random.pick(&[0, 30 * 86_400_000]),
         retry_after_ms: 1_000,
     };
-    let growth = random.percent(20).then_some(Rate { starts: 2, window_ms: 60_000 });
-    let (request, fingerprint) = (request(random), asks(random));
-    Admit { request, fingerprint, owner: text(random, OWNERS), terms, growth }.into()
+    let growth = random.percent(40).then_some(Rate { starts: 1, window_ms: 86_400_000 });
+    let request = if random.percent(50) { held(random, live).0 } else { request(random) };
+    let (fingerprint, owner) = (asks(random), text(random, OWNERS));
+    Admit { request, fingerprint, owner, terms, growth }.into()
 }
 
-pub(super) fn answer(random: &mut Random, _: &Live) -> Command {
+pub(super) fn answer(random: &mut Random, live: &Live) -> Command {
+    let (request, owner) = held(random, live);
     let answer = Payload::json(text(random, &["1", "1", "\"\u{1f4b6}\""]));
-    Answer { request: request(random), owner: text(random, OWNERS), answer }.into()
+    Answer { request, owner, answer }.into()
 }
 
-pub(super) fn withdraw(random: &mut Random, _: &Live) -> Command {
-    Withdraw { request: request(random), owner: text(random, OWNERS) }.into()
+pub(super) fn withdraw(random: &mut Random, live: &Live) -> Command {
+    let (request, owner) = held(random, live);
+    Withdraw { request, owner }.into()
 }
 
 fn caller(random: &mut Random, live: &Live) -> Caller {
     if random.percent(40) {
-        return Caller::Request { request: request(random), owner: text(random, OWNERS) };
+        return Caller::Task(live.running(random));
     }
-    Caller::Task(live.fence(random))
+    let (request, owner) = held(random, live);
+    Caller::Request { request, owner }
+}
+
+/// A provider and a name, mostly the same.
+fn call(random: &mut Random) -> (String, String) {
+    match random.below(100) {
+        0..BAD => (text(random, PROVIDERS), String::new()),
+        BAD..80 => (PROVIDERS[0].to_owned(), CALLS[0].to_owned()),
+        _ => (text(random, PROVIDERS), text(random, CALLS)),
+    }
 }
 
 pub(super) fn claim_effect(random: &mut Random, live: &Live) -> Command {
-    let name = if random.percent(BAD) { String::new() } else { text(random, &["charge", "n"]) };
+    let (provider, name) = call(random);
     ClaimEffect {
         caller: caller(random, live),
-        provider: text(random, PROVIDERS),
+        provider,
         name,
         fingerprint: asks(random),
         request_id: text(random, &["r1", "r2", "r3"]),
@@ -66,20 +91,16 @@ pub(super) fn claim_effect(random: &mut Random, live: &Live) -> Command {
 }
 
 pub(super) fn settle_effect(random: &mut Random, live: &Live) -> Command {
-    SettleEffect {
-        caller: caller(random, live),
-        provider: text(random, PROVIDERS),
-        name: text(random, &["charge", "n"]),
-        answer: Payload::json(text(random, &["1", "2"])),
-    }
-    .into()
+    let (provider, name) = call(random);
+    let answer = Payload::json(text(random, &["1", "2"]));
+    SettleEffect { caller: caller(random, live), provider, name, answer }.into()
 }
 
 pub(super) fn spend(random: &mut Random, _: &Live) -> Command {
     let charge = |limiter: &str, units| Charge {
         limiter: limiter.to_owned(),
         units,
-        rate: Rate { starts: 3, window_ms: 5_000 },
+        rate: Rate { starts: 3, window_ms: 60_000 },
     };
     let units = if random.percent(BAD) { 0 } else { 1 + u32::from(random.percent(30)) };
     let mut charges = vec![charge("api", units)];

@@ -54,11 +54,11 @@ const WISHES: &[(u64, Wish)] = &[
     (4, mail::take_messages),
     (3, mail::rotate_key),
     (8, requests::admit),
-    (5, requests::answer),
-    (2, requests::withdraw),
-    (6, requests::claim_effect),
-    (5, requests::settle_effect),
-    (4, requests::spend),
+    (4, requests::answer),
+    (3, requests::withdraw),
+    (8, requests::claim_effect),
+    (11, requests::settle_effect),
+    (3, requests::spend),
 ];
 
 /// So many of a hundred commands are such as nobody should send.

@@ -7,8 +7,8 @@ use axum::http::{Request, Response, StatusCode};
 use axum::routing::{get, post};
 use serde_json::Value;
 use tower::ServiceExt as _;
-use windlass_core::Caller;
-use windlass_engine::{Config, Engine};
+use windlass_core::Timestamp;
+use windlass_engine::{Config, Engine, RequestContext};
 use windlass_store::{MemoryStore, Store};
 use windlass_store_sqlite::SqliteStore;
 use windlass_tower::{IdempotencyLayer, Principal};
@@ -28,8 +28,8 @@ fn who(parts: &axum::http::request::Parts) -> Option<Principal> {
 
 fn service(engine: &Engine, paid: &Count) -> Router {
     let pay = move |paid: Count| {
-        async move |caller: axum::Extension<Caller>, body: String| {
-            assert!(matches!(caller.0, Caller::Request { .. }));
+        async move |context: axum::Extension<RequestContext>, body: String| {
+            assert!(context.until() > Timestamp::default());
             match body.as_str() {
                 "refuse" => {
                     (StatusCode::PAYMENT_REQUIRED, [("x-kind", "refusal")], "no".to_owned())

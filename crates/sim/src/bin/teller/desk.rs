@@ -1,0 +1,110 @@
+//! Where payments are asked for and handled, as requests and as tasks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use windlass_core::RetryPolicy;
+use windlass_engine::{AdmitError, EffectCall, EffectError, Engine, Error, RequestContext, Scope};
+use windlass_worker::{Context, Failure, Running, Worker};
+
+use crate::LEASE;
+use crate::bank::{Bank, Payment};
+use crate::line::{Ask, By, Line};
+use crate::stage::Stage;
+
+const KIND: &str = "payment";
+const SLOTS: usize = 16;
+/// More than anybody is killed.
+const ATTEMPTS: u32 = 100;
+/// On a machine that is busy a second in flight may be too short, and another process may write all
+/// the time. Whoever is told so is through with it, and asks again.
+const PASSING: &[&str] = &["request_released", "store_unavailable"];
+const TRIES: usize = 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Desk {
+    pub(crate) engine: Engine,
+    pub(crate) bank: Bank,
+    pub(crate) stage: Arc<Stage>,
+    /// Whether handlers that hold may go on.
+    pub(crate) goes: watch::Receiver<bool>,
+    pub(crate) runs: Arc<AtomicU64>,
+}
+
+impl Desk {
+    /// Asks until there is an answer, or a refusal that stays.
+    pub(crate) async fn serve(self, ask: Ask) {
+        let key = ask.key.clone();
+        let mut answered = self.answer(&ask).await;
+        for _ in 0..TRIES {
+            if !answered.as_ref().is_err_and(|code| PASSING.contains(&code.as_str())) {
+                break;
+            }
+            answered = self.answer(&ask).await;
+        }
+        self.stage.reach("answered");
+        self.stage.say(&match answered {
+            Ok((answer, replayed)) => Line::Told { key, answer, replayed },
+            Err(code) => Line::Refused { key, code },
+        });
+    }
+
+    /// The answer, and whether it was known before; or the code of what went wrong.
+    async fn answer(&self, ask: &Ask) -> Result<(String, bool), String> {
+        match ask.by {
+            By::Request => self.request(ask).await,
+            By::Task => self.task(ask).await.map_err(|error| error.code().to_owned()),
+        }
+    }
+
+    async fn request(&self, ask: &Ask) -> Result<(String, bool), String> {
+        let scope = Scope::new("customer", KIND);
+        let payment = Payment { order: ask.key.clone(), cents: ask.cents };
+        let run = |context: RequestContext| self.handle(move || context.effect("bank"), ask);
+        match self.engine.admit(&scope, ask.key.as_str(), &payment, run).await {
+            Ok(admitted) => Ok((admitted.answer, admitted.replayed)),
+            Err(AdmitError::Refused(error) | AdmitError::Failed(EffectError::Refused(error))) => {
+                Err(error.code().to_owned())
+            }
+            Err(AdmitError::Failed(failed)) => Err(failed.to_string()),
+        }
+    }
+
+    async fn task(&self, ask: &Ask) -> Result<(String, bool), Error> {
+        let create = self.engine.create(KIND).id(ask.key.as_str()).lane(ask.key.as_str());
+        let task = create.payload(ask).retry(RetryPolicy::fixed(ATTEMPTS, 1)).await?;
+        Ok((task.result().await?, task.is_duplicate()))
+    }
+
+    pub(crate) fn work(&self, lanes: &[String]) -> Result<Running, Error> {
+        let desk = self.clone();
+        Worker::new(self.engine.clone(), format!("teller {}", std::process::id()))
+            .lanes(lanes.iter().map(String::as_str))
+            .concurrency(SLOTS)
+            .lease(LEASE)
+            .handler(KIND, move |context: Context, ask: Ask| {
+                let desk = desk.clone();
+                async move { Ok::<_, Failure>(desk.handle(|| context.effect("bank"), &ask).await?) }
+            })
+            .start()
+    }
+
+    /// The user's code. No two runs have the same answer, so that a repeated one shows.
+    async fn handle(
+        &self,
+        effect: impl FnOnce() -> EffectCall,
+        ask: &Ask,
+    ) -> Result<String, EffectError> {
+        self.stage.reach("begun");
+        self.stage.say(&Line::Begun { key: ask.key.clone() });
+        if ask.holds {
+            // Who speaks no more lets everybody go.
+            let _ = self.goes.clone().wait_for(|goes| *goes).await;
+        }
+        let payment = Payment { order: ask.key.clone(), cents: ask.cents };
+        let receipt = effect().run(&self.bank, &payment).await?;
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        Ok(format!("{receipt}, by process {} in run {run}", std::process::id()))
+    }
+}

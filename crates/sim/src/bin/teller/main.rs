@@ -1,0 +1,129 @@
+//! A process that takes payments, each to be made once, until it is killed.
+//!
+//! `teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...` opens a SQLite file or a `postgres://` URL,
+//! takes what it is asked on its input, and calls the bank: in the handler of a request, or of a
+//! task in one of the lanes. It says what it answers. When it comes to the point it kills itself
+//! with signal 9. When its input ends it finishes what it has begun, and closes.
+
+mod bank;
+mod desk;
+mod line;
+mod stage;
+mod watched;
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use windlass_core::{Terms, limits};
+use windlass_engine::{Config, Engine, Error, Racers, RequestPolicy};
+use windlass_store::{Store, StoreError};
+use windlass_store_postgres::{Options, PostgresStore};
+use windlass_store_sqlite::SqliteStore;
+
+use crate::bank::Bank;
+use crate::desk::Desk;
+use crate::line::{Line, Word};
+use crate::stage::Stage;
+use crate::watched::Watched;
+
+const THREADS: usize = 2;
+const CONNECTIONS: usize = 3;
+const LEASE: Duration = Duration::from_secs(1);
+/// Longer than anybody waits for an answer that will come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is asked of this process.
+struct Orders {
+    store: String,
+    bank_port: u16,
+    in_flight_ms: u64,
+    point: String,
+    lanes: Vec<String>,
+}
+
+impl Orders {
+    fn read() -> Option<Self> {
+        let mut words = std::env::args().skip(1);
+        Some(Self {
+            store: words.next()?,
+            bank_port: words.next()?.parse().ok()?,
+            in_flight_ms: words.next()?.parse().ok()?,
+            point: words.next()?,
+            lanes: words.collect(),
+        })
+    }
+
+    fn config(&self) -> Config {
+        let terms = Terms { in_flight_ms: self.in_flight_ms, ..Terms::default() };
+        let racers = Racers::Wait(PATIENCE);
+        let requests = RequestPolicy { terms, racers, ..RequestPolicy::default() };
+        Config { requests, ..Config::default() }
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let orders = Orders::read().expect("teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...");
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(THREADS).enable_all().build();
+    runtime.expect("there is room for a runtime").block_on(live(orders))
+}
+
+async fn open(store: &str) -> Result<Arc<dyn Store>, StoreError> {
+    if !store.starts_with("postgres://") {
+        return Ok(Arc::new(SqliteStore::open(store)?));
+    }
+    let (config, options) = Options::parse(store).expect("the server's own URL is one");
+    let options = Options { connections: CONNECTIONS, ..options };
+    Ok(Arc::new(PostgresStore::open_with(config, options).await?))
+}
+
+/// The parent's words.
+fn hear() -> mpsc::UnboundedReceiver<Word> {
+    let (said, heard) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let word = serde_json::from_str(&line).expect("the parent speaks in words");
+            if said.send(word).is_err() {
+                return;
+            }
+        }
+    });
+    heard
+}
+
+async fn live(orders: Orders) -> Result<(), Error> {
+    let mut heard = hear();
+    let stage = Arc::new(Stage { point: orders.point.clone() });
+    let store = Watched { store: open(&orders.store).await?, stage: stage.clone() };
+    let engine = Engine::start(store, orders.config()).await?;
+    let (go, goes) = watch::channel(false);
+    let bank = Bank { port: orders.bank_port, stage: stage.clone() };
+    let desk =
+        Desk { engine: engine.clone(), bank, stage: stage.clone(), goes, runs: Arc::default() };
+    let most_lanes = usize::try_from(limits::CLAIM_LANES.max).unwrap_or(usize::MAX);
+    let workers = orders.lanes.chunks(most_lanes).map(|lanes| desk.work(lanes));
+    let workers = workers.collect::<Result<Vec<_>, _>>()?;
+    stage.say(&Line::Ready);
+    let mut calls = JoinSet::new();
+    while let Some(word) = heard.recv().await {
+        match word {
+            Word::Go => drop(go.send_replace(true)),
+            Word::Ask(ask) => {
+                for _ in 0..ask.times {
+                    calls.spawn(desk.clone().serve(ask.clone()));
+                }
+            }
+        }
+    }
+    drop(go);
+    while let Some(call) = calls.join_next().await {
+        call.expect("no call panics");
+    }
+    for worker in workers {
+        worker.drain(PATIENCE).await;
+    }
+    engine.shutdown().await
+}

@@ -1,0 +1,236 @@
+//! Real crashes around a call that must be made once: tellers that are killed with signal 9 at each
+//! step from the request to its answer, at any moment, and storms of identical calls from one and
+//! from two processes. The bank that they call keeps books, deduplicates nothing, and lives on.
+//!
+//! At most one live process works on a key at any time, except in a storm, where requests are in
+//! flight for far longer than the storm. So nobody comes late to the bank after somebody else has
+//! looked there: a teller that is dead has written all that it ever will, and the bank reads it
+//! before it says that there is no record. Whoever is alive, and slower than its lease, is kept off
+//! by no lookup; a fence is for that.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
+
+mod judge;
+#[path = "../../src/bin/teller/line.rs"]
+mod line;
+mod point;
+mod process;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use windlass_store_test::Random;
+use windlass_store_test::differential::seeds;
+
+use judge::{Judge, not_replayed};
+use line::{Ask, By, Line, Word};
+use point::{Chain, chains};
+use process::{NO_POINT, Place, Teller};
+
+/// The least that there is, so that retries come soon.
+const SHORT_MS: u64 = 1_000;
+/// Longer than any storm.
+const LONG_MS: u64 = 600_000;
+/// How many processes live side by side, most of which wait. In a file one writes at a time.
+const ON_SQLITE: usize = 6;
+const ON_POSTGRES: usize = 12;
+/// How many keys one process retries.
+const AT_ONCE: usize = 64;
+/// A round is worth so many seeds of a test that starts no processes.
+const SLOWER: u64 = 200;
+const CENTS: u64 = 1_250;
+
+#[test]
+fn a_kill_at_any_point_calls_once_on_sqlite() {
+    kill_at_every_point(&Place::sqlite(SHORT_MS), "sqlite", ON_SQLITE);
+}
+
+#[test]
+fn a_kill_at_any_point_calls_once_on_postgres() {
+    kill_at_every_point(&Place::postgres(SHORT_MS), "postgres", ON_POSTGRES);
+}
+
+#[test]
+fn a_kill_at_any_moment_calls_once_on_sqlite() {
+    kill_at_any_moment(&Place::sqlite(SHORT_MS), "sqlite");
+}
+
+#[test]
+fn a_kill_at_any_moment_calls_once_on_postgres() {
+    kill_at_any_moment(&Place::postgres(SHORT_MS), "postgres");
+}
+
+#[test]
+fn a_storm_calls_once_on_sqlite() {
+    let place = Place::sqlite(LONG_MS);
+    storms(&place, 1);
+    storms(&place, 2);
+}
+
+#[test]
+fn a_storm_calls_once_on_postgres() {
+    let place = Place::postgres(LONG_MS);
+    storms(&place, 1);
+    storms(&place, 2);
+}
+
+fn ask(by: By, key: &str) -> Ask {
+    Ask { by, key: key.to_owned(), cents: CENTS, times: 1, holds: false }
+}
+
+fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
+    let (begun, rounds) = (Instant::now(), seeds(0..2, SLOWER));
+    let chains: Vec<Chain> = rounds.clone().flat_map(chains).collect();
+    let (left, judge) = (Mutex::new(chains.iter()), Mutex::new(Judge::default()));
+    let problems = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let Some(chain) = left.lock().unwrap().next() else { return };
+            for point in &chain.points {
+                let mut teller = place.teller(point, std::slice::from_ref(&chain.key));
+                teller.tell(&Word::Ask(ask(chain.by, &chain.key)));
+                match teller.killed() {
+                    Ok(said) => judge.lock().unwrap().hear(&said),
+                    Err(problem) => {
+                        problems.lock().unwrap().push(format!("{chain:?} at {point}: {problem}"));
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work))));
+    let asks: Vec<Ask> = chains.iter().map(|chain| ask(chain.by, &chain.key)).collect();
+    problems.lock().unwrap().extend(end(place, &mut judge.lock().unwrap(), &asks));
+    must(&problems.into_inner().unwrap(), &rounds, "a_kill_at_any_point");
+    let mut kills = BTreeMap::<String, usize>::new();
+    for Chain { by, points, .. } in &chains {
+        points.iter().for_each(|at| *kills.entry(format!("{by:?} {at}")).or_default() += 1);
+    }
+    let (count, time) = (kills.values().sum::<usize>(), begun.elapsed());
+    eprintln!("{store}: {count} kills of {} keys in {time:.1?}: {kills:#?}", chains.len());
+}
+
+/// One process after the other, each killed so long after it was asked.
+fn kill_at_any_moment(place: &Place, store: &str) {
+    const KEYS: usize = 8;
+    let (begun, rounds) = (Instant::now(), seeds(0..4, SLOWER));
+    let (mut judge, mut asks) = (Judge::default(), Vec::<Ask>::new());
+    // How many were killed with something under way.
+    let mut cut = 0;
+    for round in rounds.clone() {
+        let mut random = Random::new(round);
+        for nth in 0..KEYS {
+            let by = *random.pick(&[By::Request, By::Task]);
+            asks.push(ask(by, &format!("{by:?}-{nth}-in-round-{round}")));
+        }
+        // Some live long enough to retry what those before them had in flight.
+        let least_us = if random.percent(30) { 1_000 * SHORT_MS } else { 0 };
+        let most_us = *random.pick(&[3_000, 10_000, 50_000]);
+        let pause = Duration::from_micros(least_us + random.below(most_us));
+        let open: Vec<Ask> = asks.iter().filter(|ask| !judge.knows(&ask.key)).cloned().collect();
+        let mut teller = place.teller(NO_POINT, &lanes(&open));
+        teller.until(|line| *line == Line::Ready);
+        open.iter().for_each(|ask| teller.tell(&Word::Ask(ask.clone())));
+        std::thread::sleep(pause);
+        judge.hear(&teller.kill());
+        cut += usize::from(open.iter().any(|ask| !judge.knows(&ask.key)));
+    }
+    must(&end(place, &mut judge, &asks), &rounds, "a_kill_at_any_moment");
+    let (keys, time, rounds) = (asks.len(), begun.elapsed(), rounds.count());
+    eprintln!("{store}: {rounds} kills of {keys} keys, {cut} with work under way, in {time:.1?}");
+}
+
+/// Retries everything twice; what is wrong then.
+fn end(place: &Place, judge: &mut Judge, asks: &[Ask]) -> Vec<String> {
+    let keys: Vec<String> = asks.iter().map(|ask| ask.key.clone()).collect();
+    let retry_some = |asks: &[Ask]| {
+        let mut teller = place.teller(NO_POINT, &lanes(asks));
+        asks.iter().for_each(|ask| teller.tell(&Word::Ask(ask.clone())));
+        teller.ended()
+    };
+    let retry = || asks.chunks(AT_ONCE).flat_map(retry_some).collect::<Vec<Line>>();
+    judge.hear(&retry());
+    let replays = retry();
+    judge.hear(&replays);
+    let again = not_replayed(&keys, &replays).into_iter();
+    let again = again.map(|key| format!("{key}: the last retry was no replay"));
+    judge.broken(&keys, &place.books()).into_iter().chain(again).collect()
+}
+
+fn lanes(asks: &[Ask]) -> Vec<String> {
+    asks.iter().filter(|ask| ask.by == By::Task).map(|ask| ask.key.clone()).collect()
+}
+
+fn must(problems: &[String], rounds: &Range<u64>, test: &str) {
+    let seeds = match rounds.clone().count() {
+        1 => format!("WINDLASS_SEED={}", rounds.start),
+        _ => format!("WINDLASS_SEEDS={}", SLOWER * rounds.end),
+    };
+    let reproduce = format!("{seeds} cargo test -p windlass-sim --test it {test}");
+    assert!(problems.is_empty(), "{}\nreproduce: {reproduce}", problems.join("\n"));
+}
+
+fn storms(place: &Place, processes: usize) {
+    let mut tellers: Vec<Teller> = (0..processes).map(|_| place.teller(NO_POINT, &[])).collect();
+    for teller in &mut tellers {
+        teller.until(|line| *line == Line::Ready);
+    }
+    let mut asked = BTreeMap::new();
+    for times in [2, 16, 256] {
+        let storm = Ask { times, ..ask(By::Request, &storm_key("free", times, processes)) };
+        tellers.iter_mut().for_each(|teller| teller.tell(&Word::Ask(storm.clone())));
+        asked.insert(storm.key, times * processes);
+    }
+    for times in [2, 16, 256] {
+        let key = storm_key("held", times, processes);
+        storm_in_flight(&mut tellers, &key, times);
+        asked.insert(key, times * processes);
+    }
+    for teller in &mut tellers {
+        teller.tell(&Word::Go);
+    }
+    let said: Vec<Line> = tellers.into_iter().flat_map(Teller::ended).collect();
+    let told: Vec<Line> = said.into_iter().filter(|it| matches!(it, Line::Told { .. })).collect();
+    let mut judge = Judge::default();
+    judge.hear(&told);
+    let keys: Vec<String> = asked.keys().cloned().collect();
+    let own = |entry: &judge::Entry| asked.contains_key(&entry.order);
+    let books: Vec<_> = place.books().into_iter().filter(own).collect();
+    assert_eq!(judge.broken(&keys, &books), [""; 0], "{processes} processes");
+    for (key, times) in asked {
+        let of_key = |line: &&Line| matches!(line, Line::Told { key: of, .. } if *of == key);
+        let first = |line: &&Line| matches!(line, Line::Told { replayed: false, .. });
+        let answers = told.iter().filter(of_key).count();
+        assert_eq!(answers, times, "{key}: everybody is answered");
+        let firsts = told.iter().filter(of_key).filter(first).count();
+        assert_eq!(firsts, 1, "{key}: only one answer is no replay");
+    }
+}
+
+fn storm_key(name: &str, times: usize, processes: usize) -> String {
+    format!("{name}-{times}-times-from-{processes}-processes")
+}
+
+/// One handler holds while all others ask the same. Whoever asks for something else under its key
+/// is refused before it goes on.
+fn storm_in_flight(tellers: &mut [Teller], key: &str, times: usize) {
+    let held = Ask { holds: true, ..ask(By::Request, key) };
+    tellers[0].tell(&Word::Ask(held.clone()));
+    tellers[0].until(|line| matches!(line, Line::Begun { key: of } if of == key));
+    for (nth, teller) in tellers.iter_mut().enumerate() {
+        let times = if nth == 0 { times - 1 } else { times };
+        teller.tell(&Word::Ask(Ask { times, ..held.clone() }));
+        teller.tell(&Word::Ask(Ask { cents: CENTS + 1, ..held.clone() }));
+    }
+    for teller in tellers {
+        let about = |line: &Line| match line {
+            Line::Told { key: of, .. } | Line::Refused { key: of, .. } => of == key,
+            Line::Ready | Line::Begun { .. } => false,
+        };
+        let said = teller.until(about).last().cloned();
+        let code = "idempotency_conflict".to_owned();
+        assert_eq!(said, Some(Line::Refused { key: key.to_owned(), code }), "in flight");
+    }
+}

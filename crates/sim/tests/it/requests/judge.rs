@@ -1,0 +1,91 @@
+//! What must be true of payments: the bank was called once for each, and everybody who was told
+//! what came of it was told the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::line::Line;
+
+/// A line in the books of the bank.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) order: String,
+    pub(crate) receipt: String,
+}
+
+/// What was told of every key, by whomever and whenever.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    answers: BTreeMap<String, BTreeSet<String>>,
+    refused: Vec<String>,
+}
+
+impl Judge {
+    pub(crate) fn hear(&mut self, lines: &[Line]) {
+        for line in lines {
+            match line {
+                Line::Told { key, answer, .. } => {
+                    self.answers.entry(key.clone()).or_default().insert(answer.clone());
+                }
+                Line::Refused { .. } => self.refused.push(format!("{line:?}")),
+                Line::Ready | Line::Begun { .. } => {}
+            }
+        }
+    }
+
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.answers.contains_key(key)
+    }
+
+    /// Every way in which these payments were not made once.
+    pub(crate) fn broken(&self, keys: &[String], books: &[Entry]) -> Vec<String> {
+        let mut broken = self.refused.clone();
+        let known: BTreeSet<&String> = keys.iter().collect();
+        let strays = books.iter().filter(|entry| !known.contains(&entry.order));
+        broken.extend(strays.map(|entry| format!("nobody asked for {entry:?}")));
+        for key in keys {
+            let calls: Vec<&Entry> = books.iter().filter(|entry| entry.order == *key).collect();
+            let answers: Vec<&String> = self.answers.get(key).into_iter().flatten().collect();
+            match (&calls[..], &answers[..]) {
+                ([call], [answer]) if answer.starts_with(&format!("{},", call.receipt)) => {}
+                _ => broken.push(format!("{key}: the bank has {calls:?}, told was {answers:?}")),
+            }
+        }
+        broken
+    }
+}
+
+/// Every key that was not told of, so often, as something that was known before.
+pub(crate) fn not_replayed(keys: &[String], lines: &[Line]) -> Vec<String> {
+    let is_replay = |line: &&Line, of: &String| matches!(line, Line::Told { key, replayed: true, .. } if key == of);
+    let replays = |key: &&String| lines.iter().filter(|line| is_replay(line, key)).count();
+    keys.iter().filter(|key| replays(key) != 1).cloned().collect()
+}
+
+#[test]
+fn what_did_not_happen_once_is_found() {
+    let entry = |order: &str, nth| Entry { order: order.into(), receipt: format!("receipt {nth}") };
+    let told = |answer: &str| {
+        let (key, answer) = ("a".to_owned(), format!("{answer}, by me"));
+        Line::Told { key, answer, replayed: true }
+    };
+    let refused = Line::Refused { key: "a".into(), code: "no".into() };
+    let cases: &[(&[Entry], &[Line], usize)] = &[
+        (&[entry("a", 1)], &[told("receipt 1"), told("receipt 1")], 0),
+        (&[entry("a", 1), entry("a", 2)], &[told("receipt 1")], 1),
+        (&[entry("a", 1)], &[told("receipt 1"), told("receipt 2")], 1),
+        (&[entry("a", 1)], &[told("receipt 2")], 1),
+        (&[entry("a", 1)], &[told("receipt 1"), refused], 1),
+        (&[entry("a", 1), entry("b", 2)], &[told("receipt 1")], 1),
+        (&[], &[told("receipt 1")], 1),
+        (&[entry("a", 1)], &[], 1),
+    ];
+    for (books, lines, count) in cases {
+        let mut judge = Judge::default();
+        judge.hear(lines);
+        let broken = judge.broken(&["a".to_owned()], books);
+        assert_eq!(broken.len(), *count, "{books:?} {lines:?}: {broken:?}");
+    }
+    assert_eq!(not_replayed(&["a".into(), "b".into()], &[told("receipt 1")]), ["b"]);
+}

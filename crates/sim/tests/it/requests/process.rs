@@ -1,0 +1,167 @@
+//! The bank and the tellers, as their parent sees them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use windlass_store_test::postgres::Server;
+
+use super::judge::Entry;
+use super::line::{Line, Word};
+
+/// Far longer than anything takes that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SIGKILL: i32 = 9;
+pub(crate) const NO_POINT: &str = "-";
+
+/// A store, and a bank beside it.
+pub(crate) struct Place {
+    store: String,
+    bank: Child,
+    bank_port: String,
+    books: PathBuf,
+    /// How long a request is in flight at most.
+    in_flight_ms: u64,
+    _folder: TempDir,
+    _server: Option<Server>,
+}
+
+impl Place {
+    pub(crate) fn sqlite(in_flight_ms: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("windlass.db").display().to_string();
+        Self::open(file, in_flight_ms, folder, None)
+    }
+
+    pub(crate) fn postgres(in_flight_ms: u64) -> Self {
+        let server = Server::start();
+        Self::open(server.url(), in_flight_ms, tempfile::tempdir().unwrap(), Some(server))
+    }
+
+    fn open(store: String, in_flight_ms: u64, folder: TempDir, server: Option<Server>) -> Self {
+        let books = folder.path().join("books");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
+        let mut bank = command.arg(&books).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let bank_port = {
+            let out = bank.as_mut().unwrap().stdout.take().unwrap();
+            BufReader::new(out).lines().next().unwrap().unwrap()
+        };
+        let place = Self {
+            store,
+            bank: bank.unwrap(),
+            bank_port,
+            books,
+            in_flight_ms,
+            _folder: folder,
+            _server: server,
+        };
+        // Whoever is killed finds the tables made: those who make them are killed elsewhere.
+        place.teller(NO_POINT, &[]).ended();
+        place
+    }
+
+    pub(crate) fn teller(&self, point: &str, lanes: &[String]) -> Teller {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_teller"))
+            .args([&self.store, &self.bank_port, &self.in_flight_ms.to_string(), point])
+            .args(lanes)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (said, lines) = mpsc::channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            // A line that was cut off was never said.
+            for line in out.split(b'\n').map_while(Result::ok) {
+                let Ok(line) = serde_json::from_slice(&line) else { return };
+                if said.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let words = child.stdin.take();
+        Teller { child, words, lines, said: Vec::new() }
+    }
+
+    pub(crate) fn books(&self) -> Vec<Entry> {
+        let books = std::fs::read_to_string(&self.books).unwrap();
+        books.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.bank.kill();
+        let _ = self.bank.wait();
+    }
+}
+
+pub(crate) struct Teller {
+    child: Child,
+    words: Option<ChildStdin>,
+    lines: Receiver<Line>,
+    said: Vec<Line>,
+}
+
+impl Teller {
+    pub(crate) fn tell(&mut self, word: &Word) {
+        let text = serde_json::to_string(word).unwrap();
+        // It may be dead already; what is missing shows elsewhere.
+        let _ = writeln!(self.words.as_mut().unwrap(), "{text}");
+    }
+
+    /// Reads on to a line that is waited for; what was said up to it.
+    pub(crate) fn until(&mut self, found: impl Fn(&Line) -> bool) -> &[Line] {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            self.said.push(line.unwrap_or_else(|error| panic!("{error} after {:?}", self.said)));
+            if self.said.last().is_some_and(&found) {
+                return &self.said;
+            }
+        }
+    }
+
+    /// Waits for its end. It has no more to do than it was told.
+    fn wait(&mut self) -> (ExitStatus, Vec<Line>) {
+        self.words = None;
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.said.push(line);
+        }
+        (self.child.wait().unwrap(), std::mem::take(&mut self.said))
+    }
+
+    /// Waits until it has killed itself.
+    pub(crate) fn killed(mut self) -> Result<Vec<Line>, String> {
+        match self.wait() {
+            (status, said) if status.signal() == Some(SIGKILL) => Ok(said),
+            (status, said) => Err(format!("it was not killed: {status}, {said:?}")),
+        }
+    }
+
+    /// Kills it, wherever it is.
+    pub(crate) fn kill(mut self) -> Vec<Line> {
+        self.child.kill().unwrap();
+        let (status, said) = self.wait();
+        assert_eq!(status.signal(), Some(SIGKILL), "it ended by itself: {status}, {said:?}");
+        said
+    }
+
+    /// Waits until it has done everything and closed.
+    pub(crate) fn ended(mut self) -> Vec<Line> {
+        let (status, said) = self.wait();
+        assert!(status.success(), "{status}: {said:?}");
+        said
+    }
+}
+
+impl Drop for Teller {
+    /// No process outlives its test.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
