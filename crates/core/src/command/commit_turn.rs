@@ -46,19 +46,39 @@ pub struct CommitTurn {
 #[derive(Clone, Debug)]
 pub enum Deed {
     /// With whether it may be leased to the worker of this turn at once.
-    Activity { step: u64, task: NewTask, eager: bool },
+    Activity {
+        step: u64,
+        task: NewTask,
+        eager: bool,
+    },
     /// A workflow that is waited for.
-    Child { step: u64, task: NewTask },
+    Child {
+        step: u64,
+        task: NewTask,
+    },
     /// A workflow that nobody waits for. One that is there already is left as it is.
-    Start { task: NewTask },
-    Timer { step: u64, at: Timestamp },
-    CancelTimer { step: u64 },
+    Start {
+        task: NewTask,
+    },
+    Timer {
+        step: u64,
+        at: Timestamp,
+    },
+    CancelTimer {
+        step: u64,
+    },
     /// An activity or a child that nobody is interested in any more.
-    CancelTask { step: u64, id: TaskId },
+    CancelTask {
+        step: u64,
+        id: TaskId,
+    },
     /// Whom it does not reach, it does not reach.
     Post(NewMessage),
     /// What it tells of itself: see [`crate::Note`].
-    Note { name: String, text: Option<String> },
+    Note {
+        name: String,
+        text: Option<String>,
+    },
 }
 
 /// How a workflow stands after a turn.
@@ -69,10 +89,19 @@ pub enum Then {
     /// It waits for whatever comes. When something is there already, the lease stays.
     Wait,
     Complete(Option<Payload>),
-    Fail { class: FailureClass, reason: String },
-    Cancel { reason: String },
+    Fail {
+        class: FailureClass,
+        reason: String,
+    },
+    Cancel {
+        reason: String,
+    },
     /// It starts over with another input, and a history of its own.
-    ContinueAsNew { input: Option<Payload>, version: Option<String>, carried: Option<Payload> },
+    ContinueAsNew {
+        input: Option<Payload>,
+        version: Option<String>,
+        carried: Option<Payload>,
+    },
 }
 
 impl CommitTurn {
@@ -139,6 +168,9 @@ impl CommitTurn {
     fn prefetch(&self, world: &mut World, known: &Task) {
         if known.has_mail || !self.taken.is_empty() {
             world.prefetch(Mailbox::key_of(&known.tenant, &known.id));
+        }
+        if let Then::ContinueAsNew { .. } = &self.then {
+            world.prefetch(Execution::key_of(&known.tenant, &known.id, known.generation));
         }
         for &seq in &self.taken {
             world.prefetch(Message::key_of(&known.tenant, &known.id, seq));
@@ -234,7 +266,7 @@ impl CommitTurn {
                 (Settled::Suspended, Some(Change::Cancelled { reason }))
             }
             Then::ContinueAsNew { input, version, carried } => {
-                start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref());
+                start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
                 let generation = task.generation;
                 (Settled::Suspended, Some(Change::Replayed { generation }))
             }
@@ -265,8 +297,7 @@ fn make(
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
     match create.make(world, &new, step) {
         Ok(Some(made)) => {
-            if let (Some(claim), None, Lifecycle::Waiting(_)) =
-                (eager, &made.gate, &made.lifecycle)
+            if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
             {
                 match claim.lease_kept(world, &Arc::new(made.clone())) {
                     Err(Halt::Rejected(_)) => {}
@@ -354,8 +385,10 @@ fn start_over(
     input: Option<&Payload>,
     version: Option<&String>,
     carried: Option<&Payload>,
-) {
+) -> Result<(), Halt> {
     let now = world.now();
+    // There is none: it is read only because what is written must be.
+    world.get::<Execution>(&Execution::key_of(&task.tenant, &task.id, task.generation))?;
     world.put::<Execution>(Execution::ended(task, now));
     task.generation += 1;
     task.started_at = now;
@@ -372,6 +405,7 @@ fn start_over(
         workflow.carries = carried.is_some();
         workflow.version = version.cloned().or(workflow.version.take());
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -463,12 +497,12 @@ mod tests {
             active    |         | active e1 a1    | ! not_a_workflow |
             active    | epoch=2 | active e1 a1    | ! stale          |
             lapsed    |         | active e1 a1    | ! lease_expired  |
-            completed |         | completed e1 a1 | ! ended          |
-            failed    |         | failed e1 a1    | ! ended          |
+            completed |         | completed e1 a1 | ! settled_otherwise |
+            failed    |         | failed e1 a1    | ! settled_otherwise |
             cancelled |         | cancelled e1 a1 | ! ended          |
             expired   |         | expired e1 a1   | ! ended          |
-            suspended |         | suspended e1 a1 | ! not_leased     |
-            resumable |         | resumable e1 a1 | ! not_leased     |
+            suspended |         | suspended e1 a1 | ! settled_otherwise |
+            resumable |         | resumable e1 a1 | ! settled_otherwise |
             waiting_children |  | waiting_children e1 a1 | ! not_leased |
             gated     |         | blocked e0 a0   | ! stale          |
             reserved  |         | reserved e0 a0  | ! stale          |
@@ -480,11 +514,7 @@ mod tests {
     #[test]
     fn a_step_ends_and_the_workflow_goes_on() {
         let mut stage = started();
-        let first = CommitTurn {
-            deeds: vec![activity(0)],
-            next_step: 1,
-            ..turn(1, 0, Then::Wait)
-        };
+        let first = CommitTurn { deeds: vec![activity(0)], next_step: 1, ..turn(1, 0, Then::Wait) };
         assert!(!goes_on(&stage.must(first.clone())));
         assert_eq!(state(&stage), "suspended");
         assert!(!goes_on(&stage.must(first)), "the same turn again is answered again");
@@ -513,17 +543,14 @@ mod tests {
         }
         stage.must(Reap { task: key("t") });
         assert_eq!(stage.shelf.payloads().count(), 0);
-        let left = stage.shelf.rows().filter(|row| row.key.table != Table::Lane);
-        assert!(left.clone().all(|row| row.key.table == Table::Queue), "{:?}", left.count());
+        let mut left = stage.shelf.rows().map(|row| row.key.table);
+        assert!(left.all(|table| matches!(table, Table::Lane | Table::Queue)));
     }
 
     #[test]
     fn the_next_row_is_the_next_row() {
         let mut stage = started();
-        assert_eq!(
-            stage.run(turn(1, 1, Then::Wait)),
-            Err(Rejection::OtherTurn { turns: 0 })
-        );
+        assert_eq!(stage.run(turn(1, 1, Then::Wait)), Err(Rejection::OtherTurn { turns: 0 }));
         assert!(goes_on(&stage.must(CommitTurn { next_step: 4, ..turn(1, 0, Then::GoOn) })));
         let back = CommitTurn { next_step: 3, ..turn(1, 1, Then::Wait) };
         assert_eq!(stage.run(back), Err(Rejection::OtherTurn { turns: 1 }));
@@ -559,7 +586,8 @@ mod tests {
         stage.later(1);
         stage.must(Sweep::default());
         assert_eq!(state(&stage), "resumable");
-        let steps: Vec<_> = messages(&stage).iter().map(|m| m.report.as_ref().unwrap().step).collect();
+        let steps: Vec<_> =
+            messages(&stage).iter().map(|m| m.report.as_ref().unwrap().step).collect();
         assert_eq!(steps, [0]);
     }
 
@@ -572,7 +600,11 @@ mod tests {
         stage.must(held);
         let cancel = |step: u64| Deed::CancelTask { step, id: format!("t/{step}").into() };
         let deeds = vec![cancel(0), cancel(1), cancel(7)];
-        assert!(!goes_on(&stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 1, Then::Wait) })));
+        assert!(!goes_on(&stage.must(CommitTurn {
+            deeds,
+            next_step: 2,
+            ..turn(1, 1, Then::Wait)
+        })));
         assert!(stage.task("t/0").is_none() && stage.task("t/1").is_none());
         let late = Complete { fence: fence_of("t/0", 1), result: None };
         assert_eq!(stage.run(late), Err(Rejection::TaskNotFound));
@@ -707,12 +739,15 @@ mod tests {
     fn a_child_that_cannot_be_made_has_failed() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("other", "k")));
-        let child = NewTask { workflow: Some(NewWorkflow::default()), ..NewTask::new("other", "k") };
+        let child =
+            NewTask { workflow: Some(NewWorkflow::default()), ..NewTask::new("other", "k") };
         let deeds = vec![Deed::Child { step: 0, task: child.clone() }, Deed::Start { task: child }];
         assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 1, ..turn(1, 0, Then::Wait) })));
         let told = messages(&stage);
         let reporter = told[0].report.as_ref().unwrap().task.as_ref().unwrap();
-        assert!(matches!(&reporter.ended, Lifecycle::Failed { reason, .. } if reason.contains("other")));
+        assert!(
+            matches!(&reporter.ended, Lifecycle::Failed { reason, .. } if reason.contains("other"))
+        );
     }
 
     #[test]
@@ -733,7 +768,11 @@ mod tests {
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
         stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
-        assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("9")), "it is the child's own");
+        assert_eq!(
+            stage.shelf.payload(&result),
+            Some(&Payload::json("9")),
+            "it is the child's own"
+        );
     }
 
     #[test]

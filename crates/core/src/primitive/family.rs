@@ -4,8 +4,8 @@
 
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
-use crate::name::{TaskId, Tenant};
 use crate::mailbox::Mailbox;
+use crate::name::{TaskId, Tenant};
 use crate::primitive::{are_neighbours_readable, place, report};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};

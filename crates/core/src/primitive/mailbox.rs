@@ -179,11 +179,7 @@ pub(crate) fn put(
 
 /// Puts what the engine tells a workflow into its mailbox, however full that is. A message that has
 /// the next number of the mailbox takes it.
-pub(crate) fn put_for_engine(
-    world: &mut World,
-    task: &Task,
-    message: Message,
-) -> Result<(), Halt> {
+pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let (mut holder, seq) = (task.clone(), message.seq);
     let mut mailbox = open(world, &mut holder)?;
     // Its number was never given before: it is read only because what is written must be.

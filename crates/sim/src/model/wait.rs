@@ -290,6 +290,6 @@ fn holds(condition: &Condition, letters: &[&Letter], began_at: Timestamp) -> boo
             words.dedup();
             words.len() >= *n as usize
         }
-        Condition::Operator | Condition::Timeout => false,
+        Condition::Operator | Condition::Timeout | Condition::Mail => false,
     }
 }

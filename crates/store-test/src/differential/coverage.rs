@@ -102,6 +102,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::EffectClaimed { answer: None, .. } => "claimed_before",
         Outcome::EffectClaimed { .. } => "answered_before",
         Outcome::EffectSettled => "settled",
+        Outcome::Turned { goes_on: true, .. } => "goes_on",
+        Outcome::Turned { .. } => "turned",
         Outcome::Spent => "spent",
     }
 }

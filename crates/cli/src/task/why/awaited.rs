@@ -46,7 +46,7 @@ fn needs_token(condition: &Condition) -> bool {
         }
         Condition::All(parts) => parts.iter().any(needs_token),
         Condition::Any(parts) => parts.iter().all(needs_token),
-        Condition::Operator | Condition::Timeout => false,
+        Condition::Operator | Condition::Timeout | Condition::Mail => false,
     }
 }
 
@@ -79,6 +79,7 @@ fn awaited(condition: &Condition) -> String {
         }
         Condition::Operator => "an operator".to_owned(),
         Condition::Timeout => "nothing but its time".to_owned(),
+        Condition::Mail => "whatever comes".to_owned(),
     }
 }
 
