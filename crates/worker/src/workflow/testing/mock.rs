@@ -9,9 +9,11 @@ use windlass_core::{Backoff, Carried, FailureClass, Payload, Retry, RetryPolicy,
 use crate::failure::Failure;
 use crate::handler::{Handled, decode, encode};
 
+type Answer = dyn Fn(Option<&Payload>) -> Handled + Send + Sync;
+
 /// What stands for an activity or a child.
 pub(super) struct Mock {
-    answer: Box<dyn Fn(Option<&Payload>) -> Handled + Send + Sync>,
+    answer: Box<Answer>,
     /// How long one attempt takes.
     pub(super) lasting: Duration,
 }
