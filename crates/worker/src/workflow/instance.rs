@@ -340,7 +340,7 @@ impl Instance {
     pub fn standing(&self) -> Standing {
         self.ended.clone().unwrap_or_else(|| {
             let journal = self.workflow.journal();
-            let first = journal.waits().take(WAITS_TOLD).collect();
+            let first = journal.waits().take(WAITS_TOLD).map(|wait| wait.to_string()).collect();
             Standing::Waiting { count: journal.waits().count(), first }
         })
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::task::Waker;
 
 use windlass_core::command::NewTask;
@@ -67,7 +68,7 @@ struct Open {
 }
 
 #[derive(Debug)]
-enum Kind {
+pub(super) enum Kind {
     Activity(String),
     Child(String, TaskId),
     Timer(Timestamp),
@@ -347,17 +348,14 @@ impl Journal {
         self.locals > 0
     }
 
-    /// What the code awaits, in words.
-    pub(super) fn waits(&self) -> impl Iterator<Item = String> {
-        let awaited = |(step, open): (&u64, &Open)| {
-            let what = open.kind.awaited(*step);
-            (open.outcome.is_none() && open.waker.is_some()).then_some(what)
-        };
-        let steps = self.open.iter().filter_map(awaited);
+    /// What the code awaits.
+    pub(super) fn waits(&self) -> impl Iterator<Item = Awaited<'_>> {
+        let is_awaited = |open: &Open| open.outcome.is_none() && open.waker.is_some();
+        let steps = self.open.iter().filter(move |(_, open)| is_awaited(open));
+        let steps = steps.map(|(step, open)| Awaited::Step(*step, &open.kind));
         let named = self.mail.waits().filter(|(_, waker)| waker.is_some());
-        let waits = named.map(|(name, _)| format!("message `{name}`"));
-        let end = self.listeners.keys().map(|_| "to be cancelled".to_owned());
-        steps.chain(waits).chain(end)
+        let messages = named.map(|(name, _)| Awaited::Message(name));
+        steps.chain(messages).chain(self.listeners.keys().map(|_| Awaited::Cancel))
     }
 
     /// Lets go of what the code holds on to. It is to be dropped outside of the lock.
@@ -368,13 +366,28 @@ impl Journal {
     }
 }
 
-impl Kind {
-    fn awaited(&self, step: u64) -> String {
+/// Something that code awaits, for people.
+pub(super) enum Awaited<'j> {
+    Step(u64, &'j Kind),
+    Message(&'j str),
+    Cancel,
+}
+
+impl fmt::Display for Awaited<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Activity(name) => format!("activity `{name}` (step {step})"),
-            Kind::Child(name, id) => format!("child `{name}` ({id})"),
-            Kind::Timer(at) => format!("timer until {at} (step {step})"),
-            Kind::Local(name) => format!("local activity `{name}` (step {step})"),
+            Awaited::Step(step, Kind::Activity(name)) => {
+                write!(f, "activity `{name}` (step {step})")
+            }
+            Awaited::Step(step, Kind::Child(name, id)) => {
+                write!(f, "child `{name}` ({id}, step {step})")
+            }
+            Awaited::Step(step, Kind::Timer(at)) => write!(f, "timer until {at} (step {step})"),
+            Awaited::Step(step, Kind::Local(name)) => {
+                write!(f, "local activity `{name}` (step {step})")
+            }
+            Awaited::Message(name) => write!(f, "message `{name}`"),
+            Awaited::Cancel => f.write_str("to be cancelled"),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Player {
             }
             Op::Dropped(n) => drop(activity(n).start()),
             Op::Local(n) => {
-                self.note(ctx.local("local", async move || Ok::<_, Failure>(n * 2)).await)
+                self.note(ctx.local("local", async move || Ok::<_, Failure>(n * 2)).await);
             }
             Op::Sleep(n) => ctx.sleep(seconds(n)).await?,
             Op::Event(n, wait) => {

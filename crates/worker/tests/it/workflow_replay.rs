@@ -8,6 +8,7 @@ use std::task::Poll;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
+use windlass_core::{Made, Turned};
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{Begin, Program, Standing, StepError, TurnFailure, Workflow};
@@ -375,9 +376,21 @@ fn nothing_is_leaked() {
     drop(local);
     drop(waiting);
     assert_eq!(Arc::strong_count(&held), before);
-    // Replayed, the local activity is never handed out.
-    let made = instance(&program).turn(crate::workflow_cast::at(0), Vec::new());
-    drop(made);
+    // While it is replayed, the local activity is not handed out: it is in the hands of the
+    // workflow, and has the workflow in its own.
+    let mut made = vec![
+        Made::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
+        Made::Local { step: 2, name: "l".to_owned() },
+        Made::Wait { step: 3, name: "go".to_owned() },
+    ];
+    let name = || "pack".to_owned();
+    made.extend((4..14).map(|step| Made::Activity { step, name: name(), input: None }));
+    let row = Turned { at: crate::workflow_cast::at(0), arrived: Vec::new(), made };
+    let mut replayed = instance(&program);
+    replayed.replay(&row).unwrap();
+    replayed.catch_up().unwrap();
+    assert!(Arc::strong_count(&held) > before);
+    drop(replayed);
     assert_eq!(Arc::strong_count(&held), before);
 }
 
