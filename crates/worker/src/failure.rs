@@ -4,6 +4,8 @@ use std::time::Duration;
 use windlass_core::command::Fail;
 use windlass_core::{FailureClass, Fence, Retry, limits};
 
+use crate::workflow::StepError;
+
 /// Why an attempt failed, and what its handler says about the next one.
 ///
 /// What implements [`std::error::Error`] becomes a transient failure through `?`. To let it, this
@@ -111,6 +113,10 @@ impl Failure {
         Fail { fence, class: self.class, reason: self.reason, retry: self.retry }
     }
 
+    pub(crate) fn of(class: FailureClass, reason: impl fmt::Display) -> Self {
+        Self::new(class, &reason, Retry::Policy)
+    }
+
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
         let reason = fitting(reason.to_string());
         Self { class, reason, retry, pause: None, waits: false, suspended: false }
@@ -124,10 +130,23 @@ fn fitting(mut reason: String) -> String {
     reason
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::transient(error)
+        let class = class_of(&error);
+        Self::new(class, &error, Retry::Policy)
     }
+}
+
+/// What goes back to a step of a workflow fails as the step did; all else may pass by itself.
+fn class_of(error: &(dyn std::error::Error + 'static)) -> FailureClass {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(step) = error.downcast_ref::<StepError>() {
+            return step.class();
+        }
+        cause = error.source();
+    }
+    FailureClass::Transient
 }
 
 impl fmt::Display for Failure {

@@ -55,13 +55,13 @@ impl Handler {
     }
 }
 
-fn decode<I: DeserializeOwned>(payload: Option<&Payload>) -> Result<I, Failure> {
+pub(crate) fn decode<I: DeserializeOwned>(payload: Option<&Payload>) -> Result<I, Failure> {
     let bytes = payload.map_or(&b"null"[..], |payload| &payload.bytes);
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::permanent(format!("the payload does not decode: {error}")))
 }
 
-fn encode<O: Serialize>(output: &O) -> Handled {
+pub(crate) fn encode<O: Serialize + ?Sized>(output: &O) -> Handled {
     let bytes = serde_json::to_vec(output)
         .map_err(|error| Failure::permanent(format!("the result does not encode: {error}")))?;
     if bytes == b"null" {

@@ -53,6 +53,7 @@ mod token;
 mod until;
 mod waiting;
 mod worker;
+pub mod workflow;
 
 pub use context::Context;
 pub use failure::Failure;

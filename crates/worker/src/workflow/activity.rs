@@ -1,0 +1,184 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::command::NewTask;
+use windlass_core::{GateKey, LaneName, Rejection, RetryPolicy, limits};
+
+use super::context::{Workflow, encoded};
+use super::error::StepError;
+use super::journal::Plan;
+use super::name::name_of;
+use super::step::{Step, result};
+use crate::context::Context;
+
+/// An activity to be: say how it is to be done, then await or start it.
+#[must_use = "an activity is scheduled when it is awaited or started"]
+pub struct Activity<O> {
+    workflow: Workflow,
+    name: String,
+    task: Result<NewTask, StepError>,
+    output: PhantomData<fn() -> O>,
+}
+
+impl Workflow {
+    /// Has this activity done by a worker. The function is not called: it says the name of the
+    /// activity, what it takes and what it gives.
+    pub fn activity<F, I, O, E, Fut>(&self, function: F, input: &I) -> Activity<O>
+    where
+        F: Fn(Context, I) -> Fut,
+        Fut: Future<Output = Result<O, E>>,
+        I: Serialize,
+        O: DeserializeOwned,
+    {
+        match name_of(&function) {
+            Ok(name) => self.activity_named(name, input),
+            Err(unnamed) => {
+                let name = unnamed.function.to_owned();
+                let task = Err(StepError::refused(&name, unnamed));
+                Activity { workflow: self.clone(), name, task, output: PhantomData }
+            }
+        }
+    }
+
+    /// As [`Workflow::activity`], by its name.
+    pub fn activity_named<O: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        input: &(impl Serialize + ?Sized),
+    ) -> Activity<O> {
+        let name = name.into();
+        let task = planned(&name, input);
+        Activity { workflow: self.clone(), name, task, output: PhantomData }
+    }
+}
+
+/// A task that has an input, and no id yet.
+pub(super) fn planned(name: &str, input: &(impl Serialize + ?Sized)) -> Result<NewTask, StepError> {
+    let payload = encoded(name, input)?;
+    Ok(NewTask { payload, ..NewTask::new("", name) })
+}
+
+impl<O> Activity<O> {
+    fn with(mut self, set: impl FnOnce(&mut NewTask)) -> Self {
+        if let Ok(task) = &mut self.task {
+            set(task);
+        }
+        self
+    }
+
+    /// How often it is tried, and how far apart. Unsaid, a failure that is reported is final.
+    pub fn retry(self, retry: RetryPolicy) -> Self {
+        self.with(|task| task.policy.retry = Some(retry))
+    }
+
+    /// How long one attempt may take.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with(|task| task.policy.attempt_timeout_ms = Some(ms(timeout)))
+    }
+
+    /// How long it may take with all its attempts and pauses.
+    pub fn total_timeout(self, timeout: Duration) -> Self {
+        self.with(|task| task.deadline_ms = Some(ms(timeout)))
+    }
+
+    pub fn lane(self, lane: impl Into<LaneName>) -> Self {
+        self.with(|task| task.lane = lane.into())
+    }
+
+    /// The word by which workers choose.
+    pub fn tag(self, tag: impl Into<String>) -> Self {
+        self.with(|task| task.tag = Some(tag.into()))
+    }
+
+    /// The session that it belongs to: its tasks run at one worker.
+    pub fn session(self, session: impl Into<String>) -> Self {
+        self.with(|task| task.gate = Some(GateKey::Session(session.into())))
+    }
+
+    /// Tasks of one key run one at a time, or as its limits say.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.with(|task| task.gate = Some(GateKey::Key(key.into())))
+    }
+
+    /// Schedules it at once.
+    pub fn start(self) -> Step<O>
+    where
+        O: DeserializeOwned,
+    {
+        self.into_future().start()
+    }
+}
+
+impl<O: DeserializeOwned> IntoFuture for Activity<O> {
+    type Output = Result<O, StepError>;
+    type IntoFuture = Step<O>;
+
+    fn into_future(self) -> Step<O> {
+        let plan = self
+            .task
+            .and_then(|task| checked(&self.workflow, &self.name, task))
+            .map(Plan::Activity);
+        Step::new(&self.workflow, self.name, plan, result)
+    }
+}
+
+impl<O> fmt::Debug for Activity<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Activity").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// A step that the engine would refuse would stop its workflow: the code is told instead.
+pub(super) fn checked(
+    workflow: &Workflow,
+    name: &str,
+    task: NewTask,
+) -> Result<Box<NewTask>, StepError> {
+    const SLASH_AND_STEP: usize = 21;
+    let derived = workflow.id().as_str().len() + SLASH_AND_STEP;
+    if task.id.as_str().is_empty() && derived > limits::TASK_ID.max_bytes {
+        let why = "the id of its workflow is too long for a derived one";
+        return Err(StepError::refused(name, why));
+    }
+    match check(&task) {
+        Ok(()) => Ok(Box::new(task)),
+        Err(refusal) => Err(StepError::refused(name, refusal)),
+    }
+}
+
+fn check(task: &NewTask) -> Result<(), Rejection> {
+    limits::KIND.check(task.kind.as_str())?;
+    limits::LANE.check(task.lane.as_str())?;
+    if !task.id.as_str().is_empty() {
+        limits::TASK_ID.check(task.id.as_str())?;
+    }
+    task.tag.as_ref().map_or(Ok(()), |tag| limits::TAG.check(tag))?;
+    task.deadline_ms.map_or(Ok(()), |ms| limits::DEADLINE_MS.check(ms))?;
+    task.policy.attempt_timeout_ms.map_or(Ok(()), |ms| limits::TIMEOUT_MS.check(ms))?;
+    task.policy.retry.as_ref().map_or(Ok(()), check_retry)?;
+    match &task.gate {
+        None => Ok(()),
+        Some(GateKey::Key(key)) => limits::KEY.check(key),
+        Some(GateKey::Session(session)) => limits::SESSION.check(session),
+    }
+}
+
+fn check_retry(retry: &RetryPolicy) -> Result<(), Rejection> {
+    use windlass_core::Backoff;
+    limits::ATTEMPTS.check(retry.max_attempts)?;
+    match retry.backoff {
+        Backoff::Fixed { ms } => limits::BACKOFF_MS.check(ms),
+        Backoff::Exponential { base_ms, cap_ms, jitter_percent } => {
+            limits::BACKOFF_MS.check(base_ms)?;
+            limits::BACKOFF_MS.check(cap_ms)?;
+            limits::JITTER.check(jitter_percent)
+        }
+    }
+}

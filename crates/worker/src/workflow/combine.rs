@@ -1,0 +1,140 @@
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::crowd::Crowd;
+
+/// Several futures that are waited for together.
+pub trait Join {
+    type Output;
+
+    fn join(self) -> impl Future<Output = Self::Output> + Send;
+}
+
+/// Several futures of which the first counts.
+pub trait Select {
+    type Output;
+
+    fn select(self) -> impl Future<Output = Self::Output> + Send;
+}
+
+/// What came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    First(A),
+    Second(B),
+}
+
+/// A future, or what came of it.
+enum Slot<F: Future> {
+    Running(Pin<Box<F>>),
+    Done(Option<F::Output>),
+}
+
+impl<F: Future> Slot<F> {
+    fn new(future: F) -> Self {
+        Self::Running(Box::pin(future))
+    }
+
+    fn is_done(&mut self, context: &mut Context<'_>) -> bool {
+        let Slot::Running(future) = self else { return true };
+        let Poll::Ready(output) = future.as_mut().poll(context) else { return false };
+        *self = Slot::Done(Some(output));
+        true
+    }
+
+    fn take(&mut self) -> F::Output {
+        match self {
+            Slot::Done(output) => output.take().expect("it is taken once"),
+            Slot::Running(_) => unreachable!("it is taken when all are done"),
+        }
+    }
+}
+
+macro_rules! join {
+    ($($F:ident)+) => {
+        impl<$($F),+> Join for ($($F,)+)
+        where
+            $($F: IntoFuture<Output: Send, IntoFuture: Send>,)+
+        {
+            type Output = ($($F::Output,)+);
+
+            #[allow(non_snake_case, reason = "each is called as its type")]
+            fn join(self) -> impl Future<Output = Self::Output> + Send {
+                let ($($F,)+) = self;
+                let ($(mut $F,)+) = ($(Slot::new($F.into_future()),)+);
+                poll_fn(move |context| {
+                    let done = [$($F.is_done(context)),+];
+                    if done.contains(&false) {
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(($($F.take(),)+))
+                })
+            }
+        }
+    };
+}
+
+join!(A B);
+join!(A B C);
+join!(A B C D);
+join!(A B C D E);
+join!(A B C D E F);
+join!(A B C D E F G);
+join!(A B C D E F G H);
+
+impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
+    type Output = Vec<F::Output>;
+
+    fn join(self) -> impl Future<Output = Self::Output> + Send {
+        let mut crowd = Crowd::new(self);
+        let mut outputs: Vec<Option<F::Output>> = crowd.places().map(|_| None).collect();
+        poll_fn(move |context| {
+            for (place, output) in crowd.poll(context, false) {
+                outputs[place] = Some(output);
+            }
+            if !crowd.is_empty() {
+                return Poll::Pending;
+            }
+            Poll::Ready(std::mem::take(&mut outputs).into_iter().flatten().collect())
+        })
+    }
+}
+
+impl<A, B> Select for (A, B)
+where
+    A: IntoFuture<Output: Send, IntoFuture: Send>,
+    B: IntoFuture<Output: Send, IntoFuture: Send>,
+{
+    type Output = Either<A::Output, B::Output>;
+
+    fn select(self) -> impl Future<Output = Self::Output> + Send {
+        let mut running = Some((Box::pin(self.0.into_future()), Box::pin(self.1.into_future())));
+        poll_fn(move |context| {
+            let (first, second) = running.as_mut().expect("it is not polled after its end");
+            let won = match first.as_mut().poll(context) {
+                Poll::Ready(output) => Either::First(output),
+                Poll::Pending => match second.as_mut().poll(context) {
+                    Poll::Ready(output) => Either::Second(output),
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            running = None;
+            Poll::Ready(won)
+        })
+    }
+}
+
+/// The place of what came first, and its output. Of none, nothing ever comes.
+impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {
+    type Output = (usize, F::Output);
+
+    fn select(self) -> impl Future<Output = Self::Output> + Send {
+        let mut crowd = Crowd::new(self);
+        poll_fn(move |context| {
+            let Some(won) = crowd.poll(context, true).pop() else { return Poll::Pending };
+            crowd.clear();
+            Poll::Ready(won)
+        })
+    }
+}

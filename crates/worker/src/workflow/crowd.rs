@@ -1,0 +1,101 @@
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Any number of futures, of which only those are polled that were woken, in their order: one that
+/// comes costs no poll of all the others.
+pub(super) struct Crowd<F: Future> {
+    members: Vec<Option<Member<F>>>,
+    running: usize,
+    woken: Arc<Mutex<Woken>>,
+}
+
+struct Member<F> {
+    future: Pin<Box<F>>,
+    waker: Waker,
+}
+
+struct Woken {
+    places: BTreeSet<usize>,
+    /// Who polls the crowd.
+    poller: Option<Waker>,
+}
+
+/// The waker of one of them.
+struct Call {
+    place: usize,
+    woken: Arc<Mutex<Woken>>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        let poller = {
+            let mut woken = locked(&self.woken);
+            woken.places.insert(self.place);
+            woken.poller.clone()
+        };
+        if let Some(poller) = poller {
+            poller.wake();
+        }
+    }
+}
+
+fn locked(woken: &Mutex<Woken>) -> MutexGuard<'_, Woken> {
+    woken.lock().expect("nothing panics while it holds it")
+}
+
+impl<F: Future> Crowd<F> {
+    pub(super) fn new(futures: Vec<impl IntoFuture<IntoFuture = F, Output = F::Output>>) -> Self {
+        let running = futures.len();
+        let places = (0..running).collect();
+        let woken = Arc::new(Mutex::new(Woken { places, poller: None }));
+        let member = |(place, future): (usize, _)| {
+            let waker = Waker::from(Arc::new(Call { place, woken: Arc::clone(&woken) }));
+            let future: F = IntoFuture::into_future(future);
+            Some(Member { future: Box::pin(future), waker })
+        };
+        let members = futures.into_iter().enumerate().map(member).collect();
+        Self { members, running, woken }
+    }
+
+    pub(super) fn places(&self) -> Range<usize> {
+        0..self.members.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.running == 0
+    }
+
+    /// Drops those that are still there.
+    pub(super) fn clear(&mut self) {
+        self.members.clear();
+        self.running = 0;
+    }
+
+    /// Polls those that were woken. What came of them, with their places; no more than the first
+    /// when that is all that counts.
+    pub(super) fn poll(&mut self, context: &Context<'_>, first: bool) -> Vec<(usize, F::Output)> {
+        let places = {
+            let mut woken = locked(&self.woken);
+            woken.poller = Some(context.waker().clone());
+            std::mem::take(&mut woken.places)
+        };
+        let mut outputs = Vec::new();
+        for place in places {
+            let Some(slot) = self.members.get_mut(place) else { continue };
+            let Some(member) = slot else { continue };
+            let mut context = Context::from_waker(&member.waker);
+            if let Poll::Ready(output) = member.future.as_mut().poll(&mut context) {
+                *slot = None;
+                self.running -= 1;
+                outputs.push((place, output));
+                if first {
+                    break;
+                }
+            }
+        }
+        outputs
+    }
+}

@@ -1,0 +1,419 @@
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
+use windlass_core::{Arrival, FailureClass, Made, Payload, Timestamp, Turned};
+
+use super::begin::Begin;
+use super::context::Workflow;
+use super::deed::Deed;
+use super::error::TurnFailure;
+use super::local::{Local, panic_text};
+use super::mail::Unread;
+use super::nondeterminism::{Deviation, Doing, Nondeterminism};
+use super::part::{Part, parts};
+use super::program::{Code, Program};
+use super::script::Script;
+use crate::failure::Failure;
+use crate::handler::Handled;
+
+/// How often code may be polled until it rests.
+const MOST_POLLS: u32 = 100_000;
+/// How much of what a workflow waits for is told.
+const WAITS_TOLD: usize = 8;
+
+/// One execution of a workflow, as live code: what its history made of it.
+///
+/// It is built up by [`Instance::begin`] and [`Instance::replay`] for each row of its history, and
+/// goes on with [`Instance::turn`]. After an error it is of no more use: it is built up again.
+pub struct Instance {
+    workflow: Workflow,
+    /// None once it has ended.
+    code: Option<Code>,
+    woken: Arc<Woken>,
+    begun: bool,
+    ended: Option<Standing>,
+    /// How many rows were replayed or made.
+    rows: u64,
+    /// The rows of a turn that may not be over: whether one follows that belongs to it is known
+    /// when the next comes.
+    held: Option<Held>,
+    /// The turn that is under way.
+    arrived: Vec<Arrival>,
+    told: usize,
+    parts: Vec<Part>,
+    broken: Option<TurnFailure>,
+}
+
+struct Held {
+    at: Timestamp,
+    arrived: Vec<Arrival>,
+    made: Vec<Made>,
+    /// How much each of its rows says.
+    lengths: Vec<usize>,
+}
+
+/// How far a turn is.
+#[derive(Debug)]
+pub enum Turn {
+    /// Local activities are under way: these are to be run as well, and what comes of them is to
+    /// be told by [`Instance::resume`].
+    Local(Vec<Local>),
+    Finished(Finished),
+}
+
+/// A turn that is to be committed.
+#[derive(Debug)]
+pub struct Finished {
+    /// To be committed one after the other under one lease; none when there was nothing to do.
+    pub parts: Vec<Part>,
+    /// How many of what arrived the code was told. The rest came after its end.
+    pub told: usize,
+    pub standing: Standing,
+}
+
+/// How a workflow stands after a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits: for how much, and for what, in words, of the first of it.
+    Waiting {
+        count: usize,
+        first: Vec<String>,
+    },
+    Completed(Option<Payload>),
+    Failed(Failure),
+    Cancelled {
+        reason: String,
+    },
+    /// The execution that follows it, but for the seed and the values.
+    ContinueAsNew {
+        input: Option<Payload>,
+        carried: Vec<Unread>,
+        first_step: u64,
+    },
+}
+
+impl Standing {
+    pub fn has_ended(&self) -> bool {
+        !matches!(self, Standing::Waiting { .. })
+    }
+}
+
+/// The waker of the code: remembers that it was called.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Instance {
+    pub fn begin(program: &Program, begin: Begin) -> Self {
+        let workflow = Workflow::new(begin);
+        let input = workflow.begin().input.clone().map(|input| input.0);
+        let code = program.begin(workflow.clone(), input);
+        Self {
+            workflow,
+            code: Some(code),
+            woken: Arc::new(Woken(AtomicBool::new(false))),
+            begun: false,
+            ended: None,
+            rows: 0,
+            held: None,
+            arrived: Vec::new(),
+            told: 0,
+            parts: Vec::new(),
+            broken: None,
+        }
+    }
+
+    /// How often the next turn was begun, for whoever asks.
+    pub fn set_attempt(&mut self, attempt: u32) {
+        self.workflow.journal().attempt = attempt;
+    }
+
+    /// How many rows its history has.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Goes through what a row of history says. It is held back until the next comes, which may
+    /// be the rest of the same turn: the last is gone through by what follows it.
+    pub fn replay(&mut self, row: &Turned) -> Result<(), Nondeterminism> {
+        if let Some(held) = &mut self.held
+            && row.arrived.is_empty()
+        {
+            held.made.extend(row.made.iter().cloned());
+            held.lengths.push(row.made.len());
+            return Ok(());
+        }
+        self.catch_up()?;
+        self.held = Some(Held {
+            at: row.at,
+            arrived: row.arrived.clone(),
+            made: row.made.clone(),
+            lengths: vec![row.made.len()],
+        });
+        Ok(())
+    }
+
+    /// Goes through what is held back.
+    pub fn catch_up(&mut self) -> Result<(), Nondeterminism> {
+        if let Some(TurnFailure::Nondeterminism(found)) = &self.broken {
+            return Err(found.clone());
+        }
+        let Some(held) = self.held.take() else { return Ok(()) };
+        let (first_row, lengths) = (self.rows + 1, held.lengths.clone());
+        self.rows += lengths.len() as u64;
+        let gone = self.go_through(held).map_err(|deviation| {
+            let Deviation { place, expected, found } = deviation;
+            let (turn, place) = located(first_row, &lengths, place);
+            Nondeterminism { turn, place, expected, found }
+        });
+        gone.inspect_err(|found| self.fail(found.clone().into()))
+    }
+
+    fn go_through(&mut self, held: Held) -> Result<(), Deviation> {
+        if let Some(more) = self.workflow.journal().entries.first() {
+            let found = Doing::made(&more.made);
+            return Err(Deviation { place: 0, expected: Doing::Nothing, found });
+        }
+        if self.ended.is_some() {
+            return Err(Deviation { place: 0, expected: Doing::More, found: Doing::End });
+        }
+        let last_row = held.lengths.last().copied().unwrap_or_default();
+        {
+            let mut journal = self.workflow.journal();
+            journal.now = held.at;
+            journal.begin_replay(Script::new(held.made, last_row));
+        }
+        let told = with_default(&Dispatch::none(), || self.tell_all(held.arrived));
+        let mut journal = self.workflow.journal();
+        let (place, expected) = journal.expected();
+        match (told, journal.end_replay()) {
+            // What it left out it did not get to.
+            (Err(failure), Ok(()) | Err(Deviation { found: Doing::Nothing, .. })) => {
+                let found = Doing::Failure(failure.to_string());
+                Err(Deviation { place, expected, found })
+            }
+            (_, made) => made,
+        }
+    }
+
+    /// One turn: tells the code what arrived, and says what it made of it. Without arrivals there
+    /// is nothing to do, but for the first turn, and for the rest of one that was cut short.
+    pub fn turn(&mut self, at: Timestamp, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
+        self.sound()?;
+        self.catch_up()?;
+        self.begin_turn(at);
+        self.told = 0;
+        let first = !self.begun;
+        let arrivals = if self.ended.is_some() { Vec::new() } else { arrivals };
+        let idle = !first && arrivals.is_empty();
+        let span = tracing::info_span!("workflow", id = %self.workflow.id());
+        let told = span.in_scope(|| self.tell_all(arrivals));
+        self.told = told.inspect_err(|failure| self.fail(failure.clone()))?;
+        if idle && (self.ended.is_none() || !self.parts.is_empty()) {
+            return Ok(self.finished());
+        }
+        self.conclude()
+    }
+
+    /// Goes on with a turn: what came of the local activities that it has asked for.
+    pub fn resume(&mut self, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
+        self.sound()?;
+        let span = tracing::info_span!("workflow", id = %self.workflow.id());
+        let told = span.in_scope(|| self.tell_all(arrivals));
+        told.inspect_err(|failure| self.fail(failure.clone()))?;
+        self.conclude()
+    }
+
+    /// Takes what a turn before has left to be written as parts of this one.
+    fn begin_turn(&mut self, at: Timestamp) {
+        let mut journal = self.workflow.journal();
+        let left = std::mem::take(&mut journal.entries);
+        self.parts.clear();
+        if !left.is_empty() {
+            self.parts = parts(journal.now, Vec::new(), left);
+            add_deeds(&mut self.parts, journal.state.deeds());
+        }
+        journal.now = journal.now.max(at);
+    }
+
+    /// Tells the code what arrived, as long as it has not ended, and lets it run after each.
+    fn tell_all(&mut self, arrivals: Vec<Arrival>) -> Result<usize, TurnFailure> {
+        if !self.begun {
+            self.begun = true;
+            self.run()?;
+        }
+        let recorded = !self.workflow.journal().is_replaying();
+        let mut told = 0;
+        for arrival in arrivals {
+            if self.ended.is_some() {
+                break;
+            }
+            if recorded {
+                self.arrived.push(arrival.clone());
+            }
+            let heard = self.workflow.journal().tell(arrival);
+            drop(heard.spared);
+            heard.wakers.into_iter().for_each(Waker::wake);
+            told += 1;
+            self.run()?;
+        }
+        Ok(told)
+    }
+
+    /// Polls the code until it rests.
+    fn run(&mut self) -> Result<(), TurnFailure> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let mut context = Context::from_waker(&waker);
+        for _ in 0..MOST_POLLS {
+            let Some(code) = self.code.as_mut() else { return Ok(()) };
+            self.woken.0.store(false, Ordering::Release);
+            let polled = guarded(|| code.as_mut().poll(&mut context))?;
+            if let Poll::Ready(handled) = polled {
+                return self.end(Some(handled));
+            }
+            if self.workflow.journal().next.is_some() {
+                return self.end(None);
+            }
+            if !self.woken.0.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
+        Err(TurnFailure::Restless)
+    }
+
+    fn end(&mut self, handled: Option<Handled>) -> Result<(), TurnFailure> {
+        // What is under way when it continues as new is given up by this.
+        let code = self.code.take();
+        guarded(|| drop(code))?;
+        let mut journal = self.workflow.journal();
+        self.ended = Some(match handled {
+            Some(handled) => ending(handled, journal.cancel()),
+            None => Standing::ContinueAsNew {
+                input: journal.next.take().flatten(),
+                carried: journal.mail.carry(),
+                first_step: journal.next_step(),
+            },
+        });
+        Ok(())
+    }
+
+    fn conclude(&mut self) -> Result<Turn, TurnFailure> {
+        if self.ended.is_none() {
+            let mut journal = self.workflow.journal();
+            let work = journal.take_work();
+            if journal.runs_local() {
+                return Ok(Turn::Local(work));
+            }
+            let awaits_nothing = journal.waits().next().is_none();
+            drop(journal);
+            if awaits_nothing {
+                self.fail(TurnFailure::ForeignAwait);
+                return Err(TurnFailure::ForeignAwait);
+            }
+        }
+        let mut journal = self.workflow.journal();
+        let arrived = std::mem::take(&mut self.arrived);
+        let entries = std::mem::take(&mut journal.entries);
+        let mut rows = parts(journal.now, arrived, entries);
+        add_deeds(&mut rows, journal.state.deeds());
+        drop(journal);
+        self.parts.append(&mut rows);
+        Ok(self.finished())
+    }
+
+    fn finished(&mut self) -> Turn {
+        let parts = std::mem::take(&mut self.parts);
+        self.rows += parts.len() as u64;
+        Turn::Finished(Finished { parts, told: self.told, standing: self.standing() })
+    }
+
+    /// How it stands, as far as it was told.
+    pub fn standing(&self) -> Standing {
+        self.ended.clone().unwrap_or_else(|| {
+            let journal = self.workflow.journal();
+            let first = journal.waits().take(WAITS_TOLD).map(|wait| wait.to_string()).collect();
+            Standing::Waiting { count: journal.waits().count(), first }
+        })
+    }
+
+    fn sound(&self) -> Result<(), TurnFailure> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    fn fail(&mut self, failure: TurnFailure) {
+        self.broken = Some(failure);
+        self.abandon();
+    }
+
+    /// Drops the code without taking that for something that it does.
+    fn abandon(&mut self) {
+        let work = self.workflow.journal().close();
+        let code = self.code.take();
+        if let Err(failure) = guarded(|| drop((work, code))) {
+            tracing::warn!(workflow = %self.workflow.id(), %failure, "a workflow was let go of");
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instance = &mut f.debug_struct("Instance");
+        let instance = instance.field("workflow", &self.workflow).field("rows", &self.rows);
+        instance.field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// Runs the user's code; a panic in it is a failure of the turn.
+fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, TurnFailure> {
+    catch_unwind(AssertUnwindSafe(run))
+        .map_err(|panic| TurnFailure::Panicked { text: panic_text(panic.as_ref()) })
+}
+
+/// Whoever is asked to end and ends without a result was cancelled, whatever it says of it.
+fn ending(handled: Handled, cancel: Option<&String>) -> Standing {
+    match (handled, cancel) {
+        (Ok(result), _) => Standing::Completed(result),
+        (Err(failure), None) => Standing::Failed(failure),
+        (Err(failure), Some(reason)) if failure.class() == FailureClass::Cancelled => {
+            Standing::Cancelled { reason: reason.clone() }
+        }
+        (Err(failure), Some(reason)) => {
+            Standing::Cancelled { reason: format!("{reason}; it ended with: {}", failure.reason()) }
+        }
+    }
+}
+
+/// What is not in the history belongs to the last of its rows.
+fn add_deeds(parts: &mut [Part], deeds: Vec<Deed>) {
+    if let Some(last) = parts.last_mut() {
+        last.deeds.extend(deeds);
+    }
+}
+
+/// The row and the place in it, both from one, of a place in several rows.
+fn located(first_row: u64, lengths: &[usize], place: usize) -> (u64, usize) {
+    let (mut row, mut place) = (first_row, place);
+    for &length in &lengths[..lengths.len() - 1] {
+        if place < length {
+            break;
+        }
+        place -= length;
+        row += 1;
+    }
+    (row, place + 1)
+}

@@ -1,0 +1,102 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::{Arrival, Carried};
+
+/// A message that the code of a workflow has not read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    pub name: String,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Carried>,
+}
+
+impl From<Unread> for Arrival {
+    fn from(Unread { name, source, payload }: Unread) -> Self {
+        Arrival::Message { name, source, payload }
+    }
+}
+
+/// What has come, and who waits for it: the first message of a name goes to the first wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    came: u64,
+    names: BTreeMap<String, Named>,
+}
+
+#[derive(Debug, Default)]
+struct Named {
+    /// With the place of each in the order in which all came.
+    unread: VecDeque<(u64, Unread)>,
+    waits: VecDeque<(u64, Option<Waker>)>,
+}
+
+impl Named {
+    /// Those who have something to read.
+    fn called(&self) -> Vec<Waker> {
+        let called = self.waits.iter().take(self.unread.len());
+        called.filter_map(|(_, waker)| waker.clone()).collect()
+    }
+}
+
+impl Mail {
+    pub(super) fn deliver(&mut self, message: Unread) -> Vec<Waker> {
+        self.came += 1;
+        let named = self.names.entry(message.name.clone()).or_default();
+        named.unread.push_back((self.came, message));
+        named.called()
+    }
+
+    pub(super) fn wait(&mut self, name: &str, step: u64) {
+        self.names.entry(name.to_owned()).or_default().waits.push_back((step, None));
+    }
+
+    /// What has come for this wait, which is over then.
+    pub(super) fn take(&mut self, name: &str, step: u64, waker: &Waker) -> Option<Unread> {
+        let named = self.names.get_mut(name)?;
+        let place = named.waits.iter().position(|(waiting, _)| *waiting == step)?;
+        let Some((_, message)) = named.unread.remove(place) else {
+            named.waits[place].1 = Some(waker.clone());
+            return None;
+        };
+        named.waits.remove(place);
+        self.forget_empty(name);
+        Some(message)
+    }
+
+    /// Ends a wait that has read nothing; what it would have read goes to the next.
+    pub(super) fn leave(&mut self, name: &str, step: u64) -> Vec<Waker> {
+        let Some(named) = self.names.get_mut(name) else { return Vec::new() };
+        named.waits.retain(|(waiting, _)| *waiting != step);
+        let called = named.called();
+        self.forget_empty(name);
+        called
+    }
+
+    /// Names may be made up for each message: only those in use are kept.
+    fn forget_empty(&mut self, name: &str) {
+        if self.names.get(name).is_some_and(|n| n.unread.is_empty() && n.waits.is_empty()) {
+            self.names.remove(name);
+        }
+    }
+
+    pub(super) fn unread(&self) -> usize {
+        self.names.values().map(|named| named.unread.len()).sum()
+    }
+
+    /// All that nobody has read, in the order in which it came.
+    pub(super) fn carry(&mut self) -> Vec<Unread> {
+        let unread = std::mem::take(&mut self.names).into_values().flat_map(|named| named.unread);
+        let ordered: BTreeMap<u64, Unread> = unread.collect();
+        ordered.into_values().collect()
+    }
+
+    /// The names that are waited for, with the wakers of those who do.
+    pub(super) fn waits(&self) -> impl Iterator<Item = (&str, Option<&Waker>)> {
+        self.names.iter().flat_map(|(name, named)| {
+            named.waits.iter().map(move |(_, waker)| (name.as_str(), waker.as_ref()))
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Workflows: ordinary async code that is replayed over what it did.
+//!
+//! A [`Program`] is the code; an [`Instance`] is one execution of it, from the rows of its history
+//! and what arrives to what it made and how it ended. Nothing here knows of an engine, a clock or
+//! a runtime. Code does all that is to outlive it through its [`Workflow`].
+
+mod activity;
+mod begin;
+mod cancelled;
+mod child;
+mod combine;
+mod context;
+mod crowd;
+mod deed;
+mod error;
+mod event;
+mod instance;
+mod journal;
+mod local;
+mod mail;
+mod name;
+mod nondeterminism;
+mod part;
+mod program;
+mod script;
+mod state;
+mod step;
+pub mod testing;
+mod timeout;
+
+pub use activity::Activity;
+pub use begin::{Begin, Info};
+pub use cancelled::Cancelled;
+pub use child::{Child, Detached};
+pub use combine::{Either, Join, Select};
+pub use context::{MOST_CARRIED, Workflow};
+pub use deed::Deed;
+pub use error::{StepError, TurnFailure};
+pub use event::{Event, Queue};
+pub use instance::{Finished, Instance, Standing, Turn};
+pub use local::Local;
+pub use mail::Unread;
+pub use name::Unnamed;
+pub use nondeterminism::{Doing, Nondeterminism};
+pub use part::{BYTES_PER_ROW, MADE_PER_ROW, Part};
+pub use program::Program;
+pub use state::{MOST_VALUES, STATUS_BYTES, VALUE_BYTES, VALUE_KEY_BYTES};
+pub use step::Step;

@@ -1,0 +1,126 @@
+use std::fmt;
+
+use windlass_core::Made;
+
+/// The code of a workflow does not do what its history says that it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nondeterminism {
+    /// Which row of the execution's history it is, from one.
+    pub turn: u64,
+    /// The place among what that row says was made, from one.
+    pub place: usize,
+    /// What the history says.
+    pub expected: Doing,
+    /// What the code did.
+    pub found: Doing,
+}
+
+/// What is done at a place of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    Made(Box<Made>),
+    Nothing,
+    /// The code goes on.
+    More,
+    /// The code has ended.
+    End,
+    /// The code does not get so far.
+    Failure(String),
+}
+
+/// As [`Nondeterminism`], at a place of the turn that is replayed, from zero.
+#[derive(Debug)]
+pub(super) struct Deviation {
+    pub(super) place: usize,
+    pub(super) expected: Doing,
+    pub(super) found: Doing,
+}
+
+impl Doing {
+    pub(super) fn made(made: &Made) -> Self {
+        Self::Made(Box::new(made.clone()))
+    }
+
+    /// As `activity`, where it is something that is made.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self {
+            Doing::Made(made) => Some(sketch(made).kind),
+            _ => None,
+        }
+    }
+
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Doing::Made(made) => sketch(made).name,
+            _ => None,
+        }
+    }
+
+    pub fn step(&self) -> Option<u64> {
+        match self {
+            Doing::Made(made) => sketch(made).step,
+            _ => None,
+        }
+    }
+}
+
+/// What must be the same when a step is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sketch<'m> {
+    kind: &'static str,
+    name: Option<&'m str>,
+    step: Option<u64>,
+}
+
+fn sketch(made: &Made) -> Sketch<'_> {
+    let (kind, name, step) = match made {
+        Made::Activity { step, name, .. } => ("activity", Some(name), Some(*step)),
+        Made::Local { step, name } => ("local activity", Some(name), Some(*step)),
+        Made::Timer { step, .. } => ("timer", None, Some(*step)),
+        Made::Child { step, name, .. } => ("child", Some(name), Some(*step)),
+        Made::Start { step, name, .. } => ("start", Some(name), Some(*step)),
+        Made::Wait { step, name } => ("wait", Some(name), Some(*step)),
+        Made::Post { step, name, .. } => ("post", Some(name), Some(*step)),
+        Made::Cancel { step } => ("cancel", None, Some(*step)),
+        Made::Patch { id } => ("patch", Some(id), None),
+    };
+    Sketch { kind, name: name.map(String::as_str), step }
+}
+
+/// Whether they are one and the same step. Inputs and times may differ: the first ones count.
+pub(super) fn same(one: &Made, other: &Made) -> bool {
+    sketch(one) == sketch(other)
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doing::Made(made) => {
+                let Sketch { kind, name, step } = sketch(made);
+                f.write_str(kind)?;
+                if let Some(name) = name {
+                    write!(f, " `{name}`")?;
+                }
+                step.map_or(Ok(()), |step| write!(f, " (step {step})"))
+            }
+            Doing::Nothing => f.write_str("nothing"),
+            Doing::More => f.write_str("a further turn"),
+            Doing::End => f.write_str("an end"),
+            Doing::Failure(text) => write!(f, "a failure ({text})"),
+        }
+    }
+}
+
+impl fmt::Display for Nondeterminism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { turn, place, expected, found } = self;
+        write!(
+            f,
+            "turn {turn}, place {place}: the history has {expected}, the code makes {found}. \
+             The history is untouched, and the workflow goes on once the code fits it: deploy \
+             the code that wrote it, or put the change behind ctx.patched(..)"
+        )
+    }
+}
+
+impl std::error::Error for Nondeterminism {}

@@ -1,0 +1,74 @@
+use windlass_core::{Arrival, Made, Timestamp, Turned};
+
+use super::deed::Deed;
+
+/// How much one row holds: the rest goes into further ones.
+pub const MADE_PER_ROW: usize = 1_000;
+pub const BYTES_PER_ROW: usize = 4 * 1_024 * 1_024;
+
+/// What is committed at once: a row of history, and what is done for what it says.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub row: Turned,
+    pub deeds: Vec<Deed>,
+}
+
+/// Something that was made, and what is to be done for it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) made: Made,
+    pub(super) deed: Option<Deed>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        const ROUGHLY: usize = 96;
+        let written = match &self.made {
+            Made::Activity { name, input, .. } => {
+                name.len() + input.as_ref().map_or(0, |input| input.0.bytes.len())
+            }
+            Made::Child { name, id, .. } | Made::Start { name, id, .. } => {
+                name.len() + id.as_str().len()
+            }
+            Made::Post { name, to, .. } => name.len() + to.as_str().len(),
+            Made::Local { name, .. } | Made::Wait { name, .. } => name.len(),
+            Made::Patch { id } => id.len(),
+            Made::Timer { .. } | Made::Cancel { .. } => 0,
+        };
+        ROUGHLY + written
+    }
+}
+
+/// Where the rows of a turn end. The same entries are always cut at the same places.
+pub(super) fn cuts(entries: &[Entry]) -> Vec<usize> {
+    let (mut cuts, mut items, mut bytes) = (Vec::new(), 0, 0);
+    for (place, entry) in entries.iter().enumerate() {
+        let more = entry.bytes();
+        if items == MADE_PER_ROW || (items > 0 && bytes + more > BYTES_PER_ROW) {
+            cuts.push(place);
+            (items, bytes) = (0, 0);
+        }
+        items += 1;
+        bytes += more;
+    }
+    cuts.push(entries.len());
+    cuts
+}
+
+/// What came and what was made, as rows. What came is in the first.
+pub(super) fn parts(at: Timestamp, arrived: Vec<Arrival>, entries: Vec<Entry>) -> Vec<Part> {
+    let cuts = cuts(&entries);
+    let mut entries = entries.into_iter();
+    let mut arrived = Some(arrived);
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(cuts.len());
+    for cut in cuts {
+        let here = entries.by_ref().take(cut - start);
+        let (made, deeds): (Vec<Made>, Vec<Option<Deed>>) =
+            here.map(|entry| (entry.made, entry.deed)).unzip();
+        let row = Turned { at, arrived: arrived.take().unwrap_or_default(), made };
+        parts.push(Part { row, deeds: deeds.into_iter().flatten().collect() });
+        start = cut;
+    }
+    parts
+}

@@ -1,0 +1,71 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::Payload;
+
+use super::context::Workflow;
+use super::name::{Unnamed, name_of};
+use crate::failure::Failure;
+use crate::handler::{Handled, decode, encode};
+
+pub(super) type Code = Pin<Box<dyn Future<Output = Handled> + Send>>;
+
+/// The code of a workflow, from payload to payload.
+#[derive(Clone)]
+pub struct Program {
+    name: String,
+    run: Arc<dyn Fn(Workflow, Option<Payload>) -> Code + Send + Sync>,
+}
+
+impl Program {
+    /// What a function says, under its own name.
+    pub fn of<F, I, O, E, Fut>(function: F) -> Result<Self, Unnamed>
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        let name = name_of(&function)?;
+        Ok(Self::named(name, function))
+    }
+
+    /// What a function says, under this name.
+    pub fn named<F, I, O, E, Fut>(name: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        let function = Arc::new(function);
+        let run = move |workflow, input: Option<Payload>| -> Code {
+            let function = Arc::clone(&function);
+            Box::pin(async move {
+                let running = function(workflow, decode(input.as_ref())?);
+                let output = running.await.map_err(Into::into)?;
+                encode(&output)
+            })
+        };
+        Self { name: name.into(), run: Arc::new(run) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn begin(&self, workflow: Workflow, input: Option<Payload>) -> Code {
+        (self.run)(workflow, input)
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({})", self.name)
+    }
+}

@@ -1,0 +1,79 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::Payload;
+
+use super::deed::Deed;
+
+/// The most values that a workflow keeps.
+pub const MOST_VALUES: usize = 150;
+/// The largest value, in bytes.
+pub const VALUE_BYTES: usize = 64 * 1_024;
+/// The longest status, in bytes.
+pub const STATUS_BYTES: usize = 256 * 1_024;
+/// The longest name of a value, in bytes.
+pub const VALUE_KEY_BYTES: usize = 255;
+
+/// What others can see of a workflow while it runs. Only what a turn leaves of it is written.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What it was set to since the last row.
+    status: Option<String>,
+    values: BTreeMap<String, Payload>,
+    changed: BTreeSet<String>,
+}
+
+impl State {
+    pub(super) fn of(values: BTreeMap<String, Payload>) -> Self {
+        Self { values, ..Self::default() }
+    }
+
+    pub(super) fn set_status(&mut self, status: String) -> Result<(), String> {
+        if status.len() > STATUS_BYTES {
+            return Err(format!("it has {} bytes, {STATUS_BYTES} at most", status.len()));
+        }
+        if status.contains('\0') {
+            return Err("it contains a NUL".to_owned());
+        }
+        self.status = Some(status);
+        Ok(())
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: Payload) -> Result<(), String> {
+        let bytes = value.bytes.len();
+        if key.is_empty() || key.len() > VALUE_KEY_BYTES || key.chars().any(char::is_control) {
+            return Err(format!(
+                "its name must have 1 to {VALUE_KEY_BYTES} bytes and no control characters"
+            ));
+        }
+        if bytes > VALUE_BYTES {
+            return Err(format!("it has {bytes} bytes, {VALUE_BYTES} at most"));
+        }
+        if !self.values.contains_key(key) && self.values.len() >= MOST_VALUES {
+            return Err(format!("{MOST_VALUES} values are kept at most"));
+        }
+        self.values.insert(key.to_owned(), value);
+        self.changed.insert(key.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Payload> {
+        self.values.get(key).cloned()
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        if self.values.remove(key).is_some() {
+            self.changed.insert(key.to_owned());
+        }
+    }
+
+    /// What is to be written, from when this was last asked.
+    pub(super) fn deeds(&mut self) -> Vec<Deed> {
+        let changed = std::mem::take(&mut self.changed);
+        let values = changed.into_iter().map(|key| {
+            let value = self.values.get(&key).cloned();
+            Deed::Value { key, value }
+        });
+        let values: Vec<Deed> = values.collect();
+        self.status.take().map(Deed::Status).into_iter().chain(values).collect()
+    }
+}

@@ -1,0 +1,35 @@
+use std::collections::BTreeMap;
+
+use windlass_core::{Arrival, TaskId, Timestamp};
+
+/// What will arrive, in the order in which it does.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    due: BTreeMap<(Timestamp, u64), (TaskId, Arrival)>,
+    planned: u64,
+}
+
+impl Agenda {
+    pub(super) fn plan(&mut self, at: Timestamp, to: TaskId, arrival: Arrival) {
+        self.planned += 1;
+        self.due.insert((at, self.planned), (to, arrival));
+    }
+
+    /// What comes of a step is not wanted any more.
+    pub(super) fn forget(&mut self, workflow: &TaskId, step: u64) {
+        let is_of =
+            |arrival: &Arrival| matches!(arrival, Arrival::Report { step: s, .. } if *s == step);
+        self.due.retain(|_, (to, arrival)| to != workflow || !is_of(arrival));
+    }
+
+    /// What arrives next at one workflow, all that does at that moment.
+    pub(super) fn next(&mut self) -> Option<(Timestamp, TaskId, Vec<Arrival>)> {
+        let (&(at, _), (to, _)) = self.due.first_key_value()?;
+        let to = to.clone();
+        let moment = self.due.range((at, 0)..=(at, u64::MAX));
+        let keys: Vec<_> = moment.filter(|(_, item)| item.0 == to).map(|(key, _)| *key).collect();
+        let arrivals = keys.iter().filter_map(|key| self.due.remove(key));
+        let arrivals = arrivals.map(|(_, arrival)| arrival).collect();
+        Some((at, to, arrivals))
+    }
+}

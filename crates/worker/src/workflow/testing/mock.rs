@@ -1,0 +1,94 @@
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::command::NewTask;
+use windlass_core::{Backoff, Carried, FailureClass, Payload, Retry, RetryPolicy, StepOutcome};
+
+use crate::failure::Failure;
+use crate::handler::{Handled, decode, encode};
+
+type Answer = dyn Fn(Option<&Payload>) -> Handled + Send + Sync;
+
+/// What stands for an activity or a child.
+pub(super) struct Mock {
+    answer: Box<Answer>,
+    /// How long one attempt takes.
+    pub(super) lasting: Duration,
+}
+
+impl Mock {
+    pub(super) fn new<I, O>(
+        answer: impl Fn(I) -> Result<O, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+    {
+        let answer = move |input: Option<&Payload>| encode(&answer(decode(input)?)?);
+        Self { answer: Box::new(answer), lasting: Duration::ZERO }
+    }
+
+    /// What comes of it with all its attempts, and after how many milliseconds.
+    pub(super) fn play(&self, task: &NewTask) -> (u64, StepOutcome) {
+        let mut elapsed_ms = 0;
+        let mut attempt = 1;
+        let outcome = loop {
+            let (took_ms, handled) = self.attempt(task);
+            elapsed_ms += took_ms;
+            let failure = match handled {
+                Ok(result) => break StepOutcome::Completed { result: result.map(Carried) },
+                Err(failure) => failure,
+            };
+            match pause_ms(task.policy.retry.as_ref(), &failure, attempt) {
+                Some(ms) => elapsed_ms += ms,
+                None => {
+                    let (class, reason) = (failure.class(), failure.reason().to_owned());
+                    break StepOutcome::Failed { class, reason };
+                }
+            }
+            attempt += 1;
+        };
+        match task.deadline_ms {
+            Some(ms) if elapsed_ms > ms => (ms, StepOutcome::Expired),
+            _ => (elapsed_ms, outcome),
+        }
+    }
+
+    fn attempt(&self, task: &NewTask) -> (u64, Handled) {
+        let takes_ms = u64::try_from(self.lasting.as_millis()).unwrap_or(u64::MAX);
+        match task.policy.attempt_timeout_ms {
+            Some(ms) if takes_ms > ms => (ms, Err(Failure::timed_out())),
+            _ => (takes_ms, (self.answer)(task.payload.as_ref())),
+        }
+    }
+}
+
+/// When the next attempt follows, if one does.
+fn pause_ms(retry: Option<&RetryPolicy>, failure: &Failure, attempt: u32) -> Option<u64> {
+    let retry = retry.filter(|retry| attempt < retry.max_attempts)?;
+    match failure.retry() {
+        Retry::GiveUp => None,
+        Retry::After { ms } => Some(ms),
+        Retry::Policy if !retry.retry_on.contains(&failure.class()) => None,
+        Retry::Policy => Some(match retry.backoff {
+            Backoff::Fixed { ms } => ms,
+            Backoff::Exponential { base_ms, cap_ms, .. } => {
+                base_ms.saturating_mul(1 << (attempt - 1).min(40)).min(cap_ms)
+            }
+        }),
+    }
+}
+
+impl Failure {
+    fn timed_out() -> Self {
+        Self::of(FailureClass::Timeout, "the attempt took too long")
+    }
+}
+
+impl fmt::Debug for Mock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mock")
+    }
+}

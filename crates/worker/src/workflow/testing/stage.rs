@@ -1,0 +1,273 @@
+use std::collections::BTreeMap;
+use std::mem;
+
+use windlass_core::command::NewTask;
+use windlass_core::{Arrival, Carried, Payload, StepOutcome, TaskId, Timestamp};
+
+use super::agenda::Agenda;
+use super::failure::TestFailure;
+use super::mock::Mock;
+use super::recorded::Recorded;
+use crate::workflow::{Begin, Deed, Finished, Instance, Program, Standing, Turn};
+
+/// A message that a workflow sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub from: TaskId,
+    pub to: TaskId,
+    pub name: String,
+    pub payload: Option<Payload>,
+}
+
+/// What stands for an engine: its clock, its mailboxes and its workers.
+#[derive(Debug, Default)]
+pub(super) struct Stage {
+    pub(super) now: Timestamp,
+    pub(super) agenda: Agenda,
+    pub(super) mocks: BTreeMap<String, Mock>,
+    pub(super) programs: BTreeMap<String, Program>,
+    /// Builds up the code again before each turn.
+    pub(super) forgetful: bool,
+    running: BTreeMap<TaskId, Execution>,
+    pub(super) ended: BTreeMap<TaskId, Ended>,
+    pub(super) posts: Vec<Posted>,
+    pub(super) started: Vec<TaskId>,
+}
+
+#[derive(Debug)]
+struct Execution {
+    program: Program,
+    instance: Instance,
+    /// Who waits for it, and at which step.
+    waits: Option<(TaskId, u64)>,
+    recorded: Recorded,
+    told: Told,
+}
+
+/// What a workflow has left behind.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) standing: Standing,
+    pub(super) told: Told,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) executions: Vec<Recorded>,
+    pub(super) status: Option<String>,
+    pub(super) values: BTreeMap<String, Payload>,
+}
+
+impl Stage {
+    pub(super) fn at(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Runs until the workflow of this id has ended.
+    pub(super) async fn run(&mut self, root: &TaskId) -> Result<Ended, TestFailure> {
+        loop {
+            if let Some(ended) = self.ended.remove(root) {
+                return Ok(ended);
+            }
+            let Some((at, to, arrivals)) = self.agenda.next() else {
+                let standing =
+                    self.running.get(root).map(|execution| execution.instance.standing());
+                let Some(Standing::Waiting { first, .. }) = standing else {
+                    return Err(TestFailure::Stuck { waits: Vec::new() });
+                };
+                return Err(TestFailure::Stuck { waits: first });
+            };
+            self.now = self.now.max(at);
+            self.turn(&to, arrivals).await?;
+        }
+    }
+
+    /// Starts a workflow, with its first turn.
+    pub(super) async fn start(
+        &mut self,
+        program: Program,
+        begin: Begin,
+        waits: Option<(TaskId, u64)>,
+    ) -> Result<(), TestFailure> {
+        let id = begin.id.clone();
+        let instance = Instance::begin(&program, begin.clone());
+        let recorded = Recorded { begin, rows: Vec::new() };
+        let told = Told::default();
+        self.running.insert(id.clone(), Execution { program, instance, waits, recorded, told });
+        self.turn(&id, Vec::new()).await
+    }
+
+    async fn turn(&mut self, id: &TaskId, arrivals: Vec<Arrival>) -> Result<(), TestFailure> {
+        // What comes for somebody who has ended, or was never there, stops nobody.
+        let Some(mut execution) = self.running.remove(id) else { return Ok(()) };
+        let finished = execution.turn(self.now, arrivals.clone(), self.forgetful).await?;
+        for deed in finished.parts.into_iter().flat_map(|part| part.deeds) {
+            Box::pin(self.act(id, &mut execution.told, deed)).await?;
+        }
+        match finished.standing {
+            Standing::Waiting { .. } => {
+                self.running.insert(id.clone(), execution);
+            }
+            Standing::ContinueAsNew { input, carried, first_step } => {
+                execution.go_on(input, carried, first_step);
+                self.running.insert(id.clone(), execution);
+                let left = arrivals.into_iter().skip(finished.told).collect();
+                Box::pin(self.turn(id, left)).await?;
+            }
+            standing => self.end(id, execution, standing)?,
+        }
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        id: &TaskId,
+        mut execution: Execution,
+        standing: Standing,
+    ) -> Result<(), TestFailure> {
+        execution.told.executions.push(execution.recorded);
+        for recorded in &execution.told.executions {
+            recorded.check(&execution.program)?;
+        }
+        if let Some((parent, step)) = execution.waits {
+            let outcome = outcome(&standing);
+            self.agenda.plan(self.now, parent, Arrival::Report { step, outcome });
+        }
+        self.ended.insert(id.clone(), Ended { standing, told: execution.told });
+        Ok(())
+    }
+
+    async fn act(&mut self, id: &TaskId, told: &mut Told, deed: Deed) -> Result<(), TestFailure> {
+        match deed {
+            Deed::Activity { step, task } => self.play(id, step, &task)?,
+            Deed::Child { step, task } if self.mocks.contains_key(task.kind.as_str()) => {
+                self.play(id, step, &task)?;
+            }
+            Deed::Child { step, task } => self.begin(*task, Some((id.clone(), step))).await?,
+            Deed::Start { task, .. } => {
+                self.started.push(task.id.clone());
+                if self.programs.contains_key(task.kind.as_str()) {
+                    self.begin(*task, None).await?;
+                }
+            }
+            Deed::Timer { step, at } => {
+                let fired = Arrival::Report { step, outcome: StepOutcome::Fired };
+                self.agenda.plan(at.max(self.now), id.clone(), fired);
+            }
+            Deed::CancelActivity { step } | Deed::CancelTimer { step } => {
+                self.agenda.forget(id, step);
+            }
+            Deed::CancelChild { step, id: child } => {
+                self.agenda.forget(id, step);
+                let reason = "nobody waits for it".to_owned();
+                self.agenda.plan(self.now, child, Arrival::Cancel { reason });
+            }
+            Deed::Post { to, name, payload, .. } => self.post(id, to, name, payload),
+            Deed::Status(status) => told.status = Some(status),
+            Deed::Value { key, value: Some(value) } => {
+                told.values.insert(key, value);
+            }
+            Deed::Value { key, value: None } => {
+                told.values.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, id: &TaskId, step: u64, task: &NewTask) -> Result<(), TestFailure> {
+        let name = task.kind.as_str();
+        let mock = self.mocks.get(name);
+        let mock = mock.ok_or_else(|| TestFailure::NoMock { name: name.to_owned() })?;
+        let (ms, outcome) = mock.play(task);
+        self.agenda.plan(self.now.plus_ms(ms), id.clone(), Arrival::Report { step, outcome });
+        Ok(())
+    }
+
+    async fn begin(
+        &mut self,
+        task: NewTask,
+        waits: Option<(TaskId, u64)>,
+    ) -> Result<(), TestFailure> {
+        let name = task.kind.to_string();
+        let program = self.programs.get(&name).cloned();
+        let program = program.ok_or(TestFailure::NoMock { name })?;
+        let parent = waits.as_ref().map(|(parent, _)| parent.clone());
+        let input = task.payload.map(Carried);
+        let begin = Begin { parent, input, ..Begin::new(task.id, 1) };
+        self.start(program, begin, waits).await
+    }
+
+    fn post(&mut self, from: &TaskId, to: TaskId, name: String, payload: Option<Payload>) {
+        let source = from.to_string();
+        let carried = payload.clone().map(Carried);
+        let message = Arrival::Message { name: name.clone(), source, payload: carried };
+        self.agenda.plan(self.now, to.clone(), message);
+        self.posts.push(Posted { from: from.clone(), to, name, payload });
+    }
+}
+
+impl Execution {
+    async fn turn(
+        &mut self,
+        now: Timestamp,
+        arrivals: Vec<Arrival>,
+        forgetful: bool,
+    ) -> Result<Finished, TestFailure> {
+        if forgetful {
+            self.instance = self.recorded.replay(&self.program)?;
+        }
+        let mut turn = self.instance.turn(now, arrivals)?;
+        let mut running = Vec::new();
+        loop {
+            match turn {
+                Turn::Local(work) => running.extend(work),
+                Turn::Finished(finished) => {
+                    let rows = finished.parts.iter().map(|part| part.row.clone());
+                    self.recorded.rows.extend(rows);
+                    return Ok(finished);
+                }
+            }
+            // Those that were given up come too, as they may from a worker.
+            let report = running.remove(0).await;
+            turn = self.instance.resume(vec![report])?;
+        }
+    }
+
+    /// Begins the next execution.
+    fn go_on(
+        &mut self,
+        input: Option<Payload>,
+        carried: Vec<crate::workflow::Unread>,
+        first_step: u64,
+    ) {
+        let values = self.told.values.iter();
+        let begin = Begin {
+            execution: self.recorded.begin.execution + 1,
+            first_step,
+            input: input.map(Carried),
+            carried,
+            values: values.map(|(key, value)| (key.clone(), Carried(value.clone()))).collect(),
+            seed: self.recorded.begin.seed.wrapping_add(1),
+            ..self.recorded.begin.clone()
+        };
+        self.instance = Instance::begin(&self.program, begin.clone());
+        let next = Recorded { begin, rows: Vec::new() };
+        self.told.executions.push(mem::replace(&mut self.recorded, next));
+    }
+}
+
+/// What whoever waits for a workflow is told of its end.
+fn outcome(standing: &Standing) -> StepOutcome {
+    match standing {
+        Standing::Failed(failure) => {
+            StepOutcome::Failed { class: failure.class(), reason: failure.reason().to_owned() }
+        }
+        Standing::Cancelled { reason } => StepOutcome::Cancelled { reason: reason.clone() },
+        Standing::Completed(result) => {
+            StepOutcome::Completed { result: result.clone().map(Carried) }
+        }
+        Standing::Waiting { .. } | Standing::ContinueAsNew { .. } => {
+            unreachable!("it has not ended")
+        }
+    }
+}

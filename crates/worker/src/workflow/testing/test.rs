@@ -1,0 +1,228 @@
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::{Arrival, Carried, Payload, TaskId, Timestamp, Turned};
+
+use super::failure::TestFailure;
+use super::mock::Mock;
+use super::recorded::Recorded;
+use super::stage::{Ended, Posted, Stage};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::handler::{decode, encode};
+use crate::workflow::name::{Unnamed, name_of};
+use crate::workflow::{Begin, Program, Standing, Workflow};
+
+const ID: &str = "workflow-under-test";
+/// When it begins.
+const MORNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+/// A workflow that is run in memory: what it is told of the world, and when.
+///
+/// Time passes only when nothing else is to be done, and then at once. What came of it is also
+/// replayed: code that is not deterministic fails its test.
+#[derive(Debug)]
+#[must_use = "it is run by `run`"]
+pub struct WorkflowTest<O> {
+    program: Program,
+    begin: Begin,
+    stage: Stage,
+    /// The mock that was given last.
+    last: String,
+    broken: Option<TestFailure>,
+    output: PhantomData<fn() -> O>,
+}
+
+/// What came of a workflow.
+#[derive(Debug)]
+pub struct Tested<O> {
+    /// What it returned, or how else it ended.
+    pub result: Result<O, Standing>,
+    /// What is remembered of it; more than one when it continued as new.
+    pub executions: Vec<Recorded>,
+    /// In virtual time.
+    pub elapsed: Duration,
+    pub status: Option<String>,
+    pub values: BTreeMap<String, Payload>,
+    /// What it and its children sent.
+    pub posts: Vec<Posted>,
+    /// The workflows that were started and left to themselves.
+    pub started: Vec<TaskId>,
+}
+
+impl<O> Tested<O> {
+    /// The history of its last execution.
+    pub fn history(&self) -> &[Turned] {
+        self.executions.last().map_or(&[], |recorded| &recorded.rows)
+    }
+}
+
+impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
+    pub fn new<F, I, E, Fut>(function: F, input: &I) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: Serialize + DeserializeOwned,
+        E: Into<Failure>,
+    {
+        let name = name_of(&function).unwrap_or(ID);
+        let program = Program::named(name, function);
+        let mut test = Self {
+            program,
+            begin: Begin::new(ID, 1),
+            stage: Stage::at(MORNING),
+            last: String::new(),
+            broken: None,
+            output: PhantomData,
+        };
+        test.begin.input = test.written(input);
+        test
+    }
+
+    /// What `random` and `uuid` are drawn from.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.begin.seed = seed;
+        self
+    }
+
+    /// Stands for an activity.
+    pub fn activity<F, I, A, E, Fut>(
+        mut self,
+        function: F,
+        mock: impl Fn(I) -> Result<A, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Fn(Context, I) -> Fut,
+        Fut: Future<Output = Result<A, E>>,
+        I: DeserializeOwned,
+        A: Serialize,
+    {
+        let name = self.name(name_of(&function));
+        self.activity_named(name, mock)
+    }
+
+    /// As [`WorkflowTest::activity`], by its name.
+    pub fn activity_named<I, A>(
+        mut self,
+        name: impl Into<String>,
+        mock: impl Fn(I) -> Result<A, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: DeserializeOwned,
+        A: Serialize,
+    {
+        self.last = name.into();
+        self.stage.mocks.insert(self.last.clone(), Mock::new(mock));
+        self
+    }
+
+    /// Stands for a child.
+    pub fn child<F, I, A, E, Fut>(
+        mut self,
+        function: F,
+        mock: impl Fn(I) -> Result<A, Failure> + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut,
+        Fut: Future<Output = Result<A, E>>,
+        I: DeserializeOwned,
+        A: Serialize,
+    {
+        let name = self.name(name_of(&function));
+        self.activity_named(name, mock)
+    }
+
+    /// How long an attempt of what was given last takes; no time unless told.
+    pub fn lasting(mut self, duration: Duration) -> Self {
+        if let Some(mock) = self.stage.mocks.get_mut(&self.last) {
+            mock.lasting = duration;
+        }
+        self
+    }
+
+    /// Runs a child, or what is started, as it is.
+    pub fn workflow<F, I, A, E, Fut>(mut self, function: F) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<A, E>> + Send + 'static,
+        I: DeserializeOwned,
+        A: Serialize,
+        E: Into<Failure>,
+    {
+        let name = self.name(name_of(&function));
+        self.stage.programs.insert(name.clone(), Program::named(name, function));
+        self
+    }
+
+    /// Sends it a message, so long after its begin.
+    pub fn event_at<T: Serialize>(mut self, after: Duration, name: &str, payload: &T) -> Self {
+        let payload = self.written(payload);
+        let (name, source) = (name.to_owned(), "test".to_owned());
+        self.arrives(after, Arrival::Message { name, source, payload })
+    }
+
+    /// Asks it to end, so long after its begin.
+    pub fn cancel_at(self, after: Duration, reason: &str) -> Self {
+        self.arrives(after, Arrival::Cancel { reason: reason.to_owned() })
+    }
+
+    /// Throws the code away after each turn and builds it up again from its history.
+    pub fn forgetful(mut self) -> Self {
+        self.stage.forgetful = true;
+        self
+    }
+
+    /// Runs it until it ends.
+    pub async fn run(mut self) -> Result<Tested<O>, TestFailure> {
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        let id = self.begin.id.clone();
+        self.stage.start(self.program, self.begin, None).await?;
+        let Ended { standing, told } = self.stage.run(&id).await?;
+        let result = match standing {
+            Standing::Completed(payload) => Ok(decode(payload.as_ref())
+                .map_err(|why| TestFailure::Payload { reason: why.reason().to_owned() })?),
+            standing => Err(standing),
+        };
+        Ok(Tested {
+            result,
+            executions: told.executions,
+            elapsed: Duration::from_millis(MORNING.ms_until(self.stage.now)),
+            status: told.status,
+            values: told.values,
+            posts: self.stage.posts,
+            started: self.stage.started,
+        })
+    }
+
+    fn arrives(mut self, after: Duration, arrival: Arrival) -> Self {
+        let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        self.stage.agenda.plan(MORNING.plus_ms(ms), self.begin.id.clone(), arrival);
+        self
+    }
+
+    fn written<T: Serialize>(&mut self, payload: &T) -> Option<Carried> {
+        match encode(payload) {
+            Ok(payload) => payload.map(Carried),
+            Err(failure) => {
+                let reason = failure.reason().to_owned();
+                self.broken = Some(TestFailure::Payload { reason });
+                None
+            }
+        }
+    }
+
+    fn name(&mut self, name: Result<&'static str, Unnamed>) -> String {
+        name.map_or_else(
+            |unnamed| {
+                self.broken = Some(TestFailure::Unnamed(unnamed));
+                String::new()
+            },
+            ToOwned::to_owned,
+        )
+    }
+}

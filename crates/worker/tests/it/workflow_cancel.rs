@@ -1,0 +1,143 @@
+//! Workflows that fail or are asked to end, and what they do about it.
+
+use windlass_core::FailureClass;
+use windlass_worker::Failure;
+use windlass_worker::workflow::testing::WorkflowTest;
+use windlass_worker::workflow::{Either, Program, Standing, StepError, Workflow};
+
+use crate::workflow_cast::{cancel, charge, instance, made, pack, refund, seconds, turn};
+
+async fn saga(ctx: Workflow, cents: u64) -> Result<u64, StepError> {
+    let receipt = ctx.activity(charge, &cents).await?;
+    match ctx.activity(pack, &cents).await {
+        Ok(packed) => Ok(packed),
+        Err(error) => {
+            ctx.shielded().activity(refund, &receipt).await?;
+            Err(error)
+        }
+    }
+}
+
+fn sold(cents: u64) -> Result<String, Failure> {
+    Ok(format!("paid {cents}"))
+}
+
+#[tokio::test]
+async fn what_was_done_is_undone_when_it_fails() {
+    let test = WorkflowTest::new(saga, &5).activity(charge, sold);
+    let test = test.activity(pack, |_| Err(Failure::permanent("sold out")));
+    let test = test.activity(refund, |receipt: String| {
+        assert_eq!(receipt, "paid 5");
+        Ok(())
+    });
+    let tested = test.run().await.unwrap();
+    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    assert_eq!(failure.reason(), "`pack` failed (permanent): sold out");
+    assert_eq!(failure.class(), FailureClass::Permanent);
+    assert_eq!(made(tested.history())[2], "activity `refund` (step 3)");
+}
+
+#[tokio::test]
+async fn what_was_done_is_undone_when_it_is_cancelled() {
+    let test = WorkflowTest::new(saga, &5).activity(charge, sold);
+    let test = test.activity(pack, Ok).lasting(seconds(100)).activity(refund, |_| Ok(()));
+    let tested = test.cancel_at(seconds(7), "changed my mind").forgetful().run().await.unwrap();
+    assert_eq!(tested.result, Err(Standing::Cancelled { reason: "changed my mind".to_owned() }));
+    assert_eq!(tested.elapsed, seconds(7));
+    let expected = [
+        "activity `charge` (step 1)",
+        "activity `pack` (step 2)",
+        "cancel (step 2)",
+        "activity `refund` (step 3)",
+    ];
+    assert_eq!(made(tested.history()), expected);
+}
+
+/// What went wrong while it cleaned up is told beside the reason.
+#[tokio::test]
+async fn a_cleanup_that_fails_is_told() {
+    let test = WorkflowTest::new(saga, &5).activity(charge, sold).activity(pack, Ok);
+    let test = test.lasting(seconds(100)).cancel_at(seconds(7), "stop");
+    let tested = test.activity(refund, |_| Err::<(), _>(Failure::permanent("bank away")));
+    let tested = tested.run().await.unwrap();
+    let reason = "stop; it ended with: `refund` failed (permanent): bank away".to_owned();
+    assert_eq!(tested.result, Err(Standing::Cancelled { reason }));
+}
+
+#[tokio::test]
+async fn every_await_ends_and_later_ones_fail_at_once() {
+    async fn stubborn(ctx: Workflow, (): ()) -> Result<Vec<String>, Failure> {
+        let sleep = ctx.sleep(seconds(100));
+        let event = ctx.event::<()>("never");
+        let (slept, came) = ctx.join((sleep, event)).await;
+        let mut errors = vec![slept.unwrap_err(), came.unwrap_err()];
+        errors.push(ctx.activity(charge, &1).await.unwrap_err());
+        errors.push(ctx.local("l", async || Ok::<_, Failure>(1)).await.unwrap_err());
+        errors.push(ctx.event::<()>("never").await.unwrap_err());
+        errors.push(ctx.post("x", "y", &()).unwrap_err());
+        errors.push(ctx.continue_as_new(&()).await.unwrap_err());
+        ctx.shielded().sleep(seconds(5)).await?;
+        Ok(errors.iter().map(ToString::to_string).collect())
+    }
+    let test = WorkflowTest::new(stubborn, &()).cancel_at(seconds(7), "enough");
+    let tested = test.run().await.unwrap();
+    let errors = tested.result.unwrap();
+    assert_eq!(errors.len(), 7);
+    assert!(errors.iter().all(|error| error == "cancelled: enough"), "{errors:?}");
+    assert_eq!(tested.elapsed, seconds(12));
+}
+
+#[tokio::test]
+async fn what_is_shielded_goes_on() {
+    async fn shielded(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        ctx.shielded().activity(pack, &3).await
+    }
+    let test = WorkflowTest::new(shielded, &()).activity(pack, Ok).lasting(seconds(60));
+    let tested = test.cancel_at(seconds(7), "enough").run().await.unwrap();
+    assert_eq!(tested.result, Ok(3));
+    assert_eq!(tested.elapsed, seconds(60));
+}
+
+#[tokio::test]
+async fn code_can_listen_for_its_cancellation() {
+    async fn listening(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        let work = ctx.shielded();
+        match ctx.select((work.sleep(seconds(60)), ctx.cancelled())).await {
+            Either::First(_) => Ok("slept".to_owned()),
+            Either::Second(reason) => Ok(reason),
+        }
+    }
+    for (after, expected) in [(7, "enough"), (61, "slept")] {
+        let test = WorkflowTest::new(listening, &()).cancel_at(seconds(after), "enough");
+        assert_eq!(test.run().await.unwrap().result.as_deref(), Ok(expected));
+    }
+}
+
+#[tokio::test]
+async fn children_of_the_cancelled_are_cancelled() {
+    async fn child(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.sleep(seconds(100)).await
+    }
+    async fn parent(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.child(child, &()).id("c").await
+    }
+    let test = WorkflowTest::new(parent, &()).workflow(child).cancel_at(seconds(1), "enough");
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result, Err(Standing::Cancelled { reason: "enough".to_owned() }));
+    assert_eq!(made(tested.history()), ["child `child` (step 1)", "cancel (step 1)"]);
+}
+
+/// A cancellation that comes with the end of an execution is left to the next.
+#[test]
+fn a_cancellation_is_not_lost_between_executions() {
+    async fn ever(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.event::<()>("go").await?;
+        ctx.continue_as_new(&()).await.map(|never| match never {})
+    }
+    let mut instance = instance(&Program::of(ever).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let go = crate::workflow_cast::message("go", "null");
+    let finished = turn(&mut instance, 1, vec![go, cancel("stop")]);
+    assert!(matches!(finished.standing, Standing::ContinueAsNew { .. }));
+    assert_eq!(finished.told, 1);
+}

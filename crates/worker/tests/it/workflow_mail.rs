@@ -1,0 +1,170 @@
+//! Messages to a workflow.
+
+use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
+use windlass_worker::workflow::{Program, Standing, StepError, Workflow};
+
+use crate::workflow_cast::{instance, json, made, message, seconds, turn};
+
+async fn approval(ctx: Workflow, wait: u64) -> Result<String, StepError> {
+    ctx.sleep(seconds(10)).await?;
+    ctx.event::<String>("approved").timeout(seconds(wait)).await
+}
+
+#[tokio::test]
+async fn an_event_comes_before_or_after_its_wait() {
+    for (comes, takes) in [(0, 10), (5, 10), (15, 15)] {
+        let test = WorkflowTest::new(approval, &100);
+        let test = test.event_at(seconds(comes), "approved", &"Ada".to_owned());
+        let tested = test.run().await.unwrap();
+        assert_eq!(tested.result.as_deref(), Ok("Ada"));
+        assert_eq!(tested.elapsed, seconds(takes));
+        let cancels = made(tested.history()).contains(&"cancel (step 3)".to_owned());
+        assert_eq!(cancels, comes == 15, "no timer is needed for what is there");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_does_not_come_in_time() {
+    let test = WorkflowTest::new(approval, &5).event_at(seconds(99), "approved", &());
+    let tested = test.run().await.unwrap();
+    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    assert_eq!(failure.reason(), "it did not come in time");
+    assert_eq!(tested.elapsed, seconds(15));
+}
+
+#[tokio::test]
+async fn what_never_comes_is_named() {
+    async fn waiting(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.event("go").await
+    }
+    let stuck = WorkflowTest::new(waiting, &()).run().await.unwrap_err();
+    assert_eq!(stuck, TestFailure::Stuck { waits: vec!["message `go`".to_owned()] });
+    let other = WorkflowTest::new(waiting, &()).event_at(seconds(1), "gone", &());
+    let stuck = other.run().await.unwrap_err().to_string();
+    assert_eq!(stuck, "nothing more comes, and the workflow waits for message `go`");
+}
+
+#[tokio::test]
+async fn what_does_not_decode_is_an_error_of_the_await() {
+    async fn number(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        ctx.event("n").await
+    }
+    let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
+    let tested = test.run().await.unwrap();
+    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    assert!(failure.reason().starts_with("what came of `n` does not decode"), "{failure}");
+}
+
+#[tokio::test]
+async fn the_first_message_goes_to_the_first_wait() {
+    async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
+        let (a, b) = ctx.join((ctx.event("n"), ctx.event("n"))).await;
+        Ok((a?, b?))
+    }
+    let test = WorkflowTest::new(two, &()).event_at(seconds(1), "n", &1);
+    let tested = test.event_at(seconds(2), "n", &2).run().await.unwrap();
+    assert_eq!(tested.result, Ok((1, 2)));
+}
+
+#[tokio::test]
+async fn a_queue_keeps_its_order() {
+    async fn sum(ctx: Workflow, count: u64) -> Result<Vec<u64>, StepError> {
+        let queue = ctx.queue::<u64>("jobs");
+        let mut read = Vec::new();
+        for _ in 0..count {
+            read.push(queue.next().await?);
+            ctx.sleep(seconds(2)).await?;
+        }
+        Ok(read)
+    }
+    let mut test = WorkflowTest::new(sum, &9).forgetful();
+    for n in 0..9 {
+        test = test.event_at(seconds(n), "jobs", &n).event_at(seconds(n), "other", &n);
+    }
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result, Ok((0..9).collect()));
+}
+
+/// A wait that loses a race leaves its message to the next, also when it was the first to wait.
+#[test]
+fn a_dropped_wait_swallows_nothing() {
+    async fn racing(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
+        let lost = ctx.event::<u64>("n");
+        let tick = ctx.event::<()>("tick");
+        let _ = ctx.select((tick, lost)).await;
+        let (a, b) = ctx.join((ctx.event("n"), ctx.event("n"))).await;
+        Ok((a?, b?))
+    }
+    let mut instance = instance(&Program::of(racing).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let arrivals = vec![message("tick", "null"), message("n", "1"), message("n", "2")];
+    let finished = turn(&mut instance, 1, arrivals);
+    assert_eq!(json(&finished.standing), "[1,2]");
+}
+
+async fn collecting(ctx: Workflow, read: Vec<u64>) -> Result<Vec<u64>, StepError> {
+    let mut read = read;
+    if read.len() >= 3 {
+        assert_eq!(ctx.get_value::<u32>("executions")?, Some(ctx.info().execution));
+        return Ok(read);
+    }
+    ctx.set_value("executions", &(ctx.info().execution + 1))?;
+    let abandoned = ctx.sleep(seconds(1_000)).start();
+    ctx.sleep(seconds(1)).await?;
+    read.push(ctx.queue("jobs").next().await?);
+    let refused = ctx.continue_as_new(&read).await;
+    drop(abandoned);
+    refused.map(|never| match never {})
+}
+
+#[tokio::test]
+async fn what_is_unread_is_carried_on() {
+    let mut test = WorkflowTest::new(collecting, &Vec::new()).forgetful();
+    for n in 1..=3 {
+        test = test.event_at(seconds(0), "jobs", &n);
+    }
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result, Ok(vec![1, 2, 3]));
+    let carried: Vec<_> = tested.executions.iter().map(|e| e.begin.carried.len()).collect();
+    assert_eq!(carried, [0, 2, 1, 0]);
+    let first: Vec<_> = tested.executions.iter().map(|e| e.begin.first_step).collect();
+    assert_eq!(first, [1, 4, 7, 10], "numbers never come again");
+    let made = made(&tested.executions[0].rows);
+    assert_eq!(made.last().unwrap(), "cancel (step 1)", "what is under way is given up");
+}
+
+#[test]
+fn more_than_can_be_carried_is_not_lost() {
+    async fn full(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        ctx.event::<()>("go").await?;
+        let refused = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(refused.to_string().contains("101 messages are unread, 100"), "{refused}");
+        let first = ctx.event::<u64>("n").await?;
+        ctx.continue_as_new(&first).await.map(|never| match never {})
+    }
+    let mut instance = instance(&Program::of(full).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let mut arrivals: Vec<_> = (0..101).map(|n| message("n", &n.to_string())).collect();
+    arrivals.extend([message("go", "null"), message("n", "101")]);
+    let finished = turn(&mut instance, 1, arrivals);
+    let Standing::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    assert_eq!(carried.len(), 100);
+    assert_eq!(carried[0].payload.as_ref().unwrap().0.bytes.as_ref(), b"1");
+    assert_eq!(finished.told, 102, "the last one stays in the mailbox");
+}
+
+#[tokio::test]
+async fn workflows_send_messages() {
+    async fn receiver(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        ctx.event("hello").await
+    }
+    async fn sender(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        let child = ctx.child(receiver, &()).id("r").start();
+        ctx.post("r", "hello", "Ada")?;
+        ctx.post("nobody", "hello", "Bob")?;
+        child.await
+    }
+    let tested = WorkflowTest::new(sender, &()).workflow(receiver).run().await.unwrap();
+    assert_eq!(tested.result.as_deref(), Ok("Ada"));
+    assert_eq!(tested.posts.len(), 2);
+}

@@ -1,0 +1,403 @@
+//! Code is replayed over its history, and what does not fit is told.
+
+use std::future::{pending, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::with_default;
+use tracing::{Event, Metadata, Subscriber};
+use windlass_core::{Made, Turned};
+use windlass_worker::Failure;
+use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
+use windlass_worker::workflow::{Begin, Program, Standing, StepError, TurnFailure, Workflow};
+
+use crate::workflow_cast::{done, fired, instance, json, message, rows, seconds, turn};
+
+async fn act(ctx: &Workflow, name: &str) -> Result<u64, StepError> {
+    ctx.activity_named::<u64>(name, &()).await
+}
+
+/// What the code of the histories below did.
+async fn original(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+    let a = act(&ctx, "a").await?;
+    ctx.sleep(seconds(5)).await?;
+    Ok(a + act(&ctx, "b").await?)
+}
+
+/// The history of that, up to its last activity.
+fn history() -> Recorded {
+    let mut instance = instance(&Program::of(original).unwrap());
+    let mut written = rows(&turn(&mut instance, 0, Vec::new()));
+    written.extend(rows(&turn(&mut instance, 10, vec![done(1, "1")])));
+    written.extend(rows(&turn(&mut instance, 5_010, vec![fired(2)])));
+    Recorded { begin: Begin::new("w", 7), rows: written }
+}
+
+const ADVICE: &str = "The history is untouched, and the workflow goes on once the code fits it: \
+                      deploy the code that wrote it, or put the change behind ctx.patched(..)";
+
+/// What the code and the history disagree on.
+fn found(program: &Program) -> String {
+    let text = history().check(program).unwrap_err().to_string();
+    text.strip_suffix(ADVICE).unwrap_or_else(|| panic!("{text}")).trim_end().to_owned()
+}
+
+#[test]
+fn a_step_that_is_called_something_else() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
+    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+                    the code makes activity `x` (step 1).";
+    assert_eq!(found(&program), expected);
+}
+
+#[test]
+fn a_step_that_is_left_out() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        act(&ctx, "a").await?;
+        act(&ctx, "b").await
+    });
+    let expected = "turn 2, place 1: the history has timer (step 2), \
+                    the code makes activity `b` (step 2).";
+    assert_eq!(found(&program), expected);
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        act(&ctx, "a").await?;
+        ctx.sleep(seconds(5)).await
+    });
+    let expected = "turn 3, place 1: the history has activity `b` (step 3), \
+                    the code makes nothing.";
+    assert_eq!(found(&program), expected);
+}
+
+#[test]
+fn a_step_more() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        act(&ctx, "a").await?;
+        act(&ctx, "between").await
+    });
+    let expected = "turn 2, place 1: the history has timer (step 2), \
+                    the code makes activity `between` (step 2).";
+    assert_eq!(found(&program), expected);
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        ctx.join((act(&ctx, "a"), act(&ctx, "beside"))).await.0
+    });
+    let expected = "turn 1, place 2: the history has nothing, \
+                    the code makes activity `beside` (step 2).";
+    assert_eq!(found(&program), expected);
+}
+
+#[test]
+fn steps_in_another_order() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        ctx.sleep(seconds(5)).await?;
+        act(&ctx, "a").await
+    });
+    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+                    the code makes timer (step 1).";
+    assert_eq!(found(&program), expected);
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        let first = ctx.event::<()>("go");
+        ctx.select((first, act(&ctx, "a"))).await;
+        Ok::<_, Failure>(())
+    });
+    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+                    the code makes wait `go` (step 1).";
+    assert_eq!(found(&program), expected);
+}
+
+#[test]
+fn a_step_of_another_kind() {
+    let local = Program::named("w", async |ctx: Workflow, (): ()| {
+        ctx.local("a", async || Ok::<u64, Failure>(1)).await
+    });
+    let child =
+        Program::named("w", async |ctx: Workflow, (): ()| ctx.child_named::<u64>("a", &()).await);
+    let start = Program::named("w", async |ctx: Workflow, (): ()| {
+        ctx.start_named("a", &()).await?;
+        ctx.sleep(seconds(1)).await
+    });
+    let post = Program::named("w", async |ctx: Workflow, (): ()| {
+        ctx.post("x", "a", &())?;
+        ctx.sleep(seconds(1)).await
+    });
+    let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (post, "post")];
+    for (program, kind) in kinds {
+        let expected = format!(
+            "turn 1, place 1: the history has activity `a` (step 1), \
+             the code makes {kind} `a` (step 1)."
+        );
+        assert_eq!(found(&program), expected);
+    }
+}
+
+#[test]
+fn a_step_that_is_given_up() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        act(&ctx, "a").await?;
+        ctx.select((ctx.sleep(seconds(5)), std::future::ready(()))).await;
+        act(&ctx, "b").await
+    });
+    let expected = "turn 2, place 2: the history has nothing, the code makes cancel (step 2).";
+    assert_eq!(found(&program), expected);
+}
+
+#[test]
+fn code_that_ends_before_its_history() {
+    async fn waiting(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.event("go").await
+    }
+    async fn hasty(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        ctx.select((ctx.event::<()>("go"), std::future::ready(()))).await;
+        Ok(())
+    }
+    let mut instance = instance(&Program::of(waiting).unwrap());
+    let mut written = rows(&turn(&mut instance, 0, Vec::new()));
+    written.extend(rows(&turn(&mut instance, 1, vec![message("other", "1")])));
+    let recorded = Recorded { begin: Begin::new("w", 7), rows: written };
+    assert_eq!(replay_check(waiting, &recorded), Ok(()));
+    let text = replay_check(hasty, &recorded).unwrap_err().to_string();
+    let expected = "turn 2, place 1: the history has a further turn, the code makes an end.";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn code_that_panics_where_it_did_not() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| -> Result<(), StepError> {
+        act(&ctx, "a").await?;
+        panic!("boom")
+    });
+    let expected = "turn 2, place 1: the history has timer (step 2), \
+                    the code makes a failure (the workflow's code panicked: boom).";
+    assert_eq!(found(&program), expected);
+}
+
+/// Found in the last row, it is told by the turn that would follow, which changes nothing.
+#[test]
+fn a_turn_on_code_that_does_not_fit_is_refused() {
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        act(&ctx, "a").await?;
+        ctx.sleep(seconds(5)).await?;
+        act(&ctx, "c").await
+    });
+    let mut misfit = instance(&program);
+    for row in &history().rows {
+        misfit.replay(row).unwrap();
+    }
+    let refused = misfit.turn(crate::workflow_cast::at(9_000), vec![done(3, "1")]).unwrap_err();
+    let TurnFailure::Nondeterminism(found) = &refused else { panic!("{refused}") };
+    assert_eq!((found.turn, found.place, found.expected.name()), (3, 1, Some("b")));
+    assert_eq!((found.found.kind(), found.found.name()), (Some("activity"), Some("c")));
+    let again = misfit.turn(crate::workflow_cast::at(9_000), Vec::new()).unwrap_err();
+    assert_eq!(again, refused);
+
+    let mut fixed = history().replay(&Program::of(original).unwrap()).unwrap();
+    let finished = turn(&mut fixed, 9_000, vec![done(3, "2")]);
+    assert_eq!(json(&finished.standing), "3");
+}
+
+#[tokio::test]
+async fn changed_code_goes_the_old_way_where_it_has_to() {
+    async fn changed(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        let a = if ctx.patched("x for a") { act(&ctx, "x").await? } else { act(&ctx, "a").await? };
+        ctx.sleep(seconds(5)).await?;
+        let b = if ctx.patched("x for a") { 40 } else { act(&ctx, "b").await? };
+        Ok(a + b + if ctx.patched("y") { act(&ctx, "y").await? } else { 0 })
+    }
+    async fn cleaned_up(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        let a = act(&ctx, "x").await?;
+        ctx.sleep(seconds(5)).await?;
+        Ok(a + 40 + act(&ctx, "y").await?)
+    }
+    // It has passed the first change, and not the second.
+    let mut old = history().replay(&Program::of(changed).unwrap()).unwrap();
+    let finished = turn(&mut old, 9_000, vec![done(3, "1")]);
+    assert_eq!(
+        crate::workflow_cast::made(&rows(&finished)),
+        ["patch `y`", "activity `y` (step 4)"]
+    );
+    let finished = turn(&mut old, 9_001, vec![done(4, "5")]);
+    assert_eq!(json(&finished.standing), "7");
+
+    let test = WorkflowTest::new(changed, &()).activity_named("x", |(): ()| Ok(1));
+    let tested = test.activity_named("y", |(): ()| Ok(1)).forgetful().run().await.unwrap();
+    assert_eq!(tested.result, Ok(42));
+    let recorded = &tested.executions[0];
+    assert_eq!(replay_check(changed, recorded), Ok(()));
+    assert_eq!(replay_check(cleaned_up, recorded), Ok(()), "the calls may be removed");
+    let text = replay_check(original, recorded).unwrap_err().to_string();
+    assert!(
+        text.contains("history has activity `x` (step 1), the code makes activity `a`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn recordings_can_be_kept_in_a_file() {
+    let text = serde_json::to_string(&history()).unwrap();
+    let read: Recorded = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, history());
+    assert_eq!(replay_check(original, &read), Ok(()));
+}
+
+/// What the code of a turn does that cannot be committed.
+fn failure<E: Into<Failure>, Fut: Future<Output = Result<(), E>> + Send + 'static>(
+    code: impl Fn(Workflow, ()) -> Fut + Send + Sync + 'static,
+) -> TurnFailure {
+    let program = Program::named("w", code);
+    instance(&program).turn(crate::workflow_cast::at(0), Vec::new()).unwrap_err()
+}
+
+#[test]
+fn a_panic_is_a_failure_of_the_turn() {
+    let failed = failure(async |_, ()| -> Result<(), Failure> { panic!("at {}", 7) });
+    assert_eq!(failed, TurnFailure::Panicked { text: "at 7".to_owned() });
+    assert_eq!(failed.to_string(), "the workflow's code panicked: at 7");
+}
+
+#[test]
+fn what_nothing_of_ours_can_wake_is_told() {
+    let foreign = async |ctx: Workflow, ()| -> Result<(), Failure> {
+        let _started = ctx.sleep(seconds(1)).start();
+        pending().await
+    };
+    assert_eq!(failure(foreign), TurnFailure::ForeignAwait);
+    let restless = async |_: Workflow, ()| -> Result<(), Failure> {
+        poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    };
+    assert_eq!(failure(restless), TurnFailure::Restless);
+}
+
+/// Futures that wake each other inside of a workflow need nothing of it.
+#[tokio::test]
+async fn branches_may_talk_to_each_other() {
+    async fn talking(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel::<u64>(1);
+        let reader = async {
+            let mut sum = 0;
+            while let Some(n) = receiver.recv().await {
+                sum += n;
+            }
+            sum
+        };
+        let writer = async {
+            for n in 0..10 {
+                sender.send(n).await.unwrap();
+                if n == 5 {
+                    ctx.sleep(seconds(1)).await?;
+                }
+            }
+            drop(sender);
+            Ok(())
+        };
+        let (sum, written) = ctx.join((reader, writer)).await;
+        written.map(|()| sum)
+    }
+    let tested = WorkflowTest::new(talking, &()).forgetful().run().await.unwrap();
+    assert_eq!(tested.result, Ok(45));
+}
+
+/// Counts log lines.
+#[derive(Clone, Default)]
+struct Lines(Arc<AtomicUsize>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().contains("workflow_replay")
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn log_lines_are_not_repeated() {
+    static REPLAYED: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+        for n in 0..3 {
+            tracing::info!(n, "asleep");
+            REPLAYED.lock().unwrap().push(ctx.is_replaying());
+            ctx.sleep(seconds(1)).await?;
+        }
+        Ok::<_, Failure>(())
+    });
+    let lines = Lines::default();
+    with_default(lines.clone(), || {
+        let mut live = instance(&program);
+        let mut written = rows(&turn(&mut live, 0, Vec::new()));
+        written.extend(rows(&turn(&mut live, 1, vec![fired(1)])));
+        drop(live);
+        let recorded = Recorded { begin: Begin::new("w", 7), rows: written };
+        let mut replayed = recorded.replay(&program).unwrap();
+        turn(&mut replayed, 2, vec![fired(2)]);
+    });
+    assert_eq!(lines.0.load(Ordering::Relaxed), 3);
+    assert_eq!(*REPLAYED.lock().unwrap(), [false, false, true, true, false]);
+}
+
+/// Whatever a workflow holds is let go of with it, whether it has ended or not.
+#[test]
+fn nothing_is_leaked() {
+    let held = Arc::new(());
+    let given = Arc::clone(&held);
+    let program = Program::named("w", move |ctx: Workflow, (): ()| {
+        let held = Arc::clone(&given);
+        async move {
+            let inner = (ctx.clone(), Arc::clone(&held), ctx.sleep(seconds(9)).start());
+            let local = ctx.local("l", move || async move {
+                drop(inner);
+                Ok::<_, Failure>(())
+            });
+            let typed = (0..10).map(|n| ctx.activity(crate::workflow_cast::pack, &n));
+            let typed = ctx.join(typed.collect::<Vec<_>>());
+            let all = ctx.join((local, ctx.event::<()>("go"), typed, ctx.cancelled()));
+            let _all = all.await;
+            drop(held);
+            Ok::<_, Failure>(())
+        }
+    });
+    let before = Arc::strong_count(&held);
+    let unpolled = instance(&program);
+    drop(unpolled);
+    let mut waiting = instance(&program);
+    let local = waiting.turn(crate::workflow_cast::at(0), Vec::new()).unwrap();
+    assert!(Arc::strong_count(&held) > before);
+    drop(local);
+    drop(waiting);
+    assert_eq!(Arc::strong_count(&held), before);
+    // While it is replayed, the local activity is not handed out: it is in the hands of the
+    // workflow, and has the workflow in its own.
+    let mut made = vec![
+        Made::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
+        Made::Local { step: 2, name: "l".to_owned() },
+        Made::Wait { step: 3, name: "go".to_owned() },
+    ];
+    let name = || "pack".to_owned();
+    made.extend((4..14).map(|step| Made::Activity { step, name: name(), input: None }));
+    let row = Turned { at: crate::workflow_cast::at(0), arrived: Vec::new(), made };
+    let mut replayed = instance(&program);
+    replayed.replay(&row).unwrap();
+    replayed.catch_up().unwrap();
+    assert!(Arc::strong_count(&held) > before);
+    drop(replayed);
+    assert_eq!(Arc::strong_count(&held), before);
+}
+
+#[test]
+fn an_input_that_does_not_decode_fails_the_workflow() {
+    let program = Program::named("w", async |_: Workflow, n: u64| Ok::<_, Failure>(n));
+    let finished = turn(&mut instance(&program), 0, Vec::new());
+    let Standing::Failed(failure) = finished.standing else { panic!("{finished:?}") };
+    assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
+}

@@ -1,0 +1,114 @@
+//! Turns that make more than one row can hold.
+
+use windlass_core::Turned;
+use windlass_worker::workflow::testing::{Recorded, replay_check};
+use windlass_worker::workflow::{
+    Begin, Deed, MADE_PER_ROW, Part, Program, Standing, StepError, Workflow,
+};
+
+use crate::workflow_cast::{done, instance, json, message, turn};
+
+async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+    let count = ctx.event::<u64>("count").await?;
+    ctx.set_status(format!("{count} at once"))?;
+    let all = (0..count).map(|n| ctx.activity_named::<u64>("a", &n)).collect::<Vec<_>>();
+    Ok(ctx.join(all).await.into_iter().sum::<Result<u64, _>>()? + ctx.random() % 2)
+}
+
+/// The rows of the workflow above after `count` came, its first turn among them.
+fn parts(count: u64) -> Vec<Part> {
+    let mut instance = instance(&Program::of(wide).unwrap());
+    let mut parts = turn(&mut instance, 0, Vec::new()).parts;
+    parts.extend(turn(&mut instance, 1, vec![message("count", &count.to_string())]).parts);
+    parts
+}
+
+fn recorded(parts: &[Part]) -> Recorded {
+    let rows = parts.iter().map(|part| part.row.clone()).collect();
+    Recorded { begin: Begin::new("w", 7), rows }
+}
+
+fn lengths<'r>(rows: impl IntoIterator<Item = &'r Turned>) -> Vec<(usize, usize)> {
+    rows.into_iter().map(|row| (row.arrived.len(), row.made.len())).collect()
+}
+
+#[test]
+fn a_large_turn_has_several_rows() {
+    let parts = parts(2_500);
+    let expected = [(0, 1), (1, 1_000), (0, 1_000), (0, 500)];
+    assert_eq!(lengths(parts.iter().map(|part| &part.row)), expected);
+    let deeds: Vec<_> = parts.iter().map(|part| part.deeds.len()).collect();
+    assert_eq!(deeds, [0, 1_000, 1_000, 501], "the status is in the last");
+    assert!(matches!(&parts[3].deeds[500], Deed::Status(status) if status == "2500 at once"));
+    assert_eq!(replay_check(wide, &recorded(&parts)), Ok(()));
+}
+
+/// The process may die between the commits of one turn: whoever goes on writes the rest first.
+#[test]
+fn a_turn_that_was_cut_short_is_written_to_its_end() {
+    let program = Program::of(wide).unwrap();
+    let whole = parts(2_500);
+    for written in 2..=4 {
+        let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
+        let idle = turn(&mut instance, 9, Vec::new());
+        assert!(matches!(idle.standing, Standing::Waiting { count: 2_500, .. }));
+        let mut rows = recorded(&whole[..written]);
+        rows.rows.extend(idle.parts.iter().map(|part| part.row.clone()));
+        assert_eq!(rows, recorded(&whole), "{written}");
+        let deeds = |parts: &[Part]| parts.iter().map(|part| part.deeds.len()).collect::<Vec<_>>();
+        assert_eq!(deeds(&idle.parts), deeds(&whole[written..]), "{written}");
+
+        let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
+        let finished = turn(&mut instance, 9, (2..2_502).map(|step| done(step, "2")).collect());
+        assert_eq!(json(&finished.standing).parse::<u64>().unwrap() / 2, 2_500);
+        assert_eq!(finished.parts.len(), 5 - written, "the rest, and the row of the last turn");
+        assert_eq!(finished.parts.last().unwrap().row.arrived.len(), 2_500);
+    }
+}
+
+#[test]
+fn a_row_that_is_exactly_full() {
+    let parts = parts(MADE_PER_ROW as u64);
+    assert_eq!(lengths(parts.iter().map(|part| &part.row)), [(0, 1), (1, 1_000)]);
+    let program = Program::of(wide).unwrap();
+    let mut instance = recorded(&parts).replay(&program).unwrap();
+    assert_eq!(turn(&mut instance, 9, Vec::new()).parts.len(), 0, "nothing is left");
+}
+
+#[test]
+fn rows_are_bounded_in_bytes() {
+    async fn heavy(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let input = "x".repeat(1_500_000);
+        let all = (0..5).map(|_| ctx.activity_named::<()>("a", &input)).collect::<Vec<_>>();
+        ctx.join(all).await.into_iter().collect()
+    }
+    let program = Program::of(heavy).unwrap();
+    let whole = turn(&mut instance(&program), 0, Vec::new()).parts;
+    assert_eq!(lengths(whole.iter().map(|part| &part.row)), [(0, 2), (0, 2), (0, 1)]);
+    for written in 1..=3 {
+        let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
+        assert_eq!(turn(&mut instance, 1, Vec::new()).parts.len(), 3 - written);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_found_in_its_row() {
+    async fn other(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let count = ctx.event::<u64>("count").await?;
+        let name = |n| if n == 1_700 { "b" } else { "a" };
+        let all = (0..count).map(|n| ctx.activity_named::<u64>(name(n), &n)).collect::<Vec<_>>();
+        ctx.join(all).await;
+        Ok(())
+    }
+    let found = replay_check(other, &recorded(&parts(2_500))).unwrap_err();
+    assert_eq!((found.turn, found.place), (3, 701));
+    // One activity more than a whole turn had is none that was only not written.
+    async fn more(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let count = ctx.event::<u64>("count").await?;
+        let all = (0..=count).map(|n| ctx.activity_named::<u64>("a", &n)).collect::<Vec<_>>();
+        ctx.join(all).await;
+        Ok(())
+    }
+    let found = replay_check(more, &recorded(&parts(1_500))).unwrap_err();
+    assert_eq!((found.turn, found.place, found.found.step()), (3, 501, Some(1_502)));
+}

@@ -1,0 +1,335 @@
+//! What the code of a workflow can do.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use windlass_core::{FailureClass, RetryPolicy, TaskId};
+use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
+use windlass_worker::workflow::{Deed, Either, Program, Standing, StepError, Workflow};
+use windlass_worker::{Context, Failure};
+
+use crate::workflow_cast::{
+    charge, done, fired, instance, json, made, pack, refund, seconds, turn,
+};
+
+#[tokio::test]
+async fn one_after_the_other() {
+    async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
+        let packed = ctx.activity(pack, &cents).await?;
+        ctx.sleep(seconds(60)).await?;
+        ctx.activity(charge, &(packed + 1)).await
+    }
+    let test = WorkflowTest::new(order, &41)
+        .activity(pack, Ok)
+        .activity(charge, |cents| Ok(format!("paid {cents}")))
+        .lasting(seconds(5));
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result.as_deref(), Ok("paid 42"));
+    assert_eq!(tested.elapsed, seconds(65));
+    let expected = ["activity `pack` (step 1)", "timer (step 2)", "activity `charge` (step 3)"];
+    assert_eq!(made(tested.history()), expected);
+    assert_eq!(tested.history().len(), 4, "a row for each turn");
+}
+
+#[tokio::test]
+async fn side_by_side() {
+    async fn fan(ctx: Workflow, (): ()) -> Result<(u64, String, Vec<u64>), StepError> {
+        let many = (0..50).map(|n| ctx.activity(pack, &n)).collect::<Vec<_>>();
+        let all = ctx.join((ctx.activity(pack, &7), ctx.activity(charge, &8), ctx.join(many)));
+        let (one, two, many) = all.await;
+        Ok((one?, two?, many.into_iter().collect::<Result<_, _>>()?))
+    }
+    let test = WorkflowTest::new(fan, &())
+        .activity(pack, Ok)
+        .lasting(seconds(3))
+        .activity(charge, |cents| Ok(format!("paid {cents}")))
+        .lasting(seconds(9));
+    let tested = test.run().await.unwrap();
+    let (one, two, many) = tested.result.unwrap();
+    assert_eq!((one, two.as_str()), (7, "paid 8"));
+    assert_eq!(many, (0..50).collect::<Vec<_>>());
+    assert_eq!(tested.elapsed, seconds(9));
+}
+
+#[tokio::test]
+async fn the_loser_of_a_race_is_cancelled() {
+    async fn race(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        match ctx.select((ctx.activity(charge, &1), ctx.sleep(seconds(5)))).await {
+            Either::First(paid) => paid,
+            Either::Second(over) => over.map(|()| "too late".to_owned()),
+        }
+    }
+    for (takes, expected, cancelled) in [(4, "paid", 2), (5, "paid", 2), (6, "too late", 1)] {
+        let test = WorkflowTest::new(race, &())
+            .activity(charge, |_| Ok("paid".to_owned()))
+            .lasting(seconds(takes));
+        let tested = test.run().await.unwrap();
+        assert_eq!(tested.result.as_deref(), Ok(expected), "{takes}");
+        let cancel = format!("cancel (step {cancelled})");
+        assert_eq!(made(tested.history())[2..], [cancel]);
+    }
+}
+
+#[tokio::test]
+async fn the_first_of_many() {
+    async fn first(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let sleeps = [9, 3, 5].map(|n| ctx.sleep(seconds(n)));
+        let (place, slept) = ctx.select(Vec::from(sleeps)).await;
+        slept?;
+        ctx.sleep(seconds(100)).await?;
+        Ok(place)
+    }
+    let tested = WorkflowTest::new(first, &()).run().await.unwrap();
+    assert_eq!(tested.result, Ok(1));
+    assert_eq!(tested.elapsed, seconds(103), "the others are cancelled");
+    let made = made(tested.history());
+    assert_eq!(made[3..], ["cancel (step 1)", "cancel (step 3)", "timer (step 4)"]);
+}
+
+/// What arrives first wins, also when both arrive in one turn.
+#[test]
+fn the_order_of_arrival_decides() {
+    async fn race(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let sleeps = [1, 2].map(|n| ctx.sleep(seconds(n)));
+        Ok(ctx.select(Vec::from(sleeps)).await.0)
+    }
+    let program = Program::of(race).unwrap();
+    for (arrivals, expected) in [(vec![fired(1), fired(2)], "0"), (vec![fired(2), fired(1)], "1")] {
+        let mut instance = instance(&program);
+        turn(&mut instance, 0, Vec::new());
+        let finished = turn(&mut instance, 5_000, arrivals);
+        assert_eq!(json(&finished.standing), expected);
+        assert_eq!(finished.told, 1, "what comes after the end is left");
+    }
+}
+
+#[test]
+fn what_is_dropped_is_cancelled() {
+    async fn invoice(_: Workflow, (): ()) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn dropping(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let activity = ctx.activity(charge, &1).start();
+        let child = ctx.child(invoice, &()).start();
+        let timer = ctx.sleep(seconds(1)).start();
+        let unpolled = ctx.activity(charge, &2);
+        let kept = ctx.activity(pack, &3).start();
+        drop((activity, child, timer, unpolled));
+        kept.await?;
+        Ok(())
+    }
+    let mut instance = instance(&Program::of(dropping).unwrap());
+    let finished = turn(&mut instance, 0, Vec::new());
+    let deeds = &finished.parts[0].deeds;
+    assert_eq!(deeds.len(), 7, "{deeds:?}");
+    assert!(matches!(deeds[4], Deed::CancelActivity { step: 1 }));
+    assert!(matches!(&deeds[5], Deed::CancelChild { step: 2, id } if id.as_str() == "w/2"));
+    assert!(matches!(deeds[6], Deed::CancelTimer { step: 3 }));
+    let finished = turn(&mut instance, 1, vec![done(1, "\"late\""), fired(3), done(4, "3")]);
+    assert_eq!(json(&finished.standing), "null");
+    assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but remembered");
+}
+
+#[test]
+fn an_activity_says_how_it_is_to_be_done() {
+    async fn order(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        let activity = ctx.activity(charge, &5).retry(RetryPolicy::fixed(3, 100));
+        let activity = activity.timeout(seconds(2)).total_timeout(seconds(9));
+        activity.lane("money").tag("eu").session("s").await
+    }
+    let mut instance = instance(&Program::of(order).unwrap());
+    let finished = turn(&mut instance, 0, Vec::new());
+    let [Deed::Activity { step: 1, task }] = finished.parts[0].deeds.as_slice() else {
+        panic!("{finished:?}")
+    };
+    assert_eq!((task.id.as_str(), task.kind.as_str()), ("w/1", "charge"));
+    assert_eq!(task.parent, Some(TaskId::from("w")));
+    assert_eq!(task.payload.as_ref().map(|payload| &*payload.bytes), Some(&b"5"[..]));
+    assert_eq!(task.policy.retry, Some(RetryPolicy::fixed(3, 100)));
+    assert_eq!((task.policy.attempt_timeout_ms, task.deadline_ms), (Some(2_000), Some(9_000)));
+    assert_eq!((task.lane.as_str(), task.tag.as_deref()), ("money", Some("eu")));
+    let Standing::Waiting { count: 1, first } = finished.standing else { panic!("{finished:?}") };
+    assert_eq!(first, ["activity `charge` (step 1)"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_told_to_the_code() {
+    async fn order(ctx: Workflow, which: u32) -> Result<(), StepError> {
+        match which {
+            0 => ctx.activity(|_: Context, (): ()| async { Ok::<_, Failure>(()) }, &()).await,
+            1 => ctx.activity(refund, &"x".repeat(5_000_000)).await,
+            2 => ctx.activity_named::<()>("", &()).await,
+            3 => ctx.activity_named::<()>("a", &()).timeout(Duration::ZERO).await,
+            4 => ctx.set_status("x".repeat(300_000)),
+            5 => ctx.set_value("v", &"x".repeat(70_000)),
+            6 => (0..151).try_for_each(|n| ctx.set_value(&n.to_string(), &n)),
+            7 => ctx.event::<()>("a\nb").await,
+            8 => ctx.post("", "go", &()),
+            _ => ctx.activity_named::<()>("a", &()).retry(RetryPolicy::fixed(0, 0)).await,
+        }
+    }
+    for which in 0..10 {
+        let tested = WorkflowTest::new(order, &which).run().await.unwrap();
+        let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+        assert_eq!(failure.class(), FailureClass::Permanent, "{which}");
+        assert!(failure.reason().contains("is refused: "), "{which}: {failure}");
+        assert_eq!(made(tested.history()), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn local_activities_run_within_the_turn() {
+    async fn order(ctx: Workflow, log: u64) -> Result<(u64, String), Failure> {
+        let first = ctx.local("one", move || async move { Ok::<_, Failure>(log + 1) }).await?;
+        let bad = ctx.local("bad", async || Err::<u64, _>(Failure::permanent("no")));
+        let loud = ctx.local("loud", async || -> Result<u64, Failure> { panic!("boom") });
+        let (bad, loud) = ctx.join((bad, loud)).await;
+        let text = format!("{} / {}", bad.unwrap_err(), loud.unwrap_err());
+        ctx.sleep(seconds(1)).await?;
+        Ok((first, text))
+    }
+    let tested = WorkflowTest::new(order, &41).forgetful().run().await.unwrap();
+    let expected =
+        "`bad` failed (permanent): no / `loud` failed (crash): it panicked: boom".to_owned();
+    assert_eq!(tested.result, Ok((42, expected)));
+    assert_eq!(tested.history().len(), 2, "all of it in the first turn");
+    assert_eq!(tested.history()[0].arrived.len(), 3);
+}
+
+/// A local activity that has an outcome in the history is not run again.
+#[tokio::test]
+async fn local_activities_run_once() {
+    static RUNS: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    async fn order(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        for name in ["a", "b", "c"] {
+            let noted = async move || {
+                RUNS.lock().unwrap().push(name);
+                Ok::<_, Failure>(())
+            };
+            ctx.local(name, noted).await?;
+            ctx.sleep(seconds(1)).await?;
+        }
+        Ok(())
+    }
+    WorkflowTest::new(order, &()).forgetful().run().await.unwrap().result.unwrap();
+    assert_eq!(*RUNS.lock().unwrap(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn children() {
+    async fn invoice(ctx: Workflow, cents: u64) -> Result<String, StepError> {
+        let id = ctx.info().id;
+        ctx.activity(charge, &cents).await.map(|paid| format!("{id}: {paid}"))
+    }
+    async fn failing(_: Workflow, (): ()) -> Result<(), Failure> {
+        Err(Failure::permanent("broke"))
+    }
+    async fn order(ctx: Workflow, (): ()) -> Result<(String, String, String), StepError> {
+        let named = ctx.child(invoice, &2).id("invoice-2");
+        let (one, two) = ctx.join((ctx.child(invoice, &1), named)).await;
+        let failed = ctx.child(failing, &()).await.unwrap_err();
+        ctx.start(invoice, &3).id("left-alone").await?;
+        ctx.start_named("unknown", &4).await?;
+        Ok((one?, two?, failed.to_string()))
+    }
+    let charged = |cents| Ok(format!("paid {cents}"));
+    let test = WorkflowTest::new(order, &()).workflow(invoice).workflow(failing);
+    let tested = test.activity(charge, charged).run().await.unwrap();
+    let (one, two, failed) = tested.result.unwrap();
+    assert_eq!(one, "workflow-under-test/1: paid 1");
+    assert_eq!(two, "invoice-2: paid 2");
+    assert_eq!(failed, "`failing` failed (permanent): broke");
+    let started: Vec<_> = tested.started.iter().map(TaskId::as_str).collect();
+    assert_eq!(started, ["left-alone", "workflow-under-test/5"]);
+
+    let mocked = WorkflowTest::new(order, &()).child(invoice, |_| Ok("mocked".to_owned()));
+    let tested = mocked.workflow(failing).run().await.unwrap();
+    assert_eq!(tested.result.unwrap().0, "mocked");
+    let unsaid = WorkflowTest::new(order, &()).run().await.unwrap_err();
+    assert_eq!(unsaid, TestFailure::NoMock { name: "invoice".to_owned() });
+}
+
+#[tokio::test]
+async fn time_and_chance_are_the_same_in_replay() {
+    async fn dice(ctx: Workflow, (): ()) -> Result<Vec<String>, StepError> {
+        let mut thrown = Vec::new();
+        for _ in 0..3 {
+            thrown.push(format!("{} {} {}", ctx.now(), ctx.random(), ctx.uuid()));
+            ctx.sleep(seconds(60)).await?;
+        }
+        Ok(thrown)
+    }
+    let once = WorkflowTest::new(dice, &()).run().await.unwrap().result.unwrap();
+    let again = WorkflowTest::new(dice, &()).forgetful().run().await.unwrap().result.unwrap();
+    assert_eq!(once, again);
+    let other = WorkflowTest::new(dice, &()).seed(2).run().await.unwrap().result.unwrap();
+    let uuids = |thrown: &[String]| -> Vec<String> {
+        thrown.iter().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect()
+    };
+    let (mut all, others) = (uuids(&once), uuids(&other));
+    all.extend(others);
+    assert!(all.iter().all(|uuid| uuid.len() == 36 && &uuid[14..15] == "4"), "{all:?}");
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 6);
+}
+
+#[tokio::test]
+async fn attempts_follow_their_policy_in_virtual_time() {
+    async fn order(ctx: Workflow, total: u64) -> Result<String, StepError> {
+        let activity = ctx.activity(charge, &1).retry(RetryPolicy::fixed(3, 10_000));
+        activity.total_timeout(seconds(total)).await
+    }
+    let tries = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&tries);
+    let flaky = move |_| {
+        let mut tries = counted.lock().unwrap();
+        *tries += 1;
+        if *tries == 3 { Ok("paid".to_owned()) } else { Err(Failure::transient("away")) }
+    };
+    let test = WorkflowTest::new(order, &60).activity(charge, flaky).lasting(seconds(1));
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result.as_deref(), Ok("paid"));
+    assert_eq!((tested.elapsed, *tries.lock().unwrap()), (seconds(23), 3));
+
+    let never = |_| Err::<String, _>(Failure::transient("away"));
+    let test = WorkflowTest::new(order, &5).activity(charge, never);
+    let tested = test.run().await.unwrap();
+    let Err(Standing::Failed(failure)) = tested.result else { panic!("{tested:?}") };
+    assert_eq!(failure.class(), FailureClass::Timeout);
+    assert_eq!(tested.elapsed, seconds(5));
+}
+
+#[tokio::test]
+async fn status_and_values() {
+    async fn telling(ctx: Workflow, (): ()) -> Result<Option<u64>, StepError> {
+        ctx.set_status("begun")?;
+        ctx.set_value("a", &1)?;
+        ctx.set_value("b", &2)?;
+        ctx.sleep(seconds(1)).await?;
+        ctx.set_status("half")?;
+        ctx.set_status("done")?;
+        ctx.remove_value("b");
+        assert_eq!(ctx.get_value::<u64>("b")?, None);
+        ctx.get_value("a")
+    }
+    let tested = WorkflowTest::new(telling, &()).forgetful().run().await.unwrap();
+    assert_eq!(tested.result, Ok(Some(1)));
+    assert_eq!(tested.status.as_deref(), Some("done"));
+    let values: Vec<_> = tested.values.keys().map(String::as_str).collect();
+    assert_eq!(values, ["a"]);
+}
+
+#[tokio::test]
+async fn a_future_of_any_kind_has_a_timeout() {
+    async fn order(ctx: Workflow, (): ()) -> Result<bool, StepError> {
+        let both = ctx.join((ctx.activity(charge, &1), ctx.activity(pack, &1)));
+        let late = ctx.timeout(seconds(5), both).await;
+        Ok(matches!(late, Err(StepError::TimedOut)))
+    }
+    let test = WorkflowTest::new(order, &()).activity(pack, Ok).lasting(seconds(6));
+    let test = test.activity(charge, |_| Ok(String::new())).lasting(seconds(2));
+    let tested = test.run().await.unwrap();
+    assert_eq!(tested.result, Ok(true));
+    assert_eq!(made(tested.history())[3..], ["cancel (step 2)"]);
+}
