@@ -81,7 +81,8 @@ impl Answerer {
                 },
             }
         }
-        if claims.iter().any(|(_, tasks)| tasks.iter().any(|task| task.input_bytes.is_some())) {
+        let comes_along = |task: &Arc<Task>| task.input_bytes.is_some() && task.workflow.is_none();
+        if claims.iter().any(|(_, tasks)| tasks.iter().any(comes_along)) {
             let answerer = self.clone();
             tokio::spawn(async move { answerer.answer_with_payloads(claims).await });
         } else {
@@ -101,7 +102,8 @@ impl Answerer {
             let mut plan = Vec::with_capacity(tasks.len());
             for (nth, task) in tasks.into_iter().enumerate() {
                 let bytes = task.input_bytes.unwrap_or(0);
-                let fits = bytes <= left || nth == 0;
+                // A workflow that is in memory has its input.
+                let fits = task.workflow.is_none() && (bytes <= left || nth == 0);
                 left = left.saturating_sub(bytes);
                 let key = task.input_key();
                 if fits {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::command::{Create, Idempotency, NewTask, Start};
+use windlass_core::command::{Create, Idempotency, NewTask, NewWorkflow, Start};
 use windlass_core::{
     GateKey, IdempotencyKey, Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey,
     Tenant, limits,
@@ -49,6 +49,13 @@ impl Creation<'_> {
 
     pub fn lane(mut self, lane: impl Into<LaneName>) -> Self {
         self.task.lane = lane.into();
+        self
+    }
+
+    /// It is a workflow: its handler is replayed over its history. Only workers that can replay
+    /// this version of its code take it; any worker does, where none is named.
+    pub fn workflow(mut self, version: Option<String>) -> Self {
+        self.task.workflow = Some(NewWorkflow { version });
         self
     }
 

@@ -36,6 +36,9 @@ pub enum Error {
     /// A result was asked for that there will not be.
     #[error("task {id} has ended as {state}: {reason}")]
     NotCompleted { id: TaskId, state: PublicState, reason: String },
+    /// A workflow cannot be replayed.
+    #[error("row {turn} of the history is not there")]
+    NoHistory { turn: u32 },
     /// A transition panicked or never settled. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
@@ -59,6 +62,7 @@ impl Error {
             Error::Store(error) => error.code(),
             Error::Payload(_) => "payload",
             Error::NotCompleted { .. } => "not_completed",
+            Error::NoHistory { .. } => "no_history",
             Error::Bug { .. } => "bug",
         }
     }

@@ -23,7 +23,7 @@ pub(crate) trait Leases {
 impl Leases for Vec<Answer> {
     fn fences(&self) -> Vec<Fence> {
         let tasks = self.iter().flatten().filter_map(|outcome| match outcome {
-            Outcome::Claimed(tasks) => Some(tasks),
+            Outcome::Claimed(tasks) | Outcome::Turned { claimed: tasks, .. } => Some(tasks),
             _ => None,
         });
         tasks.flatten().map(|task| task.fence()).collect()

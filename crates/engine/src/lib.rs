@@ -48,6 +48,7 @@ mod stats;
 mod stream;
 mod subscription;
 mod timer;
+mod turns;
 mod waiters;
 mod watchers;
 mod workers;
@@ -71,3 +72,4 @@ pub use requests::{
 pub use stats::Stats;
 pub use stream::Events;
 pub use subscription::Subscription;
+pub use turns::Came;

@@ -1,9 +1,11 @@
 use std::ops::Deref;
 
+use serde::Serialize;
 use thiserror::Error as ThisError;
 use windlass_core::{TaskId, WorkerId};
-use windlass_engine::{Config, Error};
+use windlass_engine::{Config, Creation, Error};
 use windlass_worker::Worker;
+use windlass_worker::workflow::{Workflow, name_of};
 
 use crate::store_url::{BadUrl, StoreUrl};
 
@@ -52,6 +54,19 @@ impl Engine {
     /// A fresh task id: time-ordered, so that rows that are made together lie together.
     pub fn new_id() -> TaskId {
         windlass_engine::Engine::new_id()
+    }
+
+    /// Starts a workflow: the code of this function, which some worker has. Started again under the
+    /// same id it is the same one, or a conflict if its input is another.
+    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Creation<'_>
+    where
+        F: Fn(Workflow, I) -> Fut,
+        Fut: Future<Output = Result<O, E>>,
+        I: Serialize,
+    {
+        // Without a name it is refused as what has no kind.
+        let kind = name_of(&function).unwrap_or_default();
+        self.0.create(kind).payload(input).workflow(None)
     }
 
     /// A worker that takes tasks from this engine; see [`Worker`] for what it can be told.

@@ -11,8 +11,10 @@ use windlass_engine::{Claimed, Error};
 
 use crate::attempt::Attempt;
 use crate::pause::Pause;
-use crate::pulse::Pulse;
+use crate::pulse::{Heard, Pulse};
 use crate::running::Stop;
+use crate::token::Token;
+use crate::turn::{Followers, TurnAttempt};
 use crate::worker::Worker;
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
@@ -120,15 +122,45 @@ impl Claimer {
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
             let heard = self.pulse.heard();
-            let attempt = Attempt::new(self.worker.clone(), claimed, asked, heard);
             let interrupting = self.stop.interrupting.clone();
-            let home = self.home.clone();
+            let (home, worker) = (self.home.clone(), self.worker.clone());
+            let slots = self.slots.clone();
             self.attempts.spawn(async move {
-                attempt.run(&home, interrupting).await;
+                if claimed.task.workflow.is_none() {
+                    Attempt::new(worker, claimed, asked, heard).run(&home, interrupting).await;
+                    drop(slot);
+                    return;
+                }
+                let task = claimed.task;
+                let turns = TurnAttempt::new(worker.clone(), task, asked, heard.clone(), slots);
+                let followers = turns.run(&home, interrupting.clone()).await;
                 drop(slot);
+                follow(&worker, followers, &heard, &home, &interrupting).await;
             });
         }
     }
+}
+
+/// Runs the activities that a workflow has left to this worker.
+async fn follow(
+    worker: &Arc<Worker>,
+    followers: Followers,
+    heard: &Heard,
+    home: &Handle,
+    interrupting: &Token,
+) {
+    let Followers { claimed, slots, asked } = followers;
+    let mut attempts = JoinSet::new();
+    for claimed in claimed {
+        let asked = asked.unwrap_or_else(Instant::now);
+        let attempt = Attempt::new(worker.clone(), claimed, asked, heard.clone());
+        let (home, interrupting) = (home.clone(), interrupting.clone());
+        attempts.spawn(async move { attempt.run(&home, interrupting).await });
+    }
+    while let Some(ended) = attempts.join_next().await {
+        report(ended);
+    }
+    drop(slots);
 }
 
 fn report(ended: Result<(), JoinError>) {

@@ -40,6 +40,7 @@
 //! ```
 
 mod attempt;
+mod cache;
 mod claimer;
 mod context;
 mod failure;
@@ -50,6 +51,7 @@ mod pulse;
 mod running;
 mod settlement;
 mod token;
+mod turn;
 mod until;
 mod waiting;
 mod worker;

@@ -4,20 +4,25 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use windlass_core::command::Claim;
+use windlass_core::command::{Claim, NewTask};
 use windlass_core::{
     Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, Tenant, WorkerId, limits,
 };
 use windlass_engine::{Engine, Error};
 
+use crate::cache::Cache;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
+use crate::workflow::{Program, Unnamed, Workflow, name_of};
 
 /// How often a worker says that it is there, unless told otherwise.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// How many workflows stay in memory between their turns, unless told otherwise.
+const WORKFLOWS_IN_MEMORY: usize = 1_000;
 
 /// A worker to be: what it takes, how much at once, and the code for each kind of task.
 ///
@@ -30,6 +35,10 @@ pub struct Worker {
     pub(crate) concurrency: usize,
     pub(crate) beat_every: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
+    pub(crate) programs: BTreeMap<Kind, Program>,
+    /// A function that was registered and has no name that would stay.
+    unnamed: Option<Unnamed>,
+    pub(crate) cache: Cache,
     pub(crate) end: End,
     pub(crate) listener: Listener,
 }
@@ -52,6 +61,9 @@ impl Worker {
             concurrency: 1,
             beat_every: BEAT_EVERY,
             handlers: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            unnamed: None,
+            cache: Cache::new(WORKFLOWS_IN_MEMORY),
             end: End::default(),
             listener: Listener::default(),
         }
@@ -191,6 +203,65 @@ impl Worker {
         self
     }
 
+    /// The code of an activity, under the name of its function.
+    #[must_use]
+    pub fn activity<F, I, O, E, Fut>(mut self, function: F) -> Self
+    where
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        match name_of(&function) {
+            Ok(name) => {
+                let run = move |context: Context, input: I| {
+                    let running = function(context, input);
+                    async move { running.await.map_err(Into::into) }
+                };
+                self.handler(name, run)
+            }
+            Err(unnamed) => {
+                self.unnamed = Some(unnamed);
+                self
+            }
+        }
+    }
+
+    /// The code of a workflow, under the name of its function.
+    #[must_use]
+    pub fn workflow<F, I, O, E, Fut>(mut self, function: F) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        match Program::of(function) {
+            Ok(program) => self.program(program),
+            Err(unnamed) => {
+                self.unnamed = Some(unnamed);
+                self
+            }
+        }
+    }
+
+    /// The code of a workflow.
+    #[must_use]
+    pub fn program(mut self, program: Program) -> Self {
+        self.claim.grants = true;
+        self.programs.insert(program.name().into(), program);
+        self
+    }
+
+    /// How many workflows it keeps in memory between their turns. One that is not is replayed.
+    #[must_use]
+    pub fn workflows_in_memory(mut self, most: usize) -> Self {
+        self.cache = Cache::new(most);
+        self
+    }
+
     /// Starts to claim, in the background of the present Tokio runtime. Refused when a name or a
     /// number is outside its limits, or there is no handler, before anything is claimed.
     pub fn start(self) -> Result<Running, Error> {
@@ -198,10 +269,21 @@ impl Worker {
         for kind in self.handlers.keys() {
             limits::KIND.check(kind.as_str())?;
         }
-        if self.handlers.is_empty() {
+        if let Some(unnamed) = self.unnamed {
+            tracing::error!(%unnamed, "a worker does not start");
+            return Err(Rejection::Invalid { field: "name", problem: Problem::Empty }.into());
+        }
+        if self.handlers.is_empty() && self.programs.is_empty() {
             return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
         }
         Ok(Running::start(self))
+    }
+
+    /// Whether this worker can run a task that was made for one of its workflows.
+    pub(crate) fn runs(&self, task: &NewTask) -> bool {
+        let Claim { lanes, offer, .. } = &self.claim;
+        let lane = lanes.contains(&task.lane);
+        lane && self.handlers.contains_key(&task.kind) && offer.meets(&task.route())
     }
 
     pub(crate) fn lease_length(&self) -> Duration {

@@ -8,10 +8,10 @@ use windlass_core::command::{
     WaitChildren,
 };
 use windlass_core::{
-    Admission, Backoff, Bookmark, Change, Children, Command, Condition, Effect, FailureClass,
-    Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, Logged, Mailbox,
-    Message, Node, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf, Table, Task,
-    TaskKey, Tenant, Timestamp, Value, Waitpoint, Worker, read_row,
+    Admission, Backoff, Bookmark, Change, Children, Command, Condition, Effect, Execution,
+    FailureClass, Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, Logged,
+    Mailbox, Message, Node, Note, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf,
+    Table, Task, TaskKey, Tenant, Timestamp, Value, Waitpoint, Worker, read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -66,6 +66,8 @@ fn every_record_is_written_as_it_was_read() {
             Table::Bookmark => same_bytes::<Bookmark>(include_str!("golden/bookmark.jsonl")),
             Table::Effect => same_bytes::<Effect>(include_str!("golden/effect.jsonl")),
             Table::Limiter => same_bytes::<Limiter>(include_str!("golden/limiter.jsonl")),
+            Table::Execution => same_bytes::<Execution>(include_str!("golden/execution.jsonl")),
+            Table::Note => same_bytes::<Note>(include_str!("golden/note.jsonl")),
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Around, Bookmark, Children, Effect, Filed, Gate, Keyring, Lane, LaneGate,
-    LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Offer, Outcome, Queue,
-    Row, SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp, Waitpoint, Why, Worker,
-    WorkerId, read_row, why,
+    Admission, AnyRecord, Around, Bookmark, Children, Effect, Execution, Filed, Gate, Keyring,
+    Lane, LaneGate, LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Note,
+    Offer, Outcome, Queue, Row, SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp,
+    Waitpoint, Why, Worker, WorkerId, read_row, why,
 };
 
 use crate::{mail, requests};
@@ -79,6 +79,8 @@ pub(crate) fn any(row: &Row) -> AnyRecord {
         Table::Bookmark => Bookmark::into_any(decoded::<Bookmark>(row).into()),
         Table::Effect => Effect::into_any(decoded::<Effect>(row).into()),
         Table::Limiter => Limiter::into_any(decoded::<Limiter>(row).into()),
+        Table::Execution => Execution::into_any(decoded::<Execution>(row).into()),
+        Table::Note => Note::into_any(decoded::<Note>(row).into()),
     }
 }
 
@@ -113,7 +115,9 @@ impl View {
                 | AnyRecord::Keyring(_)
                 | AnyRecord::Bookmark(_)
                 | AnyRecord::Effect(_)
-                | AnyRecord::Limiter(_) => {}
+                | AnyRecord::Limiter(_)
+                | AnyRecord::Execution(_)
+                | AnyRecord::Note(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues, children, gates, workers }

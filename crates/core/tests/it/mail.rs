@@ -89,6 +89,7 @@ fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> b
             words.collect::<BTreeSet<_>>().len() >= *n as usize
         }
         Condition::Operator | Condition::Timeout => false,
+        Condition::Mail => !messages.is_empty(),
     }
 }
 

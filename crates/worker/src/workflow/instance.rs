@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
-use windlass_core::{Arrival, FailureClass, Made, Payload, Timestamp, Turned};
+use windlass_core::{Arrival, Carried, FailureClass, Made, Payload, Timestamp, Turned};
 
 use super::begin::Begin;
 use super::context::Workflow;
@@ -135,6 +136,16 @@ impl Instance {
     /// How often the next turn was begun, for whoever asks.
     pub fn set_attempt(&mut self, attempt: u32) {
         self.workflow.journal().attempt = attempt;
+    }
+
+    /// The number of its next step.
+    pub fn next_step(&self) -> u64 {
+        self.workflow.journal().next_step()
+    }
+
+    /// The values as they are, for the execution that follows it.
+    pub fn values(&self) -> BTreeMap<String, Carried> {
+        self.workflow.journal().state.all()
     }
 
     /// How many rows its history has.

@@ -40,7 +40,7 @@ pub use event::{Event, Queue};
 pub use instance::{Finished, Instance, Standing, Turn};
 pub use local::Local;
 pub use mail::Unread;
-pub use name::Unnamed;
+pub use name::{Unnamed, name_of};
 pub use nondeterminism::{Doing, Nondeterminism};
 pub use part::{BYTES_PER_ROW, MADE_PER_ROW, Part};
 pub use program::Program;

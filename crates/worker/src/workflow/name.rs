@@ -19,7 +19,7 @@ impl std::error::Error for Unnamed {}
 
 /// The name of a function: the last part of its path. Closures, pointers and generic functions
 /// have none.
-pub(super) fn name_of<F>(_: &F) -> Result<&'static str, Unnamed> {
+pub fn name_of<F>(_: &F) -> Result<&'static str, Unnamed> {
     let function = type_name::<F>();
     let name = function.rsplit("::").next().unwrap_or(function);
     let plain = |c: char| c.is_alphanumeric() || c == '_';

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::Payload;
+use windlass_core::{Carried, Payload};
 
 use super::deed::Deed;
 
@@ -58,6 +58,11 @@ impl State {
 
     pub(super) fn get(&self, key: &str) -> Option<Payload> {
         self.values.get(key).cloned()
+    }
+
+    pub(super) fn all(&self) -> BTreeMap<String, Carried> {
+        let values = self.values.iter();
+        values.map(|(key, value)| (key.clone(), Carried(value.clone()))).collect()
     }
 
     pub(super) fn remove(&mut self, key: &str) {

@@ -1,0 +1,131 @@
+use windlass_core::{
+    Arrival, Carried, Execution, Lifecycle, Message, Note, Payload, PayloadKey, Report,
+    StepOutcome, Table, Task, TaskKey, Timestamp, Turned, limits,
+};
+use windlass_store::Query;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::mail::Received;
+
+/// How many rows of a history are read at once.
+const ROWS_AT_ONCE: u32 = 256;
+
+/// What has come for a workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Came {
+    /// Its number, by which it is taken.
+    pub seq: u64,
+    pub arrival: Arrival,
+}
+
+impl Engine {
+    /// What time it is here. The store has the last word.
+    pub fn now(&self) -> Timestamp {
+        self.config().clock.now()
+    }
+
+    /// What has come for a workflow and is to be told to its code, in order: as much as one turn
+    /// takes.
+    pub async fn came(&self, workflow: &Task) -> Result<Vec<Came>, Error> {
+        let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
+        let (mut came, mut after) = (Vec::new(), 0);
+        loop {
+            let received = self.messages(&workflow.task_key(), after, most).await?;
+            let is_last = received.len() < most;
+            after = received.last().map_or(after, |last| last.message.seq);
+            // Timers that have not fired are among them.
+            let visible = received.into_iter().filter(|one| one.message.due_at.is_none());
+            came.extend(visible.take(most - came.len()).map(|one| Came::of(workflow, one)));
+            if is_last || came.len() == most {
+                return Ok(came);
+            }
+        }
+    }
+
+    /// The rows of the history of the present execution of a workflow, from this one on.
+    pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<Turned>, Error> {
+        let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        self.rows(from, turns, |turn| workflow.turn_key(turn)).await
+    }
+
+    /// The history of an execution that was followed by another one.
+    pub async fn past_history(&self, execution: &Execution) -> Result<Vec<Turned>, Error> {
+        self.rows(0, execution.turns, |turn| execution.turn_key(turn)).await
+    }
+
+    async fn rows(
+        &self,
+        from: u32,
+        until: u32,
+        key: impl Fn(u32) -> PayloadKey,
+    ) -> Result<Vec<Turned>, Error> {
+        let (mut rows, mut next) = (Vec::new(), from);
+        while next < until {
+            let end = until.min(next + ROWS_AT_ONCE);
+            let keys: Vec<PayloadKey> = (next..end).map(&key).collect();
+            for (row, turn) in self.store().payloads(&keys).await?.into_iter().zip(next..) {
+                let row = row.ok_or(Error::NoHistory { turn })?;
+                rows.push(serde_json::from_slice(&row.bytes).map_err(Error::payload)?);
+            }
+            next = end;
+        }
+        Ok(rows)
+    }
+
+    /// What a workflow tells of itself, by name; its status has none.
+    pub async fn notes(&self, workflow: &TaskKey) -> Result<Vec<Note>, Error> {
+        let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
+        let most = usize::try_from(limits::PAGE.max).unwrap_or(usize::MAX);
+        let notes = self.list::<Note>(Query { prefix, ..Query::all(Table::Note, most) }).await?;
+        Ok(notes.into_iter().map(|note| (*note).clone()).collect())
+    }
+
+    /// The executions of a workflow that were followed by others, in order, behind `after`.
+    pub async fn executions(
+        &self,
+        workflow: &TaskKey,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Execution>, Error> {
+        let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
+        let behind = |number| Execution::key_of(&workflow.tenant, &workflow.id, number).values;
+        let after = after.map(behind);
+        let query = Query { prefix, after, ..Query::all(Table::Execution, limit) };
+        let executions = self.list::<Execution>(query).await?;
+        Ok(executions.into_iter().map(|execution| (*execution).clone()).collect())
+    }
+}
+
+impl Came {
+    fn of(workflow: &Task, received: Received) -> Self {
+        Self { seq: received.message.seq, arrival: arrival(workflow, received) }
+    }
+}
+
+/// A message as the code of a workflow is told of it.
+fn arrival(workflow: &Task, received: Received) -> Arrival {
+    let Received { message, payload } = received;
+    if let Some(Report { step, task }) = &message.report {
+        let outcome =
+            task.as_ref().map_or(StepOutcome::Fired, |task| outcome(&task.ended, payload));
+        return Arrival::Report { step: *step, outcome };
+    }
+    if message.source == Message::ENGINE && message.name == Message::CANCEL {
+        let asked = workflow.workflow.as_ref().and_then(|workflow| workflow.cancelling.clone());
+        return Arrival::Cancel { reason: asked.unwrap_or_default() };
+    }
+    let (name, source) = (message.name.clone(), message.source.clone());
+    Arrival::Message { name, source, payload: payload.map(Carried) }
+}
+
+fn outcome(ended: &Lifecycle, result: Option<Payload>) -> StepOutcome {
+    match ended {
+        Lifecycle::Failed { class, reason, .. } => {
+            StepOutcome::Failed { class: *class, reason: reason.clone() }
+        }
+        Lifecycle::Cancelled { reason, .. } => StepOutcome::Cancelled { reason: reason.clone() },
+        Lifecycle::Expired { .. } => StepOutcome::Expired,
+        _ => StepOutcome::Completed { result: result.map(Carried) },
+    }
+}

@@ -1,0 +1,224 @@
+//! Workflows on an engine: turns are committed, and their activities are tasks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use windlass_core::command::NewMessage;
+use windlass_core::{PublicState, RetryPolicy, Tenant};
+use windlass_engine::Engine;
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Context, Failure};
+
+use crate::stage::Stage;
+
+async fn double(_: Context, n: u32) -> Result<u32, Failure> {
+    Ok(2 * n)
+}
+
+async fn doubles(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+    let twice = ctx.activity(double, &n).await?;
+    ctx.activity(double, &twice).await
+}
+
+async fn start(engine: &Engine, kind: &str, input: u32) -> windlass_engine::TaskHandle {
+    engine.create(kind).id(kind).payload(&input).workflow(None).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workflow_does_one_thing_after_the_other() {
+    let stage = Stage::new().await;
+    let running = stage.worker().concurrency(4).activity(double).workflow(doubles).start().unwrap();
+    let handle = start(&stage.other, "doubles", 3).await;
+    assert_eq!(handle.result::<u32>().await.unwrap(), 12);
+    let task = handle.task().await.unwrap();
+    let history = stage.other.history(&task, 0).await.unwrap();
+    assert_eq!(history.len(), 3);
+    assert_eq!(task.workflow.as_ref().unwrap().next_step, 2);
+    let states = stage.other.count_by_state(&Tenant::default()).await.unwrap();
+    assert_eq!(states, [(PublicState::Completed.as_str().to_owned(), 1)].into());
+    running.drain(Duration::from_secs(10)).await;
+}
+
+async fn naps(ctx: Workflow, n: u32) -> Result<u32, Failure> {
+    let before = ctx.now();
+    for _ in 0..n {
+        ctx.sleep(Duration::from_secs(60)).await?;
+    }
+    Ok(u32::try_from(before.ms_until(ctx.now())).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn sleeping_takes_its_time() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(naps).start().unwrap();
+    let handle = start(&stage.other, "naps", 3).await;
+    let slept = handle.result::<u32>().await.unwrap();
+    assert!((180_000..190_000).contains(&slept), "{slept}");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+async fn approval(ctx: Workflow, _: u32) -> Result<String, StepError> {
+    let go = ctx.event::<String>("approved").timeout(Duration::from_secs(3_600)).await;
+    match go {
+        Ok(by) => Ok(format!("approved by {by}")),
+        Err(StepError::TimedOut) => Ok("nobody came".to_owned()),
+        Err(other) => Err(other),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_or_a_timeout() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(approval).start().unwrap();
+    let handle = start(&stage.other, "approval", 0).await;
+    let payload = Some(windlass_core::Payload::json("\"ada\""));
+    let message = NewMessage { payload, ..NewMessage::new("approval", "approved", "ops") };
+    stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
+    assert_eq!(handle.result::<String>().await.unwrap(), "approved by ada");
+    let late = stage.other.create("approval").id("late").payload(&0).workflow(None).await.unwrap();
+    assert_eq!(late.result::<String>().await.unwrap(), "nobody came");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+/// Nothing is kept in memory, so that every turn replays all that was before it.
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_that_is_replayed_at_every_turn() {
+    async fn all(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        let calls = (0..n).map(|n| ctx.activity(double, &n)).collect::<Vec<_>>();
+        let doubled = ctx.join(calls).await;
+        doubled.into_iter().sum()
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(8).workflows_in_memory(0);
+    let running = worker.activity(double).program(Program::named("all", all)).start().unwrap();
+    let handle = start(&stage.other, "all", 40).await;
+    assert_eq!(handle.result::<u32>().await.unwrap(), 40 * 39);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn activities_are_tried_again_and_their_failures_are_told() {
+    static TRIES: AtomicU32 = AtomicU32::new(0);
+    async fn flaky(_: Context, n: u32) -> Result<u32, Failure> {
+        match TRIES.fetch_add(1, Ordering::SeqCst) {
+            tries if tries < n => Err(Failure::transient("not yet")),
+            tries => Ok(tries),
+        }
+    }
+    async fn insists(ctx: Workflow, n: u32) -> Result<String, StepError> {
+        let tries = ctx.activity(flaky, &n).retry(RetryPolicy::fixed(5, 1_000)).await?;
+        let gives_up = ctx.activity(flaky, &100).retry(RetryPolicy::fixed(2, 1_000)).await;
+        Ok(format!("{tries}, {}", gives_up.unwrap_err()))
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(flaky).program(Program::named("insists", insists));
+    let running = worker.start().unwrap();
+    let handle = start(&stage.other, "insists", 2).await;
+    let said = handle.result::<String>().await.unwrap();
+    assert_eq!(said, "2, `flaky` failed (transient): not yet");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_starts_over_as_often_as_it_likes() {
+    async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        if n == 0 {
+            return Ok(ctx.info().execution);
+        }
+        ctx.activity(double, &n).await?;
+        match ctx.continue_as_new(&(n - 1)).await? {}
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(double).program(Program::named("counts", counts));
+    let running = worker.start().unwrap();
+    let handle = start(&stage.other, "counts", 5).await;
+    assert_eq!(handle.result::<u32>().await.unwrap(), 5);
+    let executions = stage.other.executions(handle.key(), None, 100).await.unwrap();
+    assert_eq!(executions.len(), 5);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_gets_the_result_of_its_child() {
+    async fn parent(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        ctx.child(doubles, &n).id("the-child").await
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(4).activity(double).workflow(doubles);
+    let running = worker.program(Program::named("parent", parent)).start().unwrap();
+    let handle = start(&stage.other, "parent", 5).await;
+    assert_eq!(handle.result::<u32>().await.unwrap(), 20);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_cleans_up_when_it_is_asked_to_end() {
+    static UNDONE: AtomicU32 = AtomicU32::new(0);
+    async fn undo(_: Context, n: u32) -> Result<(), Failure> {
+        UNDONE.fetch_add(n, Ordering::SeqCst);
+        Ok(())
+    }
+    async fn saga(ctx: Workflow, n: u32) -> Result<(), StepError> {
+        ctx.activity(double, &n).await?;
+        let waited = ctx.event::<()>("never").await;
+        ctx.shielded().activity(undo, &n).await?;
+        waited
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(2).activity(double).activity(undo);
+    let running = worker.program(Program::named("saga", saga)).start().unwrap();
+    let handle = start(&stage.other, "saga", 7).await;
+    while !matches!(handle.task().await.unwrap().lifecycle.public(), PublicState::Suspended) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ask = windlass_core::command::RequestCancel {
+        task: handle.key().clone(),
+        reason: "enough".into(),
+    };
+    stage.other.submit(ask).await.unwrap();
+    let ended = handle.ended().await.unwrap();
+    assert_eq!(ended.lifecycle.public(), PublicState::Cancelled);
+    assert_eq!(UNDONE.load(Ordering::SeqCst), 7);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+/// A worker dies between the turns; another one goes on from the history.
+#[tokio::test(start_paused = true)]
+async fn another_worker_goes_on() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let stage = Stage::new().await;
+    let count = move |_: Context, n: u32| {
+        let counted = counted.clone();
+        async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok::<u32, Failure>(n)
+        }
+    };
+    async fn waits(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        let first: u32 = ctx.activity_named("count", &n).await?;
+        let go: u32 = ctx.event("go").await?;
+        let second: u32 = ctx.activity_named("count", &go).await?;
+        Ok(first + second)
+    }
+    let worker = |name: &str| {
+        let worker = windlass_worker::Worker::new(stage.engine.clone(), name);
+        worker.handler("count", count.clone()).program(Program::named("waits", waits))
+    };
+    let first = worker("one").start().unwrap();
+    let handle = start(&stage.other, "waits", 1).await;
+    while !matches!(handle.task().await.unwrap().lifecycle.public(), PublicState::Suspended)
+        || calls.load(Ordering::SeqCst) == 0
+    {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(first);
+    let second = worker("two").start().unwrap();
+    let payload = Some(windlass_core::Payload::json("10"));
+    let message = NewMessage { payload, ..NewMessage::new("waits", "go", "ops") };
+    stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
+    assert_eq!(handle.result::<u32>().await.unwrap(), 11);
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "no activity is done again");
+    second.drain(Duration::from_secs(10)).await;
+}
