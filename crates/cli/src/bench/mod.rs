@@ -17,5 +17,6 @@ mod signal;
 mod snapshot;
 mod tasks;
 mod team;
+mod workflows;
 
 pub(crate) use options::{Bench, BenchError};

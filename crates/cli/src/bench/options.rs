@@ -3,7 +3,9 @@ use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 
 use crate::bench::place::Place;
-use crate::bench::{claim, contended, drain, idle, pickup, share, signal, snapshot, tasks};
+use crate::bench::{
+    claim, contended, drain, idle, pickup, share, signal, snapshot, tasks, workflows,
+};
 use windlass::StoreUrl;
 
 /// Measure this machine.
@@ -23,6 +25,8 @@ enum What {
     Drain(drain::Drain),
     /// What a claim costs against backlogs of different size and shape.
     Claim(claim::ClaimCost),
+    /// Workflows from their start to their end.
+    Workflows(workflows::Workflows),
     /// From a signal to the handler that it lets go on, for many suspended tasks at once.
     Signal(signal::SignalCost),
     /// Engines side by side on a lane with a limit: waiting for it, and without.
@@ -113,6 +117,7 @@ impl Bench {
             What::Drain(drain) => drain.run().await,
             What::Claim(claim) => claim.run().await,
             What::Signal(signal) => signal.run().await,
+            What::Workflows(workflows) => workflows.run().await,
             What::Contended(contended) => contended.run().await,
             What::Snapshot(snapshot) => snapshot.run().await,
             What::DrainShare(share) => share.run().await,
