@@ -1,7 +1,8 @@
 //! Turns that make more than one row can hold.
 
 use windlass_core::Turned;
-use windlass_worker::workflow::testing::{Recorded, replay_check};
+use windlass_worker::Failure;
+use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
     Begin, Deed, MADE_PER_ROW, Part, Program, Standing, StepError, Workflow,
 };
@@ -111,4 +112,25 @@ fn what_does_not_fit_is_found_in_its_row() {
     }
     let found = replay_check(more, &recorded(&parts(1_500))).unwrap_err();
     assert_eq!((found.turn, found.place, found.found.step()), (3, 501, Some(1_502)));
+}
+
+/// Local activities without an end do not make a row without an end.
+#[tokio::test]
+async fn what_local_activities_bring_is_bounded_too() {
+    async fn counting(ctx: Workflow, size: usize) -> Result<usize, StepError> {
+        let mut sum = 0;
+        for n in 0..2_500 {
+            let local = async move || Ok::<_, Failure>("x".repeat(if n < 5 { size } else { 1 }));
+            sum += ctx.local("one", local).await?.len();
+        }
+        Ok(sum)
+    }
+    for (size, rows) in [(1, [1_000, 1_000, 500]), (1_500_000, [3, 1_000, 1_000])] {
+        let lived = WorkflowTest::new(counting, &size).run().await.unwrap();
+        let found: Vec<_> = lived.history().iter().map(|row| row.arrived.len()).collect();
+        assert_eq!(found[..3], rows);
+        assert_eq!(lived.result, Ok(2_495 + 5 * size));
+        let replayed = WorkflowTest::new(counting, &size).forgetful().run().await.unwrap();
+        assert_eq!(lived.history(), replayed.history());
+    }
 }
