@@ -315,7 +315,8 @@ impl Instance {
     fn conclude(&mut self) -> Result<Turn, TurnFailure> {
         if self.ended.is_none() {
             let mut journal = self.workflow.journal();
-            let is_full = self.arrived.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
+            let is_full =
+                journal.entries.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
             if journal.runs_local() && !(is_full && journal.is_work_left()) {
                 return Ok(Turn::Local(journal.take_work()));
             }
