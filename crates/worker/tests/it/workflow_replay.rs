@@ -403,3 +403,12 @@ fn an_input_that_does_not_decode_fails_the_workflow() {
     let Standing::Failed(failure) = finished.standing else { panic!("{finished:?}") };
     assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
 }
+
+/// Whoever drives a workflow may do so from any thread, and hold it while it waits.
+#[test]
+fn instances_go_from_thread_to_thread() {
+    fn moves<T: Send>() {}
+    moves::<windlass_worker::workflow::Instance>();
+    moves::<windlass_worker::workflow::Turn>();
+    moves::<Workflow>();
+}
