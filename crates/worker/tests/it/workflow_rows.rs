@@ -7,7 +7,7 @@ use windlass_worker::workflow::{
     Begin, Deed, MADE_PER_ROW, Part, Program, Standing, StepError, Workflow,
 };
 
-use crate::workflow_cast::{done, instance, json, message, turn};
+use crate::workflow_cast::{done, instance, json, made, message, turn};
 
 async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
     let count = ctx.event::<u64>("count").await?;
@@ -133,4 +133,22 @@ async fn what_local_activities_bring_is_bounded_too() {
         let replayed = WorkflowTest::new(counting, &size).forgetful().run().await.unwrap();
         assert_eq!(lived.history(), replayed.history());
     }
+}
+
+/// What was never written goes the way of a change, as it did before it was lost.
+#[test]
+fn a_change_in_what_was_cut_off() {
+    async fn changed(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let started: Vec<_> =
+            (0..1_000).map(|n| ctx.activity_named::<()>("a", &n).start()).collect();
+        let name = if ctx.patched("x for y") { "x" } else { "y" };
+        ctx.activity_named::<()>(name, &()).await?;
+        ctx.join(started).await.into_iter().collect()
+    }
+    let program = Program::of(changed).unwrap();
+    let whole = turn(&mut instance(&program), 0, Vec::new()).parts;
+    assert_eq!(made(&recorded(&whole[1..]).rows), ["patch `x for y`", "activity `x` (step 1001)"]);
+    let mut replayed = recorded(&whole[..1]).replay(&program).unwrap();
+    let rest = turn(&mut replayed, 9, Vec::new()).parts;
+    assert_eq!(recorded(&rest), recorded(&whole[1..]));
 }
