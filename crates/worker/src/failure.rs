@@ -8,9 +8,10 @@ use crate::workflow::StepError;
 
 /// Why an attempt failed, and what its handler says about the next one.
 ///
-/// What implements [`std::error::Error`] becomes a transient failure through `?`. To let it, this
-/// type is not an error itself. `Box<dyn Error + Send + Sync>`, `anyhow::Error` and plain texts do
-/// not implement it: they say how they count, as in `.map_err(Failure::transient)?`.
+/// What implements [`std::error::Error`] becomes a transient failure through `?`, but for what goes
+/// back to a [`StepError`], which keeps its class. To let it, this type is not an error itself.
+/// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and plain texts do not implement it: they say
+/// how they count, as in `.map_err(Failure::transient)?`.
 ///
 /// ```
 /// use windlass_worker::Failure;

@@ -57,10 +57,10 @@ impl Planned {
         self
     }
 
-    fn checked(&mut self) -> Result<Box<NewTask>, StepError> {
-        let over = Err(StepError::TimedOut);
-        std::mem::replace(&mut self.task, over)
-            .and_then(|task| checked(&self.workflow, &self.name, task))
+    fn checked(self) -> (Workflow, String, Result<Box<NewTask>, StepError>) {
+        let Self { workflow, name, task } = self;
+        let task = task.and_then(|task| checked(&workflow, &name, task));
+        (workflow, name, task)
     }
 }
 
@@ -127,9 +127,9 @@ impl<O: DeserializeOwned> IntoFuture for Child<O> {
     type Output = Result<O, StepError>;
     type IntoFuture = Step<O>;
 
-    fn into_future(mut self) -> Step<O> {
-        let plan = self.plan.checked().map(Plan::Child);
-        Step::new(&self.plan.workflow, self.plan.name, plan, result)
+    fn into_future(self) -> Step<O> {
+        let (workflow, name, task) = self.plan.checked();
+        Step::new(&workflow, name, task.map(Plan::Child), result)
     }
 }
 
@@ -145,10 +145,11 @@ impl Detached {
         self
     }
 
-    fn launch(mut self) -> Result<TaskId, StepError> {
-        let task = self.plan.checked()?;
-        self.plan.workflow.check_cancel()?;
-        Ok(self.plan.workflow.journal().launch(task))
+    fn launch(self) -> Result<TaskId, StepError> {
+        let (workflow, _, task) = self.plan.checked();
+        let task = task?;
+        workflow.check_cancel()?;
+        Ok(workflow.journal().launch(task))
     }
 }
 

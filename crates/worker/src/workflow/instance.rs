@@ -16,7 +16,7 @@ use super::error::TurnFailure;
 use super::local::{Local, panic_text};
 use super::mail::Unread;
 use super::nondeterminism::{Deviation, Doing, Nondeterminism};
-use super::part::{Part, parts};
+use super::part::{BYTES_PER_ROW, MADE_PER_ROW, Part, arrival_bytes, parts};
 use super::program::{Code, Program};
 use super::script::Script;
 use crate::failure::Failure;
@@ -45,6 +45,7 @@ pub struct Instance {
     held: Option<Held>,
     /// The turn that is under way.
     arrived: Vec<Arrival>,
+    arrived_bytes: usize,
     told: usize,
     parts: Vec<Part>,
     broken: Option<TurnFailure>,
@@ -75,6 +76,9 @@ pub struct Finished {
     /// How many of what arrived the code was told. The rest came after its end.
     pub told: usize,
     pub standing: Standing,
+    /// Local activities are left that did not fit into its row: the next turn follows at once,
+    /// whether or not anything arrives.
+    pub goes_on: bool,
 }
 
 /// How a workflow stands after a turn.
@@ -127,6 +131,7 @@ impl Instance {
             rows: 0,
             held: None,
             arrived: Vec::new(),
+            arrived_bytes: 0,
             told: 0,
             parts: Vec::new(),
             broken: None,
@@ -225,7 +230,7 @@ impl Instance {
         self.told = 0;
         let first = !self.begun;
         let arrivals = if self.ended.is_some() { Vec::new() } else { arrivals };
-        let idle = !first && arrivals.is_empty();
+        let idle = !first && arrivals.is_empty() && !self.workflow.journal().runs_local();
         let span = tracing::info_span!("workflow", id = %self.workflow.id());
         let told = span.in_scope(|| self.tell_all(arrivals));
         self.told = told.inspect_err(|failure| self.fail(failure.clone()))?;
@@ -269,6 +274,7 @@ impl Instance {
                 break;
             }
             if recorded {
+                self.arrived_bytes += arrival_bytes(&arrival);
                 self.arrived.push(arrival.clone());
             }
             let heard = self.workflow.journal().tell(arrival);
@@ -320,9 +326,10 @@ impl Instance {
     fn conclude(&mut self) -> Result<Turn, TurnFailure> {
         if self.ended.is_none() {
             let mut journal = self.workflow.journal();
-            let work = journal.take_work();
-            if journal.runs_local() {
-                return Ok(Turn::Local(work));
+            let is_full =
+                journal.entries.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
+            if journal.runs_local() && !(is_full && journal.is_work_left()) {
+                return Ok(Turn::Local(journal.take_work()));
             }
             let awaits_nothing = journal.waits().next().is_none();
             drop(journal);
@@ -333,6 +340,7 @@ impl Instance {
         }
         let mut journal = self.workflow.journal();
         let arrived = std::mem::take(&mut self.arrived);
+        self.arrived_bytes = 0;
         let entries = std::mem::take(&mut journal.entries);
         let mut rows = parts(journal.now, arrived, entries);
         add_deeds(&mut rows, journal.state.deeds());
@@ -344,7 +352,9 @@ impl Instance {
     fn finished(&mut self) -> Turn {
         let parts = std::mem::take(&mut self.parts);
         self.rows += parts.len() as u64;
-        Turn::Finished(Finished { parts, told: self.told, standing: self.standing() })
+        let (told, standing) = (self.told, self.standing());
+        let goes_on = !standing.has_ended() && self.workflow.journal().runs_local();
+        Turn::Finished(Finished { parts, told, standing, goes_on })
     }
 
     /// How it stands, as far as it was told.

@@ -41,8 +41,6 @@ pub(super) struct Journal {
     script: Option<Script>,
     /// The input of the execution that follows.
     pub(super) next: Option<Option<Payload>>,
-    /// Nobody is interested any more in what the code does.
-    closed: bool,
 }
 
 /// What a step is to be.
@@ -109,7 +107,6 @@ impl Journal {
             entries: Vec::new(),
             script: None,
             next: None,
-            closed: false,
         }
     }
 
@@ -307,9 +304,6 @@ impl Journal {
     }
 
     fn record(&mut self, made: Made, deed: Option<Deed>) {
-        if self.closed {
-            return;
-        }
         if let Some(script) = &mut self.script {
             for id in script.follow(&made) {
                 self.patches.insert(id.clone(), true);
@@ -344,6 +338,11 @@ impl Journal {
         std::mem::take(&mut self.work).into_values().collect()
     }
 
+    /// Whether none of it runs yet.
+    pub(super) fn is_work_left(&self) -> bool {
+        self.work.len() == self.locals
+    }
+
     pub(super) fn runs_local(&self) -> bool {
         self.locals > 0
     }
@@ -358,9 +357,9 @@ impl Journal {
         steps.chain(messages).chain(self.listeners.keys().map(|_| Awaited::Cancel))
     }
 
-    /// Lets go of what the code holds on to. It is to be dropped outside of the lock.
+    /// Forgets what is under way, so that dropping the code cancels nothing. What comes back is to
+    /// be dropped outside of the lock.
     pub(super) fn close(&mut self) -> BTreeMap<u64, Local> {
-        self.closed = true;
         self.open.clear();
         std::mem::take(&mut self.work)
     }

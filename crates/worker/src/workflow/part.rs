@@ -1,4 +1,4 @@
-use windlass_core::{Arrival, Made, Timestamp, Turned};
+use windlass_core::{Arrival, Carried, Made, StepOutcome, Timestamp, Turned};
 
 use super::deed::Deed;
 
@@ -20,9 +20,26 @@ pub(super) struct Entry {
     pub(super) deed: Option<Deed>,
 }
 
+/// What anything takes in a row beside its texts.
+const ROUGHLY: usize = 96;
+
+/// What something that came takes in a row.
+pub(super) fn arrival_bytes(arrival: &Arrival) -> usize {
+    let carried = |payload: &Option<Carried>| payload.as_ref().map_or(0, |p| p.0.bytes.len());
+    let written = match arrival {
+        Arrival::Message { name, source, payload } => name.len() + source.len() + carried(payload),
+        Arrival::Cancel { reason } => reason.len(),
+        Arrival::Report { outcome, .. } => match outcome {
+            StepOutcome::Completed { result } => carried(result),
+            StepOutcome::Failed { reason, .. } | StepOutcome::Cancelled { reason } => reason.len(),
+            StepOutcome::Expired | StepOutcome::Fired => 0,
+        },
+    };
+    ROUGHLY + written
+}
+
 impl Entry {
     fn bytes(&self) -> usize {
-        const ROUGHLY: usize = 96;
         let written = match &self.made {
             Made::Activity { name, input, .. } => {
                 name.len() + input.as_ref().map_or(0, |input| input.0.bytes.len())

@@ -26,7 +26,7 @@ pub struct Step<O> {
 enum Stage {
     Planned(Result<Plan, StepError>),
     Scheduled(u64),
-    /// It was cancelled before it was scheduled.
+    /// It cannot be scheduled.
     Refused(StepError),
     Over,
 }

@@ -1,5 +1,7 @@
 //! Workflows that fail or are asked to end, and what they do about it.
 
+use std::pin::Pin;
+
 use windlass_core::FailureClass;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::WorkflowTest;
@@ -140,4 +142,35 @@ fn a_cancellation_is_not_lost_between_executions() {
     let finished = turn(&mut instance, 1, vec![go, cancel("stop")]);
     assert!(matches!(finished.standing, Standing::ContinueAsNew { .. }));
     assert_eq!(finished.told, 1);
+}
+
+/// Whoever waits among many is woken too.
+#[tokio::test]
+async fn all_of_many_are_cancelled() {
+    type Branch<'b> = Pin<Box<dyn Future<Output = String> + Send + 'b>>;
+    async fn many(ctx: Workflow, (): ()) -> Result<Vec<String>, StepError> {
+        let event = async { ctx.event::<()>("never").await.unwrap_err().to_string() };
+        let sleep = async { ctx.sleep(seconds(100)).await.unwrap_err().to_string() };
+        let branches: Vec<Branch<'_>> =
+            vec![Box::pin(event), Box::pin(sleep), Box::pin(ctx.cancelled())];
+        Ok(ctx.join(branches).await)
+    }
+    let test = WorkflowTest::new(many, &()).cancel_at(seconds(1), "stop");
+    let tested = test.run().await.unwrap();
+    let expected = ["cancelled: stop", "cancelled: stop", "stop"].map(str::to_owned);
+    assert_eq!(tested.result, Ok(expected.to_vec()));
+}
+
+/// What was awaited is given up before anything is done about it, also when its future is kept.
+#[tokio::test]
+async fn what_was_awaited_is_given_up_first() {
+    async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let mut step = ctx.activity(pack, &1).start();
+        let ended = (&mut step).await;
+        ctx.shielded().sleep(seconds(1)).await?;
+        ended.map(drop)
+    }
+    let test = WorkflowTest::new(kept, &()).activity(pack, Ok).lasting(seconds(9));
+    let tested = test.cancel_at(seconds(1), "stop").run().await.unwrap();
+    assert_eq!(made(tested.history())[1..], ["cancel (step 1)", "timer (step 2)"]);
 }

@@ -1,5 +1,9 @@
 //! Messages to a workflow.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
 use windlass_worker::workflow::{Program, Standing, StepError, Workflow};
 
@@ -167,4 +171,58 @@ async fn workflows_send_messages() {
     let tested = WorkflowTest::new(sender, &()).workflow(receiver).run().await.unwrap();
     assert_eq!(tested.result.as_deref(), Ok("Ada"));
     assert_eq!(tested.posts.len(), 2);
+}
+
+/// Polls a future once and leaves it.
+async fn begun<F: Future + Unpin>(future: &mut F) {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await;
+}
+
+/// A wait has its place in the line also while nobody polls it.
+#[test]
+fn a_message_waits_for_the_wait_that_it_belongs_to() {
+    async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
+        let mut first = ctx.event::<u64>("n");
+        begun(&mut first).await;
+        let second = ctx.event::<u64>("n").await?;
+        Ok((first.await?, second))
+    }
+    let mut instance = instance(&Program::of(two).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let arrivals = vec![message("n", "1"), message("n", "2")];
+    assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[1,2]");
+}
+
+/// The next in line is woken when the one before it leaves, also among many.
+#[test]
+fn a_message_that_is_left_goes_to_the_next() {
+    async fn leaving(ctx: Workflow, (): ()) -> Result<Vec<u64>, StepError> {
+        let leaves = async {
+            let mut first = ctx.event::<u64>("n");
+            begun(&mut first).await;
+            ctx.event::<u64>("leave").await
+        };
+        let next = ctx.event::<u64>("n");
+        let branches: Vec<Pin<Box<dyn Future<Output = _> + Send + '_>>> =
+            vec![Box::pin(leaves), Box::pin(next)];
+        ctx.join(branches).await.into_iter().collect()
+    }
+    let mut instance = instance(&Program::of(leaving).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let arrivals = vec![message("n", "1"), message("leave", "2")];
+    assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[2,1]");
+}
+
+/// Also when the wait itself is kept, its timer is given up as soon as the message is there.
+#[tokio::test]
+async fn the_timer_of_a_wait_goes_with_it() {
+    async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let mut event = ctx.event::<()>("go").timeout(seconds(100));
+        (&mut event).await?;
+        ctx.sleep(seconds(1)).await
+    }
+    let test = WorkflowTest::new(kept, &()).event_at(seconds(1), "go", &());
+    let tested = test.run().await.unwrap();
+    let made = made(tested.history());
+    assert_eq!(made[1..], ["timer (step 2)", "cancel (step 2)", "timer (step 3)"]);
 }

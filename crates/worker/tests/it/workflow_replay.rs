@@ -202,7 +202,9 @@ async fn changed_code_goes_the_old_way_where_it_has_to() {
         let a = if ctx.patched("x for a") { act(&ctx, "x").await? } else { act(&ctx, "a").await? };
         ctx.sleep(seconds(5)).await?;
         let b = if ctx.patched("x for a") { 40 } else { act(&ctx, "b").await? };
-        Ok(a + b + if ctx.patched("y") { act(&ctx, "y").await? } else { 0 })
+        let y = if ctx.patched("y") { act(&ctx, "y").await? } else { 0 };
+        let asked_again = if ctx.patched("x for a") { 0 } else { 100 };
+        Ok(a + b + y + asked_again)
     }
     async fn cleaned_up(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         let a = act(&ctx, "x").await?;
@@ -217,7 +219,7 @@ async fn changed_code_goes_the_old_way_where_it_has_to() {
         ["patch `y`", "activity `y` (step 4)"]
     );
     let finished = turn(&mut old, 9_001, vec![done(4, "5")]);
-    assert_eq!(json(&finished.standing), "7");
+    assert_eq!(json(&finished.standing), "107", "what it once answered, it answers for good");
 
     let test = WorkflowTest::new(changed, &()).activity_named("x", |(): ()| Ok(1));
     let tested = test.activity_named("y", |(): ()| Ok(1)).forgetful().run().await.unwrap();
@@ -400,4 +402,13 @@ fn an_input_that_does_not_decode_fails_the_workflow() {
     let finished = turn(&mut instance(&program), 0, Vec::new());
     let Standing::Failed(failure) = finished.standing else { panic!("{finished:?}") };
     assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
+}
+
+/// Whoever drives a workflow may do so from any thread, and hold it while it waits.
+#[test]
+fn instances_go_from_thread_to_thread() {
+    fn moves<T: Send>() {}
+    moves::<windlass_worker::workflow::Instance>();
+    moves::<windlass_worker::workflow::Turn>();
+    moves::<Workflow>();
 }

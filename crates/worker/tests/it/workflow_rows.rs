@@ -1,12 +1,13 @@
 //! Turns that make more than one row can hold.
 
 use windlass_core::Turned;
-use windlass_worker::workflow::testing::{Recorded, replay_check};
+use windlass_worker::Failure;
+use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
     Begin, Deed, MADE_PER_ROW, Part, Program, Standing, StepError, Workflow,
 };
 
-use crate::workflow_cast::{done, instance, json, message, turn};
+use crate::workflow_cast::{done, instance, json, made, message, turn};
 
 async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
     let count = ctx.event::<u64>("count").await?;
@@ -111,4 +112,43 @@ fn what_does_not_fit_is_found_in_its_row() {
     }
     let found = replay_check(more, &recorded(&parts(1_500))).unwrap_err();
     assert_eq!((found.turn, found.place, found.found.step()), (3, 501, Some(1_502)));
+}
+
+/// Local activities without an end do not make a row without an end.
+#[tokio::test]
+async fn what_local_activities_bring_is_bounded_too() {
+    async fn counting(ctx: Workflow, size: usize) -> Result<usize, StepError> {
+        let mut sum = 0;
+        for n in 0..2_500 {
+            let local = async move || Ok::<_, Failure>("x".repeat(if n < 5 { size } else { 1 }));
+            sum += ctx.local("one", local).await?.len();
+        }
+        Ok(sum)
+    }
+    for (size, rows) in [(1, [999, 1_000, 501]), (1_500_000, [3, 1_000, 1_000])] {
+        let lived = WorkflowTest::new(counting, &size).run().await.unwrap();
+        let found: Vec<_> = lived.history().iter().map(|row| row.arrived.len()).collect();
+        assert_eq!(found[..3], rows);
+        assert_eq!(lived.result, Ok(2_495 + 5 * size));
+        let replayed = WorkflowTest::new(counting, &size).forgetful().run().await.unwrap();
+        assert_eq!(lived.history(), replayed.history());
+    }
+}
+
+/// What was never written goes the way of a change, as it did before it was lost.
+#[test]
+fn a_change_in_what_was_cut_off() {
+    async fn changed(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let started: Vec<_> =
+            (0..1_000).map(|n| ctx.activity_named::<()>("a", &n).start()).collect();
+        let name = if ctx.patched("x for y") { "x" } else { "y" };
+        ctx.activity_named::<()>(name, &()).await?;
+        ctx.join(started).await.into_iter().collect()
+    }
+    let program = Program::of(changed).unwrap();
+    let whole = turn(&mut instance(&program), 0, Vec::new()).parts;
+    assert_eq!(made(&recorded(&whole[1..]).rows), ["patch `x for y`", "activity `x` (step 1001)"]);
+    let mut replayed = recorded(&whole[..1]).replay(&program).unwrap();
+    let rest = turn(&mut replayed, 9, Vec::new()).parts;
+    assert_eq!(recorded(&rest), recorded(&whole[1..]));
 }

@@ -1,5 +1,7 @@
 //! What the code of a workflow can do.
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -332,4 +334,35 @@ async fn a_future_of_any_kind_has_a_timeout() {
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result, Ok(true));
     assert_eq!(made(tested.history())[3..], ["cancel (step 2)"]);
+}
+
+/// Those that come after the first that is ready are never begun.
+#[tokio::test]
+async fn a_race_that_is_won_at_once_begins_nothing() {
+    type Branch<'b> = Pin<Box<dyn Future<Output = ()> + Send + 'b>>;
+    async fn race(ctx: Workflow, (): ()) -> Result<usize, Failure> {
+        let slow = async { ctx.sleep(seconds(1)).await.unwrap() };
+        let branches: Vec<Branch<'_>> = vec![Box::pin(ready(())), Box::pin(slow)];
+        let (place, ()) = ctx.select(branches).await;
+        ctx.select((ready(()), ctx.sleep(seconds(1)))).await;
+        Ok(place)
+    }
+    let tested = WorkflowTest::new(race, &()).run().await.unwrap();
+    assert_eq!(tested.result, Ok(0));
+    assert_eq!(made(tested.history()), Vec::<String>::new());
+}
+
+/// The clock of a worker may go back, that of a workflow does not.
+#[test]
+fn time_does_not_fall() {
+    async fn clock(ctx: Workflow, (): ()) -> Result<Vec<i64>, StepError> {
+        let before = ctx.now().millis();
+        ctx.sleep(seconds(1)).await?;
+        Ok(vec![before, ctx.now().millis()])
+    }
+    let mut instance = instance(&Program::of(clock).unwrap());
+    turn(&mut instance, 5_000, Vec::new());
+    let finished = turn(&mut instance, 4_000, vec![fired(1)]);
+    assert_eq!(json(&finished.standing), "[5000,5000]");
+    assert_eq!(finished.parts[0].row.at.millis(), 5_000);
 }

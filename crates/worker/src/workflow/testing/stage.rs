@@ -107,6 +107,9 @@ impl Stage {
         match finished.standing {
             Standing::Waiting { .. } => {
                 self.running.insert(id.clone(), execution);
+                if finished.goes_on {
+                    Box::pin(self.turn(id, Vec::new())).await?;
+                }
             }
             Standing::ContinueAsNew { input, carried, first_step } => {
                 execution.go_on(input, carried, first_step);
