@@ -1,11 +1,11 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::{Outcome, Payload, PayloadKey};
+use windlass_core::{Command, Outcome, Payload, PayloadKey, Task, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
 use crate::context::{Context, Waits};
@@ -32,17 +32,25 @@ pub(crate) struct Attempt {
     lease: Lease,
     token: Token,
     waits: Arc<Waits>,
+    /// The workflow that went on with what came of this, leased in the same commit.
+    next: OnceLock<(Arc<Task>, Instant)>,
 }
 
 impl Attempt {
     pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant, heard: Heard) -> Self {
         let lease = Lease::new(&worker, claimed.task.fence(), asked, heard);
         let waits = Arc::new(Waits::of(&claimed.task));
-        Self { worker, claimed, lease, token: Token::default(), waits }
+        let (token, next) = (Token::default(), OnceLock::new());
+        Self { worker, claimed, lease, token, waits, next }
     }
 
-    /// Makes the attempt and tells what came of it.
-    pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
+    /// Makes the attempt and tells what came of it. Gives the workflow that goes on with that, and
+    /// since when its lease counts.
+    pub(crate) async fn run(
+        self,
+        home: &Handle,
+        interrupting: Token,
+    ) -> Option<(Arc<Task>, Instant)> {
         let begun = Instant::now();
         let (asked, answer) = self.attend(home, interrupting).await;
         let task = &self.claimed.task;
@@ -55,6 +63,26 @@ impl Attempt {
             answer,
             took: begun.elapsed(),
         });
+        self.next.into_inner()
+    }
+
+    /// Settles, and asks in the same commit for the workflow that it was a step of.
+    async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
+        let task = &self.claimed.task;
+        let workflow = task.step.and(task.parent.clone());
+        let Some(workflow) = workflow.filter(|_| !self.worker.programs.is_empty()) else {
+            return self.lease.settle(command).await;
+        };
+        let consume = self.worker.consume(TaskKey::new(&task.tenant, &workflow));
+        let asked = Instant::now();
+        let (outcome, next) = self.lease.settle_with(command, consume.into()).await?;
+        if let Ok(Outcome::Claimed(mut claimed)) = next
+            && let Some(task) = claimed.pop()
+            && self.next.set((task, asked)).is_err()
+        {
+            tracing::error!("an attempt was settled twice: this is a bug");
+        }
+        Ok(outcome)
     }
 
     /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
@@ -140,7 +168,7 @@ impl Attempt {
         let Some(command) = asked.command(self.lease.fence()) else {
             return Some((Some(asked), Answer::Settled));
         };
-        match self.lease.settle(command).await {
+        match self.settle_and_follow(command).await {
             Ok(Outcome::ChildrenDone(_)) => None,
             Ok(_) => Some((Some(asked), Answer::Settled)),
             Err(answer) => Some((Some(asked), answer)),

@@ -3,18 +3,16 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use windlass_core::command::Claim;
 use windlass_core::limits;
 use windlass_engine::{Claimed, Error};
 
-use crate::attempt::Attempt;
 use crate::pause::Pause;
-use crate::pulse::{Heard, Pulse};
+use crate::pulse::Pulse;
 use crate::running::Stop;
-use crate::token::Token;
-use crate::turn::{Followers, TurnAttempt};
+use crate::team::{Team, report};
 use crate::worker::Worker;
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
@@ -22,8 +20,7 @@ use crate::worker::Worker;
 pub(crate) struct Claimer {
     worker: Arc<Worker>,
     stop: Stop,
-    /// Where handlers run.
-    home: Handle,
+    team: Arc<Team>,
     slots: Arc<Semaphore>,
     attempts: JoinSet<()>,
     /// How many tasks were given to a handler.
@@ -36,7 +33,14 @@ impl Claimer {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
         let (pulse, attempts) = (Pulse::start(&worker), JoinSet::new());
         let worker = Arc::new(worker);
-        Self { worker, stop, home, slots, attempts, started: 0, pulse }
+        let team = Arc::new(Team {
+            worker: worker.clone(),
+            home,
+            slots: slots.clone(),
+            interrupting: stop.interrupting.clone(),
+            heard: pulse.heard(),
+        });
+        Self { worker, stop, team, slots, attempts, started: 0, pulse }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
@@ -121,50 +125,7 @@ impl Claimer {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
-            let heard = self.pulse.heard();
-            let interrupting = self.stop.interrupting.clone();
-            let (home, worker) = (self.home.clone(), self.worker.clone());
-            let slots = self.slots.clone();
-            self.attempts.spawn(async move {
-                if claimed.task.workflow.is_none() {
-                    Attempt::new(worker, claimed, asked, heard).run(&home, interrupting).await;
-                    drop(slot);
-                    return;
-                }
-                let task = claimed.task;
-                let turns = TurnAttempt::new(worker.clone(), task, asked, heard.clone(), slots);
-                let followers = turns.run(&home, interrupting.clone()).await;
-                drop(slot);
-                follow(&worker, followers, &heard, &home, &interrupting).await;
-            });
+            self.attempts.spawn(self.team.clone().attend(claimed, asked, Arc::new(slot)));
         }
-    }
-}
-
-/// Runs the activities that a workflow has left to this worker.
-async fn follow(
-    worker: &Arc<Worker>,
-    followers: Followers,
-    heard: &Heard,
-    home: &Handle,
-    interrupting: &Token,
-) {
-    let Followers { claimed, slots, asked } = followers;
-    let mut attempts = JoinSet::new();
-    for claimed in claimed {
-        let asked = asked.unwrap_or_else(Instant::now);
-        let attempt = Attempt::new(worker.clone(), claimed, asked, heard.clone());
-        let (home, interrupting) = (home.clone(), interrupting.clone());
-        attempts.spawn(async move { attempt.run(&home, interrupting).await });
-    }
-    while let Some(ended) = attempts.join_next().await {
-        report(ended);
-    }
-    drop(slots);
-}
-
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
     }
 }

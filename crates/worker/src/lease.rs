@@ -118,15 +118,39 @@ impl Lease {
     /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
     /// lease is over.
     pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, Answer> {
+        self.settle_first(vec![command]).await.map(|(outcome, _)| outcome)
+    }
+
+    /// As [`Lease::settle`], with another command in the same commit, whose answer comes along.
+    pub(crate) async fn settle_with(
+        &self,
+        command: Command,
+        other: Command,
+    ) -> Result<(Outcome, Result<Outcome, Error>), Answer> {
+        let (outcome, mut others) = self.settle_first(vec![command, other]).await?;
+        Ok((outcome, others.pop().unwrap_or(Err(Error::OutcomeUnknown))))
+    }
+
+    async fn settle_first(
+        &self,
+        commands: Vec<Command>,
+    ) -> Result<(Outcome, Vec<Result<Outcome, Error>>), Answer> {
         let task = &self.fence.task.id;
+        let command = commands[0].name();
         let mut pause = Pause::default();
         while Instant::now() < self.deadline() {
-            let answer = self.engine.submit(command.clone());
+            let answer = async {
+                let mut answers = self.engine.submit_many(commands.clone()).await?;
+                let others = answers.split_off(1);
+                let first = answers.pop().expect("a command, an answer")?;
+                Ok((first, others))
+            };
             match timeout_at(self.deadline(), answer).await {
-                Ok(Ok(outcome)) => {
-                    let (epoch, command) = (self.fence.epoch, command.name());
-                    tracing::debug!(%task, epoch, command, "an attempt is settled");
-                    return Ok(outcome);
+                Ok(Ok(answers)) => {
+                    tracing::debug!(
+                        %task, epoch = self.fence.epoch, command, "an attempt is settled"
+                    );
+                    return Ok(answers);
                 }
                 Ok(Err(error)) if may_pass(&error) => {
                     tracing::warn!(%task, %error, "a settle failed and is tried again");

@@ -50,6 +50,7 @@ mod pause;
 mod pulse;
 mod running;
 mod settlement;
+mod team;
 mod token;
 mod turn;
 mod until;

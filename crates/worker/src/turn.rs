@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -19,7 +20,7 @@ use windlass_engine::{Came, Claimed, Error, Input};
 use crate::cache::position;
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
-use crate::pulse::Heard;
+use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
 use crate::workflow::{Begin, Deed, Finished, Instance, Part, Standing, Turn, TurnFailure, Unread};
@@ -38,14 +39,17 @@ pub(crate) struct TurnAttempt {
     task: Arc<Task>,
     lease: Lease,
     slots: Arc<Semaphore>,
+    followers: UnboundedSender<Followers>,
 }
 
-/// Activities that the commits of this lease have leased to this worker, with room for them.
-#[derive(Debug, Default)]
+/// Activities that a commit has leased to this worker, with room for them.
+#[derive(Debug)]
 pub(crate) struct Followers {
     pub(crate) claimed: Vec<Claimed>,
+    /// For all of them but one, which has the room of the turn.
     pub(crate) slots: Option<OwnedSemaphorePermit>,
-    pub(crate) asked: Option<Instant>,
+    /// Their leases are counted from then.
+    pub(crate) asked: Instant,
 }
 
 /// What an execution of a workflow leaves to the next one.
@@ -71,23 +75,22 @@ enum Stop {
 
 impl TurnAttempt {
     pub(crate) fn new(
-        worker: Arc<Worker>,
+        team: &Team,
         task: Arc<Task>,
         asked: Instant,
-        heard: Heard,
-        slots: Arc<Semaphore>,
+        followers: UnboundedSender<Followers>,
     ) -> Self {
-        let lease = Lease::new(&worker, task.fence(), asked, heard);
-        Self { worker, task, lease, slots }
+        let (worker, slots) = (team.worker.clone(), team.slots.clone());
+        let lease = Lease::new(&worker, task.fence(), asked, team.heard.clone());
+        Self { worker, task, lease, slots, followers }
     }
 
-    /// Makes turns until the workflow waits, and says what is to be done for it here.
-    pub(crate) async fn run(self, home: &Handle, interrupting: Token) -> Followers {
+    /// Makes turns until the workflow waits.
+    pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
         let this = Arc::new(self);
-        let (done, mut followers) = tokio::sync::mpsc::unbounded_channel();
         let mut turns = JoinSet::new();
         let makes = this.clone();
-        turns.spawn_on(async move { makes.turns(&done).await }, home);
+        turns.spawn_on(async move { makes.turns().await }, home);
         let stop = tokio::select! {
             biased;
             Some(ended) = turns.join_next() => ended.unwrap_or(Stop::Lost),
@@ -104,11 +107,6 @@ impl TurnAttempt {
             }
         };
         this.conclude(stop).await;
-        let mut all = Followers::default();
-        while let Ok(more) = followers.try_recv() {
-            all.add(more);
-        }
-        all
     }
 
     async fn conclude(&self, stop: Stop) {
@@ -143,7 +141,7 @@ impl TurnAttempt {
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
     }
 
-    async fn turns(&self, followers: &tokio::sync::mpsc::UnboundedSender<Followers>) -> Stop {
+    async fn turns(&self) -> Stop {
         let Some((generation, mut row)) = position(&self.task) else { return Stop::Lost };
         let mut instance = match self.instance().await {
             Ok(instance) => instance,
@@ -163,7 +161,7 @@ impl TurnAttempt {
             let starts_over = matches!(finished.standing, Standing::ContinueAsNew { .. });
             let values = if starts_over { instance.values() } else { BTreeMap::new() };
             let next_step = instance.next_step();
-            match self.commit(finished, values, &came, &mut row, next_step, followers).await {
+            match self.commit(finished, values, &came, &mut row, next_step).await {
                 Ok(true) => at = at.max(self.worker.engine.now()),
                 Ok(false) => {
                     if waits {
@@ -268,68 +266,60 @@ impl TurnAttempt {
         came: &[Came],
         row: &mut u32,
         next_step: u64,
-        followers: &tokio::sync::mpsc::UnboundedSender<Followers>,
     ) -> Result<bool, Stop> {
-        let Finished { mut parts, told, standing } = finished;
-        if parts.is_empty() {
-            // Somebody woke it, and nothing has come.
-            let row = windlass_core::Turned {
-                at: self.worker.engine.now(),
-                arrived: vec![],
-                made: vec![],
-            };
-            parts.push(Part { row, deeds: Vec::new() });
-        }
-        let (last, mut goes_on) = (parts.len() - 1, true);
+        let Finished { parts, told, standing, goes_on: has_more } = finished;
         let mut taken: Vec<u64> = came[..told.min(came.len())].iter().map(|c| c.seq).collect();
-        let mut then = Some(then(standing, values).map_err(Stop::Failed)?);
-        for (nth, part) in parts.into_iter().enumerate() {
-            let then = if nth == last { then.take() } else { None };
+        let then =
+            if has_more { Then::GoOn } else { then(standing, values).map_err(Stop::Failed)? };
+        // Somebody may have woken it without a word: then there is nothing to remember.
+        let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
+        let last = if parts.is_empty() { None } else { parts.pop().flatten() };
+        for part in parts {
             let taken = std::mem::take(&mut taken);
-            let then = then.unwrap_or(Then::GoOn);
-            goes_on = self.commit_part(part, *row, taken, next_step, then, followers).await?;
-            *row += 1;
+            self.commit_part(part, row, taken, next_step, Then::GoOn).await?;
         }
-        Ok(goes_on)
+        self.commit_part(last, row, taken, next_step, then).await
     }
 
     async fn commit_part(
         &self,
-        part: Part,
-        turn: u32,
+        part: Option<Part>,
+        turn: &mut u32,
         taken: Vec<u64>,
         next_step: u64,
         then: Then,
-        followers: &tokio::sync::mpsc::UnboundedSender<Followers>,
     ) -> Result<bool, Stop> {
-        let text =
-            serde_json::to_vec(&part.row).map_err(|error| Stop::Failed(unwritable(error)))?;
-        let deeds: Vec<Command> = part.deeds.into_iter().map(|deed| self.deed(deed)).collect();
+        let (row, deeds) = part.map(|part| (part.row, part.deeds)).unzip();
+        let row = row.map(|row| serde_json::to_vec(&row)).transpose();
+        let row = row.map_err(|error| Stop::Failed(unwritable(error)))?;
+        let deeds: Vec<Command> = deeds.into_iter().flatten().map(|deed| self.deed(deed)).collect();
         let (mut inputs, slots) = self.room_for(&deeds);
         let room = slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let is_row = row.is_some();
         let commit = CommitTurn {
             fence: self.lease.fence(),
-            turn,
-            row: Payload::new("application/json", text),
+            turn: *turn,
+            row: row.map(|row| Payload::new("application/json", row)),
             taken,
             deeds,
             next_step,
             then,
             sticky_ms: Some(STICKY_MS),
-            eager: (room > 0).then(|| self.eager(room)),
+            eager: (!inputs.is_empty()).then(|| self.eager(room + 1)),
         };
         let asked = Instant::now();
         match self.lease.settle(commit.into()).await {
             Ok(Outcome::Turned { claimed, goes_on }) => {
+                *turn += u32::from(is_row);
                 let with_input = |task: Arc<Task>| {
                     let input = inputs.remove(&task.id).flatten();
                     Claimed { input: input.map_or(Input::None, Input::Here), task }
                 };
                 let claimed: Vec<Claimed> = claimed.into_iter().map(with_input).collect();
-                let slots = slots.filter(|_| !claimed.is_empty());
-                let more = Followers { claimed, slots, asked: Some(asked) };
-                // Whoever started this turn listens until it is over.
-                let _ = followers.send(more);
+                if !claimed.is_empty() {
+                    // Whoever started this turn listens until it is over.
+                    let _ = self.followers.send(Followers { claimed, slots, asked });
+                }
                 Ok(goes_on)
             }
             Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
@@ -357,7 +347,7 @@ impl TurnAttempt {
             _ => None,
         });
         let inputs: BTreeMap<_, _> = eager.collect();
-        let most = self.slots.available_permits().min(inputs.len());
+        let most = self.slots.available_permits().min(inputs.len().saturating_sub(1));
         let most = u32::try_from(most).unwrap_or(0);
         let slots = (most > 0).then(|| self.slots.clone().try_acquire_many_owned(most).ok());
         (inputs, slots.flatten())
@@ -406,17 +396,6 @@ impl TurnAttempt {
         match &self.task.lifecycle {
             Lifecycle::Active(lease) => lease.expires_at.minus_ms(self.worker.claim.lease_ms),
             _ => self.worker.engine.now(),
-        }
-    }
-}
-
-impl Followers {
-    fn add(&mut self, more: Self) {
-        self.claimed.extend(more.claimed);
-        self.asked = self.asked.into_iter().chain(more.asked).min();
-        match (&mut self.slots, more.slots) {
-            (Some(slots), Some(more)) => slots.merge(more),
-            (slots, more) => *slots = slots.take().or(more),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use windlass_core::command::{Claim, NewTask};
+use windlass_core::command::{Claim, Consume, NewTask};
 use windlass_core::{
-    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, Tenant, WorkerId, limits,
+    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskKey, Tenant, WorkerId,
+    limits,
 };
 use windlass_engine::{Engine, Error};
 
@@ -277,6 +278,13 @@ impl Worker {
             return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
         }
         Ok(Running::start(self))
+    }
+
+    /// Leases the workflow that goes on with what came of one of its steps.
+    pub(crate) fn consume(&self, workflow: TaskKey) -> Consume {
+        let Claim { worker, lease_ms, registered, .. } = &self.claim;
+        let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
+        Consume { task: workflow, worker, lease_ms, begin: true, registered }
     }
 
     /// Whether this worker can run a task that was made for one of its workflows.

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::children::Children;
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -11,7 +12,7 @@ use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
     answered, cancel_step, deliver, fail, forget_message, held, leave, next_turn, place,
-    refuse_step, set_timer, task,
+    refuse_step, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -28,8 +29,8 @@ pub struct CommitTurn {
     pub fence: Fence,
     /// The number of the row, which is as many as there are.
     pub turn: u32,
-    /// The row of its history.
-    pub row: Payload,
+    /// The row of its history; none when there is nothing to remember.
+    pub row: Option<Payload>,
     /// The messages that the workflow was told of. They go.
     pub taken: Vec<u64>,
     pub deeds: Vec<Deed>,
@@ -107,8 +108,8 @@ pub enum Then {
 impl CommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
+        self.prefetch(world);
         let known = task(world, &self.fence.task)?;
-        self.prefetch(world, &known);
         let digest = self.digest();
         if answered(&known, self.fence.epoch, digest)?.is_some() {
             return Ok(Outcome::Turned { claimed: Vec::new(), goes_on: false });
@@ -119,7 +120,9 @@ impl CommitTurn {
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
             return Err(Rejection::OtherTurn { turns: workflow.turns }.into());
         }
-        world.attach(known.turn_key(self.turn), self.row.clone());
+        if let Some(row) = &self.row {
+            world.attach(known.turn_key(self.turn), row.clone());
+        }
         world.put::<Task>(self.kept(&known, workflow, &lease));
         self.take(world, &known)?;
         let mut claimed = Vec::new();
@@ -141,11 +144,11 @@ impl CommitTurn {
             | Deed::CancelTask { .. }
             | Deed::Note { .. } => None,
         });
-        inputs.chain([&self.row]).map(|payload| payload.bytes.len()).sum()
+        inputs.chain(&self.row).map(|payload| payload.bytes.len()).sum()
     }
 
     fn check(&self) -> Result<(), Rejection> {
-        self.row.check()?;
+        self.row.as_ref().map_or(Ok(()), Payload::check)?;
         limits::TURN_ITEMS.check(self.deeds.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
@@ -165,15 +168,40 @@ impl CommitTurn {
         }
     }
 
-    fn prefetch(&self, world: &mut World, known: &Task) {
-        if known.has_mail || !self.taken.is_empty() {
-            world.prefetch(Mailbox::key_of(&known.tenant, &known.id));
-        }
-        if let Then::ContinueAsNew { .. } = &self.then {
-            world.prefetch(Execution::key_of(&known.tenant, &known.id, known.generation));
-        }
+    /// Asks for everything that it names, so that one load is enough.
+    fn prefetch(&self, world: &mut World) {
+        let TaskKey { tenant, id } = &self.fence.task;
+        world.prefetch(self.fence.task.row_key());
+        world.prefetch(Mailbox::key_of(tenant, id));
         for &seq in &self.taken {
-            world.prefetch(Message::key_of(&known.tenant, &known.id, seq));
+            world.prefetch(Message::key_of(tenant, id, seq));
+        }
+        if self.eager.is_some() {
+            world.prefetch(tenant_key(tenant));
+        }
+        let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
+        for deed in &self.deeds {
+            match deed {
+                Deed::Activity { task, .. } | Deed::Child { task, .. } => {
+                    world.prefetch(Children::key_of(tenant, id));
+                    create.prefetch(world, task, &task.route());
+                }
+                Deed::Start { task } => create.prefetch(world, task, &task.route()),
+                Deed::CancelTimer { step } => {
+                    world.prefetch(Message::key_of(tenant, id, Message::TIMERS + step));
+                }
+                Deed::CancelTask { id: step, .. } => {
+                    world.prefetch(TaskKey::new(tenant, step).row_key());
+                }
+                Deed::Post(message) => {
+                    world.prefetch(TaskKey::new(tenant, &message.task).row_key());
+                    world.prefetch(Mailbox::key_of(tenant, &message.task));
+                }
+                Deed::Note { name, .. } => {
+                    world.prefetch(Note::key_of(tenant, id, name));
+                }
+                Deed::Timer { .. } => {}
+            }
         }
     }
 
@@ -187,14 +215,14 @@ impl CommitTurn {
             Then::ContinueAsNew { .. } => 5,
         };
         let digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
-        Payload::digest(Some(&self.row), digester).finish()
+        Payload::digest(self.row.as_ref(), digester).finish()
     }
 
     /// The workflow with one row more, still under its lease. What is committed is no poison.
     fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
-            turns: self.turn + 1,
+            turns: self.turn + u32::from(self.row.is_some()),
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
             ..workflow.clone()
@@ -387,8 +415,7 @@ fn start_over(
     carried: Option<&Payload>,
 ) -> Result<(), Halt> {
     let now = world.now();
-    // There is none: it is read only because what is written must be.
-    world.get::<Execution>(&Execution::key_of(&task.tenant, &task.id, task.generation))?;
+    world.fresh(Execution::key_of(&task.tenant, &task.id, task.generation));
     world.put::<Execution>(Execution::ended(task, now));
     task.generation += 1;
     task.started_at = now;
@@ -423,7 +450,7 @@ mod tests {
         CommitTurn {
             fence: fence(nth),
             turn,
-            row: row(),
+            row: Some(row()),
             taken: Vec::new(),
             deeds: Vec::new(),
             next_step: 0,
@@ -503,7 +530,7 @@ mod tests {
             expired   |         | expired e1 a1   | ! ended          |
             suspended |         | suspended e1 a1 | ! settled_otherwise |
             resumable |         | resumable e1 a1 | ! settled_otherwise |
-            waiting_children |  | waiting_children e1 a1 | ! not_leased |
+            waiting_children |  | waiting_children e1 a1 | ! settled_otherwise |
             gated     |         | blocked e0 a0   | ! stale          |
             reserved  |         | reserved e0 a0  | ! stale          |
             ",

@@ -113,7 +113,7 @@ impl Create {
         Ok(())
     }
 
-    fn prefetch(&self, world: &mut World, new: &NewTask, route: &Route) {
+    pub(super) fn prefetch(&self, world: &mut World, new: &NewTask, route: &Route) {
         if !world.prefetch(TaskKey::new(&self.tenant, &new.id).row_key()) {
             return;
         }

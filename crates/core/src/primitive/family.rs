@@ -4,9 +4,8 @@
 
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
-use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
-use crate::primitive::{are_neighbours_readable, place, report};
+use crate::primitive::{are_neighbours_readable, place, prefetch_report, report};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
@@ -55,7 +54,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(parent) = &task.parent else { return Ok(()) };
     prefetch_family(world, &task.tenant, parent);
     if task.step.is_some() {
-        world.prefetch(Mailbox::key_of(&task.tenant, parent));
+        prefetch_report(world, task);
     }
     let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
     let Some(known) = known else { return Ok(()) };

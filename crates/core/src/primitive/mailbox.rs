@@ -71,10 +71,7 @@ pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> 
 
 /// Asks for what the next `count` deliveries to a task need, so that one load is enough.
 pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>, count: u64) {
-    let (next, held) = mailbox.map_or((Mailbox::FIRST, 0), |known| (known.next_seq, known.held));
-    for seq in next..next + count {
-        world.prefetch(Message::key_of(&task.tenant, &task.id, seq));
-    }
+    let held = mailbox.map_or(0, |known| known.held);
     if matches!(task.lifecycle, Lifecycle::Suspended(_)) {
         let more = usize::try_from(count).unwrap_or(usize::MAX);
         let messages = Message::of_task(&task.tenant, &task.id);
@@ -145,8 +142,7 @@ pub(crate) fn put(
 ) -> Result<Message, Halt> {
     let now = world.now();
     let seq = mailbox.next_seq;
-    // Its number was never given before: it is read only because what is written must be.
-    world.get::<Message>(&Message::key_of(&task.tenant, &task.id, seq))?;
+    world.fresh(Message::key_of(&task.tenant, &task.id, seq));
     mailbox.next_seq += 1;
     mailbox.held += 1;
     mailbox.bytes += letter.bytes();
@@ -182,8 +178,7 @@ pub(crate) fn put(
 pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let (mut holder, seq) = (task.clone(), message.seq);
     let mut mailbox = open(world, &mut holder)?;
-    // Its number was never given before: it is read only because what is written must be.
-    world.get::<Message>(&Message::key_of(&task.tenant, &task.id, seq))?;
+    world.fresh(Message::key_of(&task.tenant, &task.id, seq));
     if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
         && !known.has_mail
     {

@@ -34,8 +34,8 @@ pub(crate) use place::{
     QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
 };
 pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
-pub(crate) use report::remove_activity;
 use report::report;
+pub(crate) use report::{prefetch_report, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{met, next_turn, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};

@@ -1,4 +1,5 @@
-use crate::mailbox::Message;
+use crate::children::Children;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::TaskId;
 use crate::primitive::{open, put_for_engine, resume_if_met};
 use crate::task::{Task, TaskKey};
@@ -13,6 +14,14 @@ pub(super) fn report(world: &mut World, task: &Task, step: u64) -> Result<(), Ha
         world.drop_payloads(task.result_key());
     }
     if task.is_activity() { remove_activity(world, task) } else { Ok(()) }
+}
+
+/// Asks for what the report of a step needs.
+pub(crate) fn prefetch_report(world: &mut World, task: &Task) {
+    let Some(parent) = &task.parent else { return };
+    world.prefetch(Children::key_of(&task.tenant, parent));
+    world.prefetch(TaskKey::new(&task.tenant, parent).row_key());
+    world.prefetch(Mailbox::key_of(&task.tenant, parent));
 }
 
 /// Says whether there was anybody to be told.

@@ -1,8 +1,8 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::event::{Change, Event};
-use crate::primitive::hold;
 use crate::primitive::place::{leave, place};
+use crate::primitive::{hold, prefetch_report};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
@@ -32,6 +32,9 @@ pub(crate) fn settle(
     }
     if late == Late::Never || !hold::was_lost_unraced(&known, fence.epoch) {
         hold::lease(&known, fence.epoch, now)?;
+    }
+    if known.step.is_some() {
+        prefetch_report(world, &known);
     }
     leave(world, &known)?;
     let mut task = (*known).clone();

@@ -142,6 +142,18 @@ impl World {
         missing
     }
 
+    /// Takes a key for one that was never used, on the word of the record that gives such keys out,
+    /// which this command has read. Whoever wrote it all the same makes the commit a conflict.
+    pub(crate) fn fresh(&mut self, key: RowKey) {
+        self.entries.entry(key).or_insert(Entry {
+            base: None,
+            extra: None,
+            slot: Slot::Absent,
+            read: false,
+            changed: false,
+        });
+    }
+
     /// Puts a record in place of what its key held. The key must have been read.
     pub(crate) fn put<R: Filed>(&mut self, record: impl Into<Arc<R>>) {
         let record = record.into();
