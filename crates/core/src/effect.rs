@@ -55,7 +55,7 @@ impl Caller {
     }
 
     /// What its calls are listed under. A request is told by a digest: its key is a secret.
-    pub(crate) fn parent(&self) -> String {
+    pub fn parent(&self) -> String {
         match self {
             Caller::Task(fence) => Effect::parent_of(&fence.task),
             Caller::Request { request, .. } => format!("request/{}", request.digest()),

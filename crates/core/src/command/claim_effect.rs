@@ -30,6 +30,9 @@ impl ClaimEffect {
                 return Err(Rejection::Conflict.into());
             }
             let (request_id, answer) = (known.request_id.clone(), known.answer_key());
+            if known.due_at < call.due_at {
+                world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
+            }
             return Ok(Outcome::EffectClaimed { request_id, known: true, answer });
         }
         if let Some(task) = call.task {
@@ -167,5 +170,22 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+    }
+
+    /// A request that is sent again and again is known for longer, and so is what was called.
+    #[test]
+    fn it_is_kept_for_as_long_as_the_last_request_that_asked_for_it() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        stage.must(for_request("o1", "r1"));
+        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        stage.later(30 * 86_400_000);
+        stage.must(admit("o2"));
+        assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
+        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        stage.later(2 * 86_400_000);
+        stage.must(Sweep::default());
+        stage.must(admit("o3"));
+        assert_eq!(claimed(&mut stage, for_request("o3", "r3")), ("r1".into(), true, false));
     }
 }
