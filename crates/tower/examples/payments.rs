@@ -9,6 +9,8 @@
 //! Send it again, also after a restart: the receipt is the same, and nothing is charged. What is
 //! kept is in `payments.db`, in the folder where it was started.
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
