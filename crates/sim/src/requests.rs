@@ -16,6 +16,7 @@ use crate::client::{Client, Place};
 use crate::coverage::Happening;
 use crate::model::{Giver, Parent, Plea, Right, Since};
 use crate::script::Wish;
+use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
 /// For how long everything about a request is kept: as short as it can be.
@@ -261,7 +262,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
         .await;
     whole.is_over = true;
     if let Some(handler) = &mut handler {
-        handler.is_over = matches!(answer, Ok(_));
+        handler.is_over = answer.is_ok();
     }
     let late = handler.as_ref().and_then(|handler| handler.giver.clone());
     judge(&watch, place, &plea, late, answer);
@@ -351,10 +352,7 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, late: Option<Giver>, answ
             let judged = seen.model.answer_told(plea, &text);
             match admitted.replayed || text == own {
                 true => judged,
-                false => crate::violation::breach(
-                    crate::violation::Kind::Request,
-                    format!("call {call} has done nothing for {text}"),
-                ),
+                false => breach(Kind::Request, format!("call {call} has done nothing for {text}")),
             }
         }
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
@@ -364,12 +362,11 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, late: Option<Giver>, answ
                 }
                 _ => seen.model.may_refuse_plea(plea, &rejection),
             };
-            let kind = crate::violation::Kind::UnjustRefusal;
             let what = format!("call {call} was told {rejection:?}");
-            if just { Ok(()) } else { crate::violation::breach(kind, what) }
+            if just { Ok(()) } else { breach(Kind::UnjustRefusal, what) }
         }
         Err(AdmitError::Refused(Error::Bug { command })) => {
-            crate::violation::breach(crate::violation::Kind::Engine, format!("a bug in {command}"))
+            breach(Kind::Engine, format!("a bug in {command}"))
         }
         Err(_) => Ok(()),
     };
