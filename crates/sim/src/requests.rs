@@ -225,6 +225,8 @@ struct Handler {
     watch: Watch,
     key: &'static str,
     giver: Option<Giver>,
+    /// How many commits there were when it began.
+    moment: u64,
     is_over: bool,
 }
 
@@ -246,7 +248,11 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
         seen.model.wants(name, None, fingerprint);
         seen.model.since()
     };
-    let mut whole = Handler { watch: watch.clone(), key: name, giver: None, is_over: false };
+    let begin = |giver, moment| {
+        let (watch, key) = (watch.clone(), name);
+        Handler { watch, key, giver, moment, is_over: false }
+    };
+    let mut whole = begin(None, since.moment);
     let plea = plea(name, fingerprint, since);
     let mut handler = None;
     let scope = Scope::new(principal(key), OPERATION);
@@ -254,9 +260,8 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     let answer = engine
         .admit(&scope, name, &request, |context| {
             whole.is_over = true;
-            let own = Handler { watch: watch.clone(), key: name, giver: None, is_over: false };
-            let own = handler.insert(own);
-            own.giver = Some(Giver::Until(context.until()));
+            let moment = watch.see().model.since().moment;
+            handler = Some(begin(Some(Giver::Until(context.until())), moment));
             handle((engine.clone(), context), sent, place, watch.clone(), plea.clone())
         })
         .await;
@@ -264,8 +269,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     if let Some(handler) = &mut handler {
         handler.is_over = answer.is_ok();
     }
-    let late = handler.as_ref().and_then(|handler| handler.giver.clone());
-    judge(&watch, place, &plea, late, answer);
+    judge(&watch, place, &plea, handler.as_ref(), answer);
 }
 
 fn plea(key: &'static str, fingerprint: Digest, since: Since) -> Plea<'static> {
@@ -328,7 +332,7 @@ async fn act(
 
 type Told = Result<windlass_engine::Admitted<String>, AdmitError<String>>;
 
-fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, late: Option<Giver>, answer: Told) {
+fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>, answer: Told) {
     let mut seen = watch.see();
     let call = place.call;
     let told = match &answer {
@@ -356,9 +360,9 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, late: Option<Giver>, answ
             }
         }
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
-            let just = match (&rejection, &late) {
-                (Rejection::RequestReleased, Some(giver)) => {
-                    seen.model.may_be_released(plea.key, plea.moment, giver)
+            let just = match (&rejection, handler) {
+                (Rejection::RequestReleased, Some(Handler { giver: Some(giver), moment, .. })) => {
+                    seen.model.may_be_released(plea.key, *moment, giver)
                 }
                 _ => seen.model.may_refuse_plea(plea, &rejection),
             };
