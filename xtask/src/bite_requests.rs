@@ -34,12 +34,6 @@ pub(crate) const BITES: &[Bite] = &[
         to: "if false => {",
     },
     Bite {
-        rule: "a forgotten answer goes when its key is taken again",
-        file: "crates/core/src/command/admit.rs",
-        from: "        world.drop_payloads(before.and_then(Admission::kept_answer));\n",
-        to: "",
-    },
-    Bite {
         rule: "an answer that is repeated is not counted",
         file: "crates/core/src/command/admit.rs",
         from: "RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),",
