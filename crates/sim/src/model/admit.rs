@@ -356,12 +356,14 @@ impl Model {
     ) -> Option<Result<(), Breach>> {
         let found = match (asked.command, outcome) {
             (Command::Admit(admit), Outcome::Admitted { until }) => {
+                // It may be answered or given up in the same commit.
                 let own = |stage: &Stage| {
-                    stage.is_open()
-                        && (&stage.owner, stage.until()) == (&admit.owner, *until)
+                    (&stage.owner, stage.until()) == (&admit.owner, *until)
                         && stage.fingerprint == admit.fingerprint
                 };
-                self.stages(admit.request.key.reveal(), asked.moment).iter().flatten().any(own)
+                let (key, giver) = (admit.request.key.reveal(), Giver::Owner(admit.owner.clone()));
+                self.requests.given_up.contains(&(key.to_owned(), giver))
+                    || self.stages(key, asked.moment).iter().flatten().any(own)
             }
             (Command::Admit(admit), Outcome::Answered(_)) => {
                 let own = |stage: &Stage| {
