@@ -132,6 +132,13 @@ impl Admission {
         self.request.as_ref().map(|_| answer_key(&self.tenant, &self.scope, &self.key))
     }
 
+    /// Where its answer is, if there is one.
+    pub(crate) fn kept_answer(&self) -> Option<PayloadKey> {
+        let state = self.request.as_ref().map(|request| request.state);
+        let answered = matches!(state, Some(RequestState::Answered { .. }));
+        if answered { self.answer_key() } else { None }
+    }
+
     /// How far the request under this key has come, as of `now`: nothing when the key is free.
     pub(crate) fn request(&self, now: Timestamp) -> Option<RequestState> {
         let request = self.request.as_ref()?;

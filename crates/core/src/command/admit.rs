@@ -32,7 +32,7 @@ impl Admit {
         let now = world.now();
         let known = world.get::<Admission>(&self.request.row_key())?;
         let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
-        let Some((state, known)) = state else { return self.accept(world) };
+        let Some((state, known)) = state else { return self.accept(world, known.as_deref()) };
         if state == RequestState::Expired {
             return Err(Rejection::IdempotencyExpired.into());
         }
@@ -49,12 +49,14 @@ impl Admit {
         }
     }
 
-    fn accept(&self, world: &mut World) -> Transition {
+    /// Takes a key that is free. What was before and is not swept yet goes with it.
+    fn accept(&self, world: &mut World, before: Option<&Admission>) -> Transition {
         if let Some(rate) = self.growth {
             let (tenant, key) = (&self.request.tenant, &self.request.key);
             let limiter = &self.request.limiter();
             spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
         }
+        world.drop_payloads(before.and_then(Admission::kept_answer));
         let now = world.now();
         let replay_until = now.plus_ms(self.terms.replay_ms);
         let until = now.plus_ms(self.terms.in_flight_ms);
@@ -154,6 +156,19 @@ mod tests {
         stage.must(Sweep::default());
         assert_eq!(stage.shelf.rows().count(), 0, "nothing of it is left");
         assert!(matches!(stage.must(admit("o5")), Outcome::Admitted { .. }));
+    }
+
+    #[test]
+    fn who_comes_before_the_sweep_finds_nothing_of_what_is_forgotten() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
+        stage.must(Answer { request: request(), owner, answer });
+        stage.later(31 * 86_400_000);
+        stage.must(admit("o2"));
+        assert_eq!(stage.shelf.payloads().count(), 0, "the answer is gone");
+        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        assert_eq!(stage.shelf.rows().count(), 0);
     }
 
     #[test]

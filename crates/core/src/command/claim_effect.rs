@@ -29,6 +29,10 @@ impl ClaimEffect {
             if known.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
+            if known.due_at < call.due_at {
+                // Whoever asks for it may need it for as long as its request is known.
+                world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
+            }
             let (request_id, answer) = (known.request_id.clone(), known.answer_key());
             if known.due_at < call.due_at {
                 world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
@@ -152,6 +156,25 @@ mod tests {
             stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Effect);
         assert_eq!(effects.count(), 0);
         assert_eq!(stage.shelf.payloads().count(), 0);
+    }
+
+    #[test]
+    fn it_is_kept_for_as_long_as_the_last_request_that_asked_for_it() {
+        let (mut stage, kept) = (Stage::new(), 31 * 86_400_000);
+        stage.must(admit("o1"));
+        stage.must(for_request("o1", "r1"));
+        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        stage.later(kept - 1);
+        stage.must(admit("o2"));
+        assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
+        stage.later(1);
+        stage.must(Sweep::default());
+        assert_eq!(claimed(&mut stage, for_request("o2", "r3")), ("r1".into(), true, false));
+        stage.later(kept);
+        for _ in 0..2 {
+            stage.must(Sweep::default());
+        }
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
     }
 
     #[test]
