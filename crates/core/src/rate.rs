@@ -30,7 +30,8 @@ impl Rate {
         Timestamp::from_micros(end).plus_ms(self.window_ms)
     }
 
-    pub(crate) fn check(self) -> Result<(), Rejection> {
+    /// Whether it is within the limits.
+    pub fn check(self) -> Result<(), Rejection> {
         limits::RATE_STARTS.check(self.starts)?;
         limits::RATE_WINDOW_MS.check(self.window_ms)
     }

@@ -120,6 +120,14 @@ mod tests {
                 },
             ),
             ("units", take("k", 0)),
+            ("units", take("k", 4)),
+            (
+                "limiter",
+                Spend {
+                    charges: vec![Charge { limiter: "requests/p".into(), units: 1, rate: RATE }],
+                    ..take("k", 1)
+                },
+            ),
             ("idempotency_key", take("", 1)),
             ("limiters", Spend { charges: vec![], ..take("k", 1) }),
             ("limiter", twice(take("k", 1))),
