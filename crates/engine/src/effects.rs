@@ -120,7 +120,7 @@ impl EffectCall {
             provider: self.provider.clone(),
             name: self.name.clone(),
             fingerprint: fingerprint(&self.name, &body, &[]),
-            request_id: self.fresh_id().await?,
+            request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_for_sure(claim).await?;
         let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
@@ -135,7 +135,7 @@ impl EffectCall {
             Caller::Task(fence) => Some(fence.clone()),
             Caller::Request { .. } => None,
         };
-        let call = Call { request_id, fence };
+        let call = Call { request_id: request_id.reveal().to_owned(), fence };
         let found = if known && !self.is_threaded {
             match downstream.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),

@@ -109,7 +109,8 @@ impl Default for RequestPolicy {
 impl RequestPolicy {
     /// Whether its terms are within their limits.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        self.terms.check()
+        self.terms.check()?;
+        self.growth.map_or(Ok(()), Rate::check)
     }
 
     fn check_key(&self, key: &IdempotencyKey) -> Result<(), Rejection> {
@@ -123,7 +124,7 @@ impl RequestPolicy {
                 Err(Rejection::Invalid { field, problem })
             }
             text if text.chars().all(plain) => Ok(()),
-            _ => Err(Rejection::Invalid { field, problem: Problem::NotAToken }),
+            _ => Err(Rejection::Invalid { field, problem: Problem::NotAPlainKey }),
         }
     }
 }
