@@ -127,9 +127,9 @@ impl EffectCall {
             unreachable!("claiming is answered as claiming, not {claimed:?}")
         };
         if let Some(key) = answer {
-            let kept = self.engine.payload(&key).await?;
-            let bytes = kept.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
-            return Ok(serde_json::from_slice(bytes).map_err(Error::payload)?);
+            // It goes with its parent, which was there a moment ago.
+            let kept = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
+            return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
         }
         let fence = match &self.caller {
             Caller::Task(fence) => Some(fence.clone()),
@@ -175,13 +175,9 @@ impl EffectCall {
             Caller::Task(fence) => &fence.task.tenant,
             Caller::Request { request, .. } => &request.tenant,
         };
-        let own = match &self.caller {
-            Caller::Task(fence) => format!("task/{}/{}", fence.task.id, self.name),
-            Caller::Request { request, .. } => format!("{}/{}", request.key.reveal(), self.name),
-        };
         self.engine.ensure_key(tenant).await?;
         let ring = self.engine.one::<Keyring>(Keyring::key_of(tenant)).await?;
-        let derived = ring.and_then(|ring| ring.derive(&self.provider, &own));
+        let derived = ring.and_then(|ring| ring.derive(&self.caller, &self.provider, &self.name));
         derived.ok_or(Error::Rejected(windlass_core::Rejection::NoSigningKey))
     }
 

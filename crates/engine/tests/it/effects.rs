@@ -171,3 +171,22 @@ async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
     let answer = second.context().effect("bank").run(&bank, &7).await.unwrap();
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
 }
+
+/// Keys are the callers' own: what two callers call the same is not the same.
+#[tokio::test]
+async fn a_threaded_key_belongs_to_one_caller() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    for (task, name) in [("a", "b/c"), ("a/b", "c")] {
+        stage.engine.submit(create(task)).await.unwrap();
+        let caller = Caller::Task(claim(&stage.engine).await);
+        stage.engine.effect(caller, "bank").name(name).threaded().run(&bank, &7).await.unwrap();
+    }
+    assert_eq!(bank.charges().len(), 2);
+    let account = |account: &str| Scope::new("ada", "pay").account(account);
+    for scope in [Scope::new("eve", "pay"), account(""), account("savings")] {
+        let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
+        let Begun::First(ticket) = begun else { panic!("it is the first of {scope:?}") };
+        ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
+    }
+    assert_eq!(bank.charges().len(), 5);
+}
