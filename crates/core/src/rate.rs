@@ -24,7 +24,7 @@ pub struct Starts {
 
 impl Rate {
     /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
-    fn counts_until(self, at: Timestamp) -> Timestamp {
+    pub(crate) fn counts_until(self, at: Timestamp) -> Timestamp {
         let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
         let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
         Timestamp::from_micros(end).plus_ms(self.window_ms)

@@ -49,18 +49,18 @@ impl Spending<'_> {
 /// of it is there: a rejection leaves nothing behind.
 pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> {
     wish.prefetch(world);
+    let now = world.now();
     let reservation = Reservation {
         tenant: wish.tenant,
         scope: &wish.scope(),
         key: wish.key,
         fingerprint: Digester::new("spend").number(wish.units.into()).finish(),
-        window_ms: wish.rate.window_ms,
+        window_ms: now.ms_until(wish.rate.counts_until(now)),
         first: &wish.units.to_string(),
     };
     if let Reserved::Before(_) = reserve(world, &reservation)? {
         return Ok(());
     }
-    let now = world.now();
     let known = world.get::<Limiter>(&Limiter::key_of(wish.tenant, wish.limiter))?;
     let mut limiter = known.map_or_else(
         || Limiter {
