@@ -16,6 +16,7 @@ use crate::error::Error;
 /// How soon to look again for an answer that another process may have given.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
+const NOT_GIVEN_UP: &str = "a request could not be given up; it is free in a while";
 
 /// How requests are answered once.
 #[derive(Clone, Debug)]
@@ -91,7 +92,8 @@ pub enum AdmitError<E> {
     /// It was not let in, or its answer could not be kept. The code says what to do.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// What was to be done failed. The request is given up: it can be sent again.
+    /// What was to be done failed. The request is given up: it can be sent again. If the store was
+    /// away just then, it can be when its time is over.
     #[error("{0}")]
     Failed(E),
 }
@@ -194,7 +196,9 @@ impl Engine {
                     Ok(Admitted { answer, replayed: false })
                 }
                 Err(failed) => {
-                    ticket.give_up().await?;
+                    if let Err(error) = ticket.give_up().await {
+                        tracing::warn!(%error, "{NOT_GIVEN_UP}");
+                    }
                     Err(AdmitError::Failed(failed))
                 }
             },
@@ -357,7 +361,7 @@ impl Drop for Ticket {
         let context = self.context();
         self.context.engine.runtime().spawn(async move {
             if let Err(error) = context.engine.submit(context.withdraw()).await {
-                tracing::warn!(%error, "a request could not be given up; it is free in a while");
+                tracing::warn!(%error, "{NOT_GIVEN_UP}");
             }
             context.tell();
         });

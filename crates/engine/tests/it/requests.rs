@@ -278,3 +278,15 @@ async fn a_bad_letter_is_refused_with_those_that_are_good() {
         assert_eq!(refused.to_string(), words);
     }
 }
+
+/// Whoever fails is heard, though the store is away when its request is to be given up.
+#[tokio::test]
+async fn a_failure_is_told_though_it_cannot_be_given_up() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    store.fail(Call::Commit, 2, Failure::Unavailable);
+    let failing = async |_| Err::<u32, _>("no funds".to_owned());
+    let failed = engine.admit(&scope(), KEY, &1, failing).await.unwrap_err();
+    assert!(matches!(failed, AdmitError::Failed(reason) if reason == "no funds"));
+    assert!(store.is_spent());
+}
