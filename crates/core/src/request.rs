@@ -9,6 +9,9 @@ use crate::rejection::{Problem, Rejection};
 use crate::row::RowKey;
 use crate::time::Timestamp;
 
+/// How the names of the limiters begin that count requests. No others begin so.
+pub(crate) const REQUESTS: &str = "requests/";
+
 /// Names a request: whose it is, and what its caller calls it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
@@ -93,7 +96,7 @@ impl RequestKey {
 
     /// What counts the requests of its principal.
     pub(crate) fn limiter(&self) -> String {
-        format!("requests/{}", self.principal)
+        format!("{REQUESTS}{}", self.principal)
     }
 
     pub(crate) fn row_key(&self) -> RowKey {

@@ -120,22 +120,22 @@ impl EffectCall {
             provider: self.provider.clone(),
             name: self.name.clone(),
             fingerprint: fingerprint(&self.name, &body, &[]),
-            request_id: self.fresh_id().await?,
+            request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_for_sure(claim).await?;
         let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
             unreachable!("claiming is answered as claiming, not {claimed:?}")
         };
         if let Some(key) = answer {
-            let kept = self.engine.payload(&key).await?;
-            let bytes = kept.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
-            return Ok(serde_json::from_slice(bytes).map_err(Error::payload)?);
+            // It goes with its parent, which was there a moment ago.
+            let kept = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
+            return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
         }
         let fence = match &self.caller {
             Caller::Task(fence) => Some(fence.clone()),
             Caller::Request { .. } => None,
         };
-        let call = Call { request_id, fence };
+        let call = Call { request_id: request_id.reveal().to_owned(), fence };
         let found = if known && !self.is_threaded {
             match downstream.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),
@@ -175,12 +175,9 @@ impl EffectCall {
             Caller::Task(fence) => &fence.task.tenant,
             Caller::Request { request, .. } => &request.tenant,
         };
-        // The parent says whose the key is: two who chose the same one are two. With its length in
-        // front, no name runs into what follows.
-        let own = format!("{}/{}/{}", self.name.len(), self.name, self.caller.parent());
         self.engine.ensure_key(tenant).await?;
         let ring = self.engine.one::<Keyring>(Keyring::key_of(tenant)).await?;
-        let derived = ring.and_then(|ring| ring.derive(&self.provider, &own));
+        let derived = ring.and_then(|ring| ring.derive(&self.caller, &self.provider, &self.name));
         derived.ok_or(Error::Rejected(windlass_core::Rejection::NoSigningKey))
     }
 

@@ -161,6 +161,7 @@ impl Client<'_> {
                 let (caller, provider) = self.caller(by)?;
                 let (name, request_id) = (pick(CALLS, name).to_owned(), self.name.clone());
                 let fingerprint = fingerprint(&name, pick(BODIES, variant).as_bytes(), &[]);
+                let request_id = request_id.into();
                 ClaimEffect { caller, provider, name, fingerprint, request_id }.into()
             }
             Wish::SettleEffect { by, name, says } => {

@@ -118,7 +118,9 @@ impl Stage {
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
-            Ok(Outcome::EffectClaimed { request_id, .. }) => format!("claimed {request_id}"),
+            Ok(Outcome::EffectClaimed { request_id, .. }) => {
+                format!("claimed {}", request_id.reveal())
+            }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),

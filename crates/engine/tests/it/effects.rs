@@ -176,16 +176,21 @@ async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
 }
 
-/// Two who have chosen the same key are two, also for a provider that is told a key made of it.
+/// Keys are the callers' own: what two callers call the same is not the same.
 #[tokio::test]
-async fn a_threaded_key_is_of_one_principal_and_one_account() {
+async fn a_threaded_key_belongs_to_one_caller() {
     let (stage, bank) = (Stage::new().await, Bank::default());
-    let ada = Scope::new("ada", "pay");
-    for (nth, scope) in [ada.clone(), ada.account("a"), Scope::new("eve", "pay")].iter().enumerate()
-    {
-        let begun = stage.engine.begin_request(scope, "a-key-of-a-request", b"7").await.unwrap();
-        let Begun::First(ticket) = begun else { panic!("{scope:?} is the first") };
-        ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
-        assert_eq!(bank.charges().len(), nth + 1, "{scope:?}");
+    for (task, name) in [("a", "b/c"), ("a/b", "c")] {
+        stage.engine.submit(create(task)).await.unwrap();
+        let caller = Caller::Task(claim(&stage.engine).await);
+        stage.engine.effect(caller, "bank").name(name).threaded().run(&bank, &7).await.unwrap();
     }
+    assert_eq!(bank.charges().len(), 2);
+    let account = |account: &str| Scope::new("ada", "pay").account(account);
+    for scope in [Scope::new("eve", "pay"), account(""), account("savings")] {
+        let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
+        let Begun::First(ticket) = begun else { panic!("it is the first of {scope:?}") };
+        ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
+    }
+    assert_eq!(bank.charges().len(), 5);
 }

@@ -119,7 +119,7 @@ impl Model {
         };
         let was = self.known_call(&call).cloned();
         let is = one::<Effect>(memory, row.clone());
-        let same = |was: &Known, is: &Effect| was.id == is.request_id;
+        let same = |was: &Known, is: &Effect| was.id == is.request_id.reveal();
         let is = match (&was, is) {
             (_, None) => None,
             (Some(was), Some(is)) if same(was, &is) => {
@@ -153,13 +153,13 @@ impl Model {
                 let stage = self.stage(key).cloned();
                 if let Some(stage) = &stage {
                     let keep = stage.forget_at();
-                    self.effects.keep_until.insert(effect.request_id.clone(), keep);
+                    self.effects.keep_until.insert(effect.request_id.reveal().to_owned(), keep);
                 }
                 stage.map(|stage| Right::Until(stage.until()))
             }
         };
         Known {
-            id: effect.request_id.clone(),
+            id: effect.request_id.reveal().to_owned(),
             fingerprint: effect.fingerprint,
             answered: effect.answer.is_some(),
             right,
@@ -249,7 +249,7 @@ impl Model {
             (Command::ClaimEffect(claim), Outcome::EffectClaimed { request_id, known, answer }) => {
                 let ClaimEffect { caller, name, fingerprint, .. } = claim;
                 let own = |is: &Known| {
-                    is.id == *request_id
+                    is.id == request_id.reveal()
                         && is.fingerprint == *fingerprint
                         && (is.answered || answer.is_none())
                 };
