@@ -104,7 +104,7 @@ impl RequestKey {
     }
 
     /// Tells it from others of its tenant, and nobody its key.
-    pub(crate) fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         digest(&self.scope(), &self.key)
     }
 

@@ -100,6 +100,18 @@ pub(crate) fn limiter_of(key: &str) -> String {
     number.map_or_else(String::new, |number| format!("requests/{}", principal(number)))
 }
 
+fn request(tenant: Tenant, key: usize) -> RequestKey {
+    let (principal, key) = (principal(key).to_owned(), KEYS[key].into());
+    RequestKey { tenant, principal, account: String::new(), key }
+}
+
+/// The key of the request that is counted under this name.
+pub(crate) fn counted_as(name: &str) -> Option<&'static str> {
+    let number = (0..KEYS.len())
+        .find(|number| request(Tenant::default(), *number).digest().to_string() == name)?;
+    Some(KEYS[number])
+}
+
 pub(crate) fn rate_of(limiter: &str) -> Option<Rate> {
     LIMITERS.iter().find(|(name, _)| *name == limiter).map(|(_, rate)| *rate)
 }
@@ -139,12 +151,7 @@ impl Client<'_> {
         Some(match *wish {
             Wish::Admit { key, variant } => {
                 let (key, owner) = (usize::from(key) % KEYS.len(), self.name.clone());
-                let request = RequestKey {
-                    tenant,
-                    principal: principal(key).to_owned(),
-                    account: String::new(),
-                    key: KEYS[key].into(),
-                };
+                let request = request(tenant, key);
                 let (fingerprint, growth) = (asks(pick(BODIES, variant)), Some(GROWTH));
                 Admit { request, fingerprint, owner, terms: TERMS, growth }.into()
             }

@@ -15,7 +15,7 @@ use crate::model::answer::Asked;
 use crate::model::facts::Track;
 use crate::model::record::one;
 use crate::model::state::Model;
-use crate::requests::{GROWTH, limiter_of, rate_of};
+use crate::requests::{GROWTH, counted_as, limiter_of, rate_of};
 use crate::violation::{Breach, Kind, breach};
 
 /// What was taken under a key, and until when it is known.
@@ -82,6 +82,7 @@ impl Model {
         row: &RowKey,
     ) -> Result<(), Breach> {
         let (limiter, key) = (limiter_in(row), key_of(row));
+        let key = counted_as(&key).map_or(key, ToOwned::to_owned);
         let was = self.paid(&limiter, &key);
         let is = one::<Admission>(memory, row.clone());
         let units = |admission: &Admission| admission.first.parse().unwrap_or(0);
@@ -93,7 +94,9 @@ impl Model {
             return breach(Kind::Limiter, format!("{key} at {limiter}: {is:?}, was {was:?}"));
         }
         if let Some((units, expires_at)) = is {
-            if expires_at != self.now.plus_ms(rate(&limiter).window_ms) {
+            let least = self.now.plus_ms(rate(&limiter).window_ms);
+            let most = least.plus_ms(slack_ms(rate(&limiter)));
+            if expires_at < least || expires_at > most {
                 return breach(Kind::Limiter, format!("{key} is known until {expires_at}"));
             }
             self.charge(&limiter, &key, units)?;
