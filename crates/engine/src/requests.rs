@@ -8,6 +8,7 @@ use windlass_core::{
     Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Problem, Rate, Rejection,
     RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
 };
+use windlass_store::StoreError;
 
 use crate::effects::EffectCall;
 use crate::engine::Engine;
@@ -289,7 +290,13 @@ impl Engine {
 }
 
 fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Overloaded | Error::Store(_))
+    match error {
+        Error::Overloaded => true,
+        Error::Store(error) => {
+            matches!(**error, StoreError::Unavailable(_) | StoreError::Full | StoreError::Conflict)
+        }
+        _ => false,
+    }
 }
 
 fn is_in_flight(error: &Error) -> bool {
