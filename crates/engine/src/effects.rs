@@ -188,6 +188,18 @@ impl EffectCall {
             Caller::Request { request, .. } => Some(request.key.reveal()),
         };
         let secrets = std::iter::once(call.request_id.as_str()).chain(key);
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, ".."))
+        secrets.fold(text.to_owned(), |text, secret| without(&text, secret))
     }
+}
+
+/// In small letters and in large ones: not everybody repeats an id as it was told.
+fn without(text: &str, secret: &str) -> String {
+    let (low, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
+    let (mut left, mut from) = (String::with_capacity(text.len()), 0);
+    for (at, found) in low.match_indices(&secret) {
+        left += &text[from..at];
+        left += "..";
+        from = at + found.len();
+    }
+    left + &text[from..]
 }

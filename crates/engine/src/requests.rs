@@ -8,6 +8,7 @@ use windlass_core::{
     Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Problem, Rate, Rejection,
     RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
 };
+use windlass_store::StoreError;
 
 use crate::effects::EffectCall;
 use crate::engine::Engine;
@@ -234,11 +235,14 @@ impl Engine {
             let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
             changed.as_mut().enable();
-            match self.submit_for_sure(admit.clone()).await {
+            // Whoever leaves meanwhile may have been let in.
+            let mut ticket = self.ticket(&admit, deadline);
+            let asked = self.submit_for_sure(admit.clone()).await;
+            ticket.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
+            match asked {
                 Ok(Outcome::Admitted { until }) => {
-                    let (engine, Admit { request, owner, .. }) = (self.clone(), admit);
-                    let context = RequestContext { engine, request, owner, until };
-                    return Ok(Begun::First(Ticket { context, deadline, is_open: true }));
+                    ticket.context.until = until;
+                    return Ok(Begun::First(ticket));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
                     Some(answer) => return Ok(Begun::Answered(answer)),
@@ -263,6 +267,13 @@ impl Engine {
         }
     }
 
+    fn ticket(&self, admit: &Admit, deadline: Instant) -> Ticket {
+        let (request, owner) = (admit.request.clone(), admit.owner.clone());
+        let until = Timestamp::default();
+        let context = RequestContext { engine: self.clone(), request, owner, until };
+        Ticket { context, deadline, is_open: true }
+    }
+
     /// Decides what is safe to ask again until its outcome is known.
     pub(crate) async fn submit_for_sure(
         &self,
@@ -279,7 +290,13 @@ impl Engine {
 }
 
 fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Overloaded | Error::Store(_))
+    match error {
+        Error::Overloaded => true,
+        Error::Store(error) => {
+            matches!(**error, StoreError::Unavailable(_) | StoreError::Full | StoreError::Conflict)
+        }
+        _ => false,
+    }
 }
 
 fn is_in_flight(error: &Error) -> bool {

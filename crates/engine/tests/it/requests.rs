@@ -290,3 +290,32 @@ async fn a_failure_is_told_though_it_cannot_be_given_up() {
     assert!(matches!(failed, AdmitError::Failed(reason) if reason == "no funds"));
     assert!(store.is_spent());
 }
+
+/// Whoever leaves before it hears that it is the first blocks nobody.
+#[tokio::test]
+async fn a_caller_that_leaves_while_it_asks_gives_its_request_up() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let mut held = store.pause_commit(1);
+    let asking = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.begin_request(&scope(), KEY, b"1").await }
+    });
+    held.reached().await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    held.release();
+    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+}
+
+/// What the store will never take is not tried for as long as a request may take.
+#[tokio::test]
+async fn an_answer_that_the_store_refuses_is_refused_at_once() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let ticket = first(&engine).await;
+    store.fail(Call::Commit, 1, Failure::Refused);
+    let refused = ticket.answer(Payload::json("1")).await.unwrap_err();
+    assert_eq!(refused.code(), "store_refused");
+    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+}

@@ -10,6 +10,7 @@ use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
 use futures_util::stream;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use windlass_engine::{Config, Engine};
 use windlass_store::MemoryStore;
@@ -23,6 +24,8 @@ struct Stage {
     service: Router,
     store: FaultStore,
     asked: Arc<AtomicU32>,
+    /// Lets what is slow go on.
+    go_on: Arc<Semaphore>,
 }
 
 fn body_of(length: usize) -> Body {
@@ -55,9 +58,15 @@ async fn stage(longest: usize) -> Stage {
     let config = Config { background: false, ..Config::default() };
     let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
     let asked = Arc::new(AtomicU32::new(0));
-    let count = asked.clone();
+    let (count, go_on) = (asked.clone(), Arc::new(Semaphore::new(0)));
+    let gate = go_on.clone();
     let handler = async move |request: Request<Body>| {
-        count.fetch_add(1, Ordering::SeqCst);
+        let nth = count.fetch_add(1, Ordering::SeqCst);
+        match request.uri().path() {
+            "/slow" => gate.acquire().await.unwrap().forget(),
+            "/panics" if nth == 0 => panic!("this handler panics"),
+            _ => {}
+        }
         Ok::<_, Infallible>(said(request.uri().path()))
     };
     let user = |parts: &axum::http::request::Parts| {
@@ -65,7 +74,7 @@ async fn stage(longest: usize) -> Stage {
     };
     let layer = IdempotencyLayer::new(engine, user).longest_body(longest);
     let service = Router::new().route("/{*path}", post(handler)).layer(layer);
-    Stage { service, store, asked }
+    Stage { service, store, asked, go_on }
 }
 
 impl Stage {
@@ -177,4 +186,59 @@ async fn a_failure_is_told_though_it_cannot_be_given_up() {
     let (answer, body) = stage.send("/refused", "ada").await;
     assert_eq!((answer.status().as_u16(), &body[..]), (402, &b"no"[..]));
     assert!(stage.store.is_spent());
+}
+
+/// A client that leaves does not stop what was begun, and gets its answer when it comes back.
+#[tokio::test]
+async fn a_client_that_leaves_stops_nothing() {
+    let stage = stage(1_000).await;
+    tokio::select! {
+        biased;
+        (answer, _) = stage.send("/slow", "ada") => panic!("{answer:?}"),
+        () = async {
+            while stage.asked.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    stage.go_on.add_permits(1);
+    let (answer, body) = stage.send("/slow", "ada").await;
+    assert_eq!(
+        (answer.headers()["idempotency-replayed"].as_bytes(), &body[..]),
+        (&b"true"[..], &b"ok"[..])
+    );
+    assert_eq!(stage.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_panic_gives_the_request_up() {
+    let stage = Arc::new(stage(1_000).await);
+    let sent = tokio::spawn({
+        let stage = stage.clone();
+        async move { stage.send("/panics", "ada").await }
+    });
+    assert!(sent.await.unwrap_err().is_panic(), "it is the service's own to deal with");
+    let (answer, body) = stage.send("/panics", "ada").await;
+    assert_eq!((answer.status().as_u16(), &body[..], stage.asked()), (200, &b"ok"[..], 2));
+}
+
+/// Whatever is in the header, it is a key or it is refused, and the service is not asked.
+#[tokio::test]
+async fn strange_keys_are_refused() {
+    let stage = stage(1_000).await;
+    for strange in [
+        &b"caf\xe9-of-sixteen-letters"[..],
+        b"",
+        b"\"\"",
+        b"\"",
+        b"\"an-open-quote-of-a-key",
+        b"a-key-of-a-payment, another-key-of-it",
+        b"a-key\twith-a-tab-within",
+    ] {
+        let request = Request::post("/pay").header("x-user", "ada");
+        let request = request.header("idempotency-key", strange).body(Body::empty()).unwrap();
+        let answer = stage.service.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{strange:?}");
+    }
+    assert_eq!(stage.asked(), 0);
 }
