@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::bite_requests;
 use crate::cargo::Cargo;
 use crate::table::{row, table};
 use crate::tree;
@@ -253,7 +254,7 @@ const BITES: &[Bite] = &[
     },
     Bite {
         rule: "a start counts for the whole window",
-        file: "crates/core/src/gate.rs",
+        file: "crates/core/src/rate.rs",
         from: "Timestamp::from_micros(end).plus_ms(self.window_ms)",
         to: "Timestamp::from_micros(end).plus_ms(self.window_ms / 2)",
     },
@@ -328,7 +329,7 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
     let untouched = place.simulate("nothing", seeds)?;
     rows.push(untouched.row("nothing"));
     let mut unnoticed = Vec::new();
-    for bite in BITES {
+    for bite in BITES.iter().chain(bite_requests::BITES) {
         let found = place.without(bite, || place.simulate(bite.rule, seeds))?;
         rows.push(found.row(bite.rule));
         if found.violations == 0 {
@@ -476,7 +477,7 @@ mod tests {
 
     #[test]
     fn every_patch_fits() {
-        for bite in BITES {
+        for bite in BITES.iter().chain(bite_requests::BITES) {
             let text = tree::read(bite.file).unwrap();
             assert_ne!(bite.patch(&text).unwrap(), text);
         }

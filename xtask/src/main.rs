@@ -6,6 +6,7 @@ mod bench;
 mod bench_postgres;
 mod bite;
 mod bite_postgres;
+mod bite_requests;
 mod cargo;
 mod ci;
 mod json;

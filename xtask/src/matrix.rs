@@ -199,6 +199,7 @@ mod tests {
         const GATE_STATES: &[&str] = &[\"full\"];
         const WORKER_STATES: &[&str] = &[\"dead\"];
         const BOOKMARK_STATES: &[&str] = &[\"there\"];
+        const REQUEST_STATES: &[&str] = &[\"answered\"];
     ";
 
     fn tested(call: &str, rows: &[&str]) -> String {
@@ -229,7 +230,8 @@ mod tests {
         assert_eq!(matrix.gaps(), [""; 0]);
         let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
             0 commands x 1 node states, 0 rows; 0 commands x 1 gate states, 0 rows; \
-            0 commands x 1 worker states, 0 rows; 0 commands x 1 bookmark states, 0 rows";
+            0 commands x 1 worker states, 0 rows; 0 commands x 1 bookmark states, 0 rows; \
+            0 commands x 1 request states, 0 rows";
         assert_eq!(matrix.size(), size);
         assert!(matrix.shown().contains("Cancel              1        2\n"), "{}", matrix.shown());
     }

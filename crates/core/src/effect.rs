@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Digester};
-use crate::name::{TaskId, Tenant};
+use crate::name::{IdempotencyKey, TaskId, Tenant};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::request::RequestKey;
@@ -21,7 +21,7 @@ pub struct Effect {
     /// Which of the calls it is, if its parent makes several.
     pub name: String,
     /// What the other side knows it by.
-    pub request_id: String,
+    pub request_id: IdempotencyKey,
     pub fingerprint: Digest,
     pub claimed_at: Timestamp,
     /// What came of it.
@@ -55,7 +55,7 @@ impl Caller {
     }
 
     /// What its calls are listed under. A request is told by a digest: its key is a secret.
-    pub(crate) fn parent(&self) -> String {
+    pub fn parent(&self) -> String {
         match self {
             Caller::Task(fence) => Effect::parent_of(&fence.task),
             Caller::Request { request, .. } => format!("request/{}", request.digest()),

@@ -1,13 +1,15 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::digest::{Digest, Digester};
 
 /// Integers beyond this are rounded by the canonical form, which knows only doubles.
-const EXACT: u64 = 1 << 53;
+const EXACT: u128 = 1 << 53;
 
 /// Fields of a request that do not count: see [`fingerprint`].
 pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
@@ -28,10 +30,15 @@ pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
 
 fn canonical(body: &[u8], excluded: &[&str]) -> Option<Vec<u8>> {
     let Unambiguous(mut value) = serde_json::from_slice(body).ok()?;
-    if let Value::Object(fields) = &mut value {
-        fields.retain(|name, _| !excluded.contains(&name.as_str()));
-    }
-    if is_exact(&value) { serde_json_canonicalizer::to_vec(&value).ok() } else { None }
+    let counts = |name: &str| !excluded.contains(&name);
+    let is_exact = if let Value::Object(fields) = &mut value {
+        fields.retain(|name, _| counts(name));
+        let texts: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
+        texts.iter().all(|(name, text)| !counts(name) || is_exact(text.get().as_bytes()))
+    } else {
+        is_exact(body)
+    };
+    if is_exact { serde_json_canonicalizer::to_vec(&value).ok() } else { None }
 }
 
 /// A value in which no object has a name twice.
@@ -95,16 +102,42 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-fn is_exact(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => true,
-        Value::Number(number) => {
-            let size = number.as_u64().or(number.as_i64().map(i64::unsigned_abs));
-            size.is_none_or(|size| size <= EXACT)
-        }
-        Value::Array(values) => values.iter().all(is_exact),
-        Value::Object(fields) => fields.values().all(is_exact),
+/// Whether the canonical form tells all integers of this JSON from others. They are looked at as
+/// they are written: read, the longest of them are doubles already.
+fn is_exact(mut json: &[u8]) -> bool {
+    while let Some((first, rest)) = json.split_first() {
+        let length = match first {
+            b'"' => text_length(rest),
+            b'0'..=b'9' => {
+                let number =
+                    &json[..1 + rest.iter().take_while(|byte| is_of_number(**byte)).count()];
+                let digits = number.iter().all(u8::is_ascii_digit);
+                let size = str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+                if digits && size.is_none_or(|size: u128| size > EXACT) {
+                    return false;
+                }
+                number.len() - 1
+            }
+            _ => 0,
+        };
+        json = &rest[length..];
     }
+    true
+}
+
+fn is_of_number(byte: u8) -> bool {
+    byte.is_ascii_digit() || b".eE+-".contains(&byte)
+}
+
+/// The length of a text whose first quote is gone, with its last one.
+fn text_length(rest: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = rest.iter().position(|byte| {
+        let ends = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        ends
+    });
+    end.map_or(rest.len(), |end| end + 1)
 }
 
 #[cfg(test)]
@@ -210,6 +243,22 @@ mod tests {
         let amount = |n: u64| of(&format!(r#"{{"amount":{n}}}"#));
         assert_ne!(amount(9_007_199_254_740_993), amount(9_007_199_254_740_992));
         assert_ne!(amount(u64::MAX), amount(u64::MAX - 1));
+        // What no integer of the machine holds is read as a double, and has been rounded by then.
+        for (one, other) in [
+            ("18446744073709551616", "18446744073709551617"),
+            ("-9223372036854775809", "-9223372036854775810"),
+            ("1000000000000000000000000", "1000000000000000000000001"),
+        ] {
+            let amount = |n: &str| of(&format!(r#"{{"to":"\"1","amount":[{{"wei":{n}}}]}}"#));
+            assert_ne!(amount(one), amount(other), "{one}");
+            assert_ne!(of(one), of(other), "{one}");
+        }
+        let traced = |n: &str| of(&format!(r#"{{"amount":1,"\u0063ontext":{{"trace":{n}}}}}"#));
+        assert_eq!(traced("18446744073709551616"), traced("7"), "what does not count is not read");
+        assert_eq!(
+            of(r#"{"to":"18446744073709551616"}"#),
+            of(r#"{ "to": "18446744073709551616"}"#)
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Digester};
+use crate::effect::Caller;
 use crate::limits;
 use crate::name::Tenant;
 use crate::record::{Filed, Record};
@@ -79,9 +80,11 @@ impl Keyring {
         self.keys.last()
     }
 
-    /// A key for one provider, made of a key of the caller: see [`token::derive`].
-    pub fn derive(&self, provider: &str, text: &str) -> Option<String> {
-        self.signer().map(|key| token::derive(key, provider, text))
+    /// A key for one call to a provider, of one caller and no other: see [`token::derive`].
+    pub fn derive(&self, caller: &Caller, provider: &str, name: &str) -> Option<String> {
+        let parent = caller.parent();
+        let own = format!("{}/{parent}/{name}", parent.len());
+        self.signer().map(|key| token::derive(key, provider, &own))
     }
 
     /// The key of this id, while it proves what it signed.

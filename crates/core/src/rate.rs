@@ -24,13 +24,14 @@ pub struct Starts {
 
 impl Rate {
     /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
-    fn counts_until(self, at: Timestamp) -> Timestamp {
+    pub(crate) fn counts_until(self, at: Timestamp) -> Timestamp {
         let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
         let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
         Timestamp::from_micros(end).plus_ms(self.window_ms)
     }
 
-    pub(crate) fn check(self) -> Result<(), Rejection> {
+    /// Whether it is within the limits.
+    pub fn check(self) -> Result<(), Rejection> {
         limits::RATE_STARTS.check(self.starts)?;
         limits::RATE_WINDOW_MS.check(self.window_ms)
     }

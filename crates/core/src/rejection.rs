@@ -112,6 +112,8 @@ pub enum Problem {
     ControlCharacter,
     #[error("has a character other than letters, digits and _ . : / - +")]
     NotAToken,
+    #[error("has a character other than letters, digits and _ . : -")]
+    NotAPlainKey,
     #[error("is outside {min} to {max}")]
     OutOfRange { min: i64, max: i64 },
     #[error("is named twice")]

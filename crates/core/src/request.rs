@@ -9,6 +9,9 @@ use crate::rejection::{Problem, Rejection};
 use crate::row::RowKey;
 use crate::time::Timestamp;
 
+/// How the names of the limiters begin that count requests. No others begin so.
+pub(crate) const REQUESTS: &str = "requests/";
+
 /// Names a request: whose it is, and what its caller calls it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
@@ -93,7 +96,7 @@ impl RequestKey {
 
     /// What counts the requests of its principal.
     pub(crate) fn limiter(&self) -> String {
-        format!("requests/{}", self.principal)
+        format!("{REQUESTS}{}", self.principal)
     }
 
     pub(crate) fn row_key(&self) -> RowKey {
@@ -101,7 +104,7 @@ impl RequestKey {
     }
 
     /// Tells it from others of its tenant, and nobody its key.
-    pub(crate) fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         digest(&self.scope(), &self.key)
     }
 
@@ -130,6 +133,13 @@ fn answer_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey 
 impl Admission {
     pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
         self.request.as_ref().map(|_| answer_key(&self.tenant, &self.scope, &self.key))
+    }
+
+    /// Where its answer is, if there is one.
+    pub(crate) fn kept_answer(&self) -> Option<PayloadKey> {
+        let state = self.request.as_ref().map(|request| request.state);
+        let answered = matches!(state, Some(RequestState::Answered { .. }));
+        if answered { self.answer_key() } else { None }
     }
 
     /// How far the request under this key has come, as of `now`: nothing when the key is free.

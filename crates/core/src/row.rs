@@ -1,9 +1,11 @@
 //! What a store sees: tables, keys, versions, columns and bytes. No rule is visible here.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::IdempotencyKey;
 use crate::record::Table;
 
 /// One value of a key or of an index column. The order is that of every store:
@@ -63,10 +65,27 @@ impl Version {
 }
 
 /// Names one record of one table.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     pub table: Table,
     pub values: Vec<Value>,
+}
+
+/// A key of an admission ends with what its caller keeps secret.
+impl fmt::Debug for RowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = match (self.table, self.values.last()) {
+            (Table::Admission, Some(Value::Text(text))) => Some(IdempotencyKey::new(text)),
+            _ => None,
+        };
+        let open = &self.values[..self.values.len() - usize::from(secret.is_some())];
+        let mut key = f.debug_struct("RowKey");
+        key.field("table", &self.table).field("values", &open);
+        if let Some(secret) = &secret {
+            key.field("secret", secret);
+        }
+        key.finish()
+    }
 }
 
 /// A record as a store writes it. `columns` are those of [`TableSpec::columns`], in order.

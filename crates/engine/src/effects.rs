@@ -120,22 +120,22 @@ impl EffectCall {
             provider: self.provider.clone(),
             name: self.name.clone(),
             fingerprint: fingerprint(&self.name, &body, &[]),
-            request_id: self.fresh_id().await?,
+            request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_for_sure(claim).await?;
         let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
             unreachable!("claiming is answered as claiming, not {claimed:?}")
         };
         if let Some(key) = answer {
-            let kept = self.engine.payload(&key).await?;
-            let bytes = kept.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
-            return Ok(serde_json::from_slice(bytes).map_err(Error::payload)?);
+            // It goes with its parent, which was there a moment ago.
+            let kept = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
+            return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
         }
         let fence = match &self.caller {
             Caller::Task(fence) => Some(fence.clone()),
             Caller::Request { .. } => None,
         };
-        let call = Call { request_id, fence };
+        let call = Call { request_id: request_id.reveal().to_owned(), fence };
         let found = if known && !self.is_threaded {
             match downstream.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),
@@ -175,13 +175,9 @@ impl EffectCall {
             Caller::Task(fence) => &fence.task.tenant,
             Caller::Request { request, .. } => &request.tenant,
         };
-        let own = match &self.caller {
-            Caller::Task(fence) => format!("task/{}/{}", fence.task.id, self.name),
-            Caller::Request { request, .. } => format!("{}/{}", request.key.reveal(), self.name),
-        };
         self.engine.ensure_key(tenant).await?;
         let ring = self.engine.one::<Keyring>(Keyring::key_of(tenant)).await?;
-        let derived = ring.and_then(|ring| ring.derive(&self.provider, &own));
+        let derived = ring.and_then(|ring| ring.derive(&self.caller, &self.provider, &self.name));
         derived.ok_or(Error::Rejected(windlass_core::Rejection::NoSigningKey))
     }
 
@@ -192,6 +188,18 @@ impl EffectCall {
             Caller::Request { request, .. } => Some(request.key.reveal()),
         };
         let secrets = std::iter::once(call.request_id.as_str()).chain(key);
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, ".."))
+        secrets.fold(text.to_owned(), |text, secret| without(&text, secret))
     }
+}
+
+/// In small letters and in large ones: not everybody repeats an id as it was told.
+fn without(text: &str, secret: &str) -> String {
+    let (low, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
+    let (mut left, mut from) = (String::with_capacity(text.len()), 0);
+    for (at, found) in low.match_indices(&secret) {
+        left += &text[from..at];
+        left += "..";
+        from = at + found.len();
+    }
+    left + &text[from..]
 }

@@ -8,6 +8,7 @@ use windlass_core::{
     Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Problem, Rate, Rejection,
     RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
 };
+use windlass_store::StoreError;
 
 use crate::effects::EffectCall;
 use crate::engine::Engine;
@@ -16,6 +17,7 @@ use crate::error::Error;
 /// How soon to look again for an answer that another process may have given.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
+const NOT_GIVEN_UP: &str = "a request could not be given up; it is free in a while";
 
 /// How requests are answered once.
 #[derive(Clone, Debug)]
@@ -63,6 +65,8 @@ pub enum Begun {
 #[derive(Debug)]
 pub struct Ticket {
     context: RequestContext,
+    /// Until when it is worth trying to keep an answer.
+    deadline: Instant,
     is_open: bool,
 }
 
@@ -89,7 +93,8 @@ pub enum AdmitError<E> {
     /// It was not let in, or its answer could not be kept. The code says what to do.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// What was to be done failed. The request is given up: it can be sent again.
+    /// What was to be done failed. The request is given up: it can be sent again. If the store was
+    /// away just then, it can be when its time is over.
     #[error("{0}")]
     Failed(E),
 }
@@ -109,7 +114,8 @@ impl Default for RequestPolicy {
 impl RequestPolicy {
     /// Whether its terms are within their limits.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        self.terms.check()
+        self.terms.check()?;
+        self.growth.map_or(Ok(()), Rate::check)
     }
 
     fn check_key(&self, key: &IdempotencyKey) -> Result<(), Rejection> {
@@ -123,7 +129,7 @@ impl RequestPolicy {
                 Err(Rejection::Invalid { field, problem })
             }
             text if text.chars().all(plain) => Ok(()),
-            _ => Err(Rejection::Invalid { field, problem: Problem::NotAToken }),
+            _ => Err(Rejection::Invalid { field, problem: Problem::NotAPlainKey }),
         }
     }
 }
@@ -191,7 +197,9 @@ impl Engine {
                     Ok(Admitted { answer, replayed: false })
                 }
                 Err(failed) => {
-                    ticket.give_up().await?;
+                    if let Err(error) = ticket.give_up().await {
+                        tracing::warn!(%error, "{NOT_GIVEN_UP}");
+                    }
                     Err(AdmitError::Failed(failed))
                 }
             },
@@ -220,22 +228,27 @@ impl Engine {
         let RequestPolicy { terms, racers, growth, .. } = &self.config().requests;
         let (owner, began) = (Self::new_id().to_string(), Instant::now());
         let admit = Admit { request, fingerprint, owner, terms: *terms, growth: *growth };
-        let mut look = FIRST_LOOK;
+        let (mut look, mut is_missed) = (FIRST_LOOK, false);
         loop {
+            let deadline = Instant::now() + Duration::from_millis(terms.in_flight_ms);
             let watch = self.request_watchers().watch(&admit.request);
             let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
             changed.as_mut().enable();
-            match self.submit_for_sure(admit.clone()).await {
+            // Whoever leaves meanwhile may have been let in.
+            let mut ticket = self.ticket(&admit, deadline);
+            let asked = self.submit_for_sure(admit.clone()).await;
+            ticket.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
+            match asked {
                 Ok(Outcome::Admitted { until }) => {
-                    let (engine, Admit { request, owner, .. }) = (self.clone(), admit);
-                    let context = RequestContext { engine, request, owner, until };
-                    return Ok(Begun::First(Ticket { context, is_open: true }));
+                    ticket.context.until = until;
+                    return Ok(Begun::First(ticket));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
                     Some(answer) => return Ok(Begun::Answered(answer)),
                     // Its time was over meanwhile, which the next look finds.
-                    None => continue,
+                    None if !is_missed => is_missed = true,
+                    None => return Err(Error::OutcomeUnknown),
                 },
                 Ok(other) => unreachable!("asking is answered as asking, not {other:?}"),
                 Err(refused) => {
@@ -254,6 +267,13 @@ impl Engine {
         }
     }
 
+    fn ticket(&self, admit: &Admit, deadline: Instant) -> Ticket {
+        let (request, owner) = (admit.request.clone(), admit.owner.clone());
+        let until = Timestamp::default();
+        let context = RequestContext { engine: self.clone(), request, owner, until };
+        Ticket { context, deadline, is_open: true }
+    }
+
     /// Decides what is safe to ask again until its outcome is known.
     pub(crate) async fn submit_for_sure(
         &self,
@@ -266,6 +286,16 @@ impl Engine {
                 answer => return answer,
             }
         }
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Overloaded => true,
+        Error::Store(error) => {
+            matches!(**error, StoreError::Unavailable(_) | StoreError::Full | StoreError::Conflict)
+        }
+        _ => false,
     }
 }
 
@@ -305,9 +335,27 @@ impl Ticket {
     }
 
     /// Answers the request, for good. Refused when it took too long, or when somebody else has it.
-    pub async fn answer(mut self, answer: Payload) -> Result<(), Error> {
+    ///
+    /// What was done is done: the answer is kept as soon as the store can, and also when nobody
+    /// waits for this any more.
+    pub async fn answer(self, answer: Payload) -> Result<(), Error> {
+        let keeping = self.context.engine.runtime().clone().spawn(self.keep(answer));
+        keeping.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    async fn keep(mut self, answer: Payload) -> Result<(), Error> {
         let RequestContext { engine, request, owner, .. } = self.context();
-        let answered = engine.submit_for_sure(Answer { request, owner, answer }).await;
+        let (answer, mut pause) = (Answer { request, owner, answer }, FIRST_LOOK);
+        let answered = loop {
+            match engine.submit_for_sure(answer.clone()).await {
+                Err(error) if may_pass(&error) && Instant::now() + pause < self.deadline => {
+                    tracing::warn!(%error, "an answer could not be kept and is tried again");
+                    sleep(pause).await;
+                    pause = (2 * pause).min(LAST_LOOK);
+                }
+                answered => break answered,
+            }
+        };
         self.is_open = answered.is_err();
         self.context.tell();
         answered.map(drop)
@@ -330,7 +378,7 @@ impl Drop for Ticket {
         let context = self.context();
         self.context.engine.runtime().spawn(async move {
             if let Err(error) = context.engine.submit(context.withdraw()).await {
-                tracing::warn!(%error, "a request could not be given up; it is free in a while");
+                tracing::warn!(%error, "{NOT_GIVEN_UP}");
             }
             context.tell();
         });

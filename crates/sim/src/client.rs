@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState, Start, Sweep,
-    WaitChildren,
+    Admit, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
+    Idempotency, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState,
+    Start, Sweep, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, Retry, RetryPolicy, SESSIONS,
-    TaskKey, Tenant, Token, limits,
+    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, RequestKey, Retry, RetryPolicy,
+    SESSIONS, TaskKey, Tenant, Token, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
+use crate::requests::{self, Sent};
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
     exact,
@@ -28,6 +29,8 @@ pub(crate) struct Question {
     pub(crate) commands: Vec<Command>,
     /// For a single claim: how long it waits for something.
     pub(crate) wait: Option<Duration>,
+    /// A request that is sent instead of commands.
+    pub(crate) sent: Option<Sent>,
 }
 
 /// A call that was made.
@@ -60,7 +63,9 @@ pub(crate) fn question(
         [Wish::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
         _ => None,
     };
-    (!commands.is_empty()).then_some(Question { commands, wait })
+    let sent = requests::sent(wishes);
+    let asks = !commands.is_empty() || sent.is_some();
+    asks.then_some(Question { commands, wait, sent })
 }
 
 /// What clients were told of before.
@@ -68,6 +73,7 @@ pub(crate) fn question(
 pub(crate) struct Known<'k> {
     pub(crate) leases: &'k [Fence],
     pub(crate) tokens: &'k [Token],
+    pub(crate) tickets: &'k [(RequestKey, String)],
 }
 
 pub(crate) struct Client<'s> {
@@ -127,6 +133,13 @@ impl Client<'_> {
             | Wish::Consume { .. }
             | Wish::Revoke { .. } => return self.of_staff(wish),
             Wish::SetQuota { .. } | Wish::ReleaseSession { .. } => return gates::order(wish),
+            Wish::Admit { .. }
+            | Wish::Answer { .. }
+            | Wish::Withdraw { .. }
+            | Wish::ClaimEffect { .. }
+            | Wish::SettleEffect { .. }
+            | Wish::Spend { .. }
+            | Wish::Send { .. } => return self.of_requests(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
@@ -211,6 +224,11 @@ impl Client<'_> {
         back_from(self.known.leases, back).cloned()
     }
 
+    /// The request that somebody was let in with so many times ago, and under which name.
+    pub(crate) fn ticket(&self, back: u8) -> Option<(RequestKey, String)> {
+        back_from(self.known.tickets, back).cloned()
+    }
+
     /// The token that was given so many tokens ago.
     pub(crate) fn token(&self, back: u8) -> Option<&Token> {
         back_from(self.known.tokens, back)
@@ -272,11 +290,15 @@ pub(crate) async fn ask(
     watch: Watch,
     answered: Arc<AtomicBool>,
 ) {
-    let Question { commands, wait } = question;
+    let Question { commands, wait, sent } = question;
+    if let Some(sent) = sent {
+        requests::send(engine, sent, place, watch).await;
+        return answered.store(true, Ordering::Relaxed);
+    }
     let since = {
         let mut seen = watch.see();
         commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
-        (seen.model.last_seq(), seen.model.logged_at())
+        seen.model.since()
     };
     let answers = match (&commands[..], wait) {
         ([Command::Claim(claim)], Some(wait)) => {
@@ -292,7 +314,12 @@ pub(crate) async fn ask(
             Err(error) => commands.iter().map(|_| Err(error.clone())).collect(),
         },
     };
+    let shown = replays(&engine, &commands, &answers).await;
     let mut seen = watch.see();
+    for (command, text) in shown {
+        let judged = seen.model.replay_shown(command, since, &text);
+        seen.judge(judged);
+    }
     for (command, answer) in commands.iter().zip(&answers) {
         seen.answered(place.call, command, since, answer);
         let ended = matches!(answer, Err(Error::ShuttingDown));
@@ -303,6 +330,23 @@ pub(crate) async fn ask(
     }
     // Last, so that an answer that could not be judged is one that is missed.
     answered.store(true, Ordering::Relaxed);
+}
+
+/// What requests that were answered before are answered with, as far as it can be read.
+async fn replays<'c>(
+    engine: &Engine,
+    commands: &'c [Command],
+    answers: &[Result<Outcome, Error>],
+) -> Vec<(&'c Admit, String)> {
+    let mut shown = Vec::new();
+    for (command, answer) in commands.iter().zip(answers) {
+        if let (Command::Admit(admit), Ok(Outcome::Answered(key))) = (command, answer)
+            && let Ok(Some(payload)) = engine.payload(key).await
+        {
+            shown.push((admit, String::from_utf8_lossy(&payload.bytes).into_owned()));
+        }
+    }
+    shown
 }
 
 /// Shows the model what came along with a claimed task.

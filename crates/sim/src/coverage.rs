@@ -30,6 +30,20 @@ pub enum Happening {
     FamilyRaced,
     /// A lease ended before its time, with a worker that was not heard of.
     WorkerDied,
+    /// Somebody took longer over a request than it is kept for one.
+    ReleasedByTime,
+    /// Another request came under a key that somebody worked on.
+    ConflictInFlight,
+    ConflictAnswered,
+    /// Whoever came second waited, and was told what the first was.
+    WaitedForAnswer,
+    LookupFound,
+    LookupNoRecord,
+    LookupAmbiguous,
+    /// A call was made again, by somebody who could not know of the first time.
+    CalledLate,
+    /// A call was made again, under the same key.
+    ThreadedAgain,
     /// Two nodes let something through the same gate at once, and one had to look again.
     GateRaced,
 }
@@ -142,6 +156,46 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("log", "renewed"),
     ("log", "replayed"),
     ("log", "reaped"),
+    ("Admit", "ok"),
+    ("Admit", "answered"),
+    ("Admit", "idempotency_conflict"),
+    ("Admit", "idempotency_in_flight"),
+    ("Admit", "idempotency_expired"),
+    ("Admit", "rate_limited"),
+    ("Answer", "answered"),
+    ("Answer", "request_released"),
+    ("Answer", "settled_otherwise"),
+    ("Withdraw", "ok"),
+    ("Withdraw", "settled_otherwise"),
+    ("ClaimEffect", "ok"),
+    ("ClaimEffect", "known"),
+    ("ClaimEffect", "conflict"),
+    ("ClaimEffect", "stale"),
+    ("ClaimEffect", "request_released"),
+    ("SettleEffect", "ok"),
+    ("SettleEffect", "effect_not_claimed"),
+    ("SettleEffect", "settled_otherwise"),
+    ("Spend", "ok"),
+    ("Spend", "conflict"),
+    ("Spend", "rate_limited"),
+    ("Send", "first"),
+    ("Send", "replayed"),
+    ("Send", "failed"),
+    ("Send", "request_released"),
+    ("Send", "idempotency_conflict"),
+    ("Send", "idempotency_in_flight"),
+    ("Send", "idempotency_expired"),
+    ("Send", "rate_limited"),
+    ("log", "effect_claimed"),
+    ("log", "effect_settled"),
+    ("seen", "ReleasedByTime"),
+    ("seen", "ConflictInFlight"),
+    ("seen", "ConflictAnswered"),
+    ("seen", "WaitedForAnswer"),
+    ("seen", "LookupFound"),
+    ("seen", "LookupNoRecord"),
+    ("seen", "LookupAmbiguous"),
+    ("seen", "ThreadedAgain"),
     ("seen", "HandlerStarted"),
     ("seen", "Crash"),
     ("seen", "CrashAfterCommit"),
@@ -175,6 +229,15 @@ impl Coverage {
             Happening::FamilyRaced => "FamilyRaced",
             Happening::GateRaced => "GateRaced",
             Happening::WorkerDied => "WorkerDied",
+            Happening::ReleasedByTime => "ReleasedByTime",
+            Happening::ConflictInFlight => "ConflictInFlight",
+            Happening::ConflictAnswered => "ConflictAnswered",
+            Happening::WaitedForAnswer => "WaitedForAnswer",
+            Happening::LookupFound => "LookupFound",
+            Happening::LookupNoRecord => "LookupNoRecord",
+            Happening::LookupAmbiguous => "LookupAmbiguous",
+            Happening::CalledLate => "CalledLate",
+            Happening::ThreadedAgain => "ThreadedAgain",
         };
         self.add("seen", name, 1);
     }
@@ -190,6 +253,8 @@ impl Coverage {
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
             Ok(Outcome::Taken { taken: 0 }) => "nothing",
             Ok(Outcome::ChildrenDone(_)) => "done",
+            Ok(Outcome::Answered(_)) => "answered",
+            Ok(Outcome::EffectClaimed { known: true, .. }) => "known",
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
@@ -197,6 +262,11 @@ impl Coverage {
         if matches!(answer, Err(Error::OutcomeUnknown)) {
             self.count(Happening::OutcomeUnknown);
         }
+    }
+
+    /// A request was sent, and this is what came of it.
+    pub(crate) fn sent(&mut self, told: &'static str) {
+        self.add("Send", told, 1);
     }
 
     pub(crate) fn logged(&mut self, entry: &Logged) {

@@ -90,7 +90,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
 }
 
 fn deed(random: &mut Random) -> Deed {
-    match random.below(18) {
+    match random.below(20) {
         0..4 => Deed::Succeed,
         4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
         5 | 6 => Deed::Fail,
@@ -100,6 +100,7 @@ fn deed(random: &mut Random) -> Deed {
         10 => Deed::Panic,
         11..15 => crate::waiting::wait(random),
         15 | 16 => Deed::Gather,
+        17 | 18 => crate::pleas::call(random),
         _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
@@ -117,6 +118,7 @@ pub(crate) struct Mood {
     pub(crate) children: u64,
     pub(crate) gates: u64,
     pub(crate) staff: u64,
+    pub(crate) requests: u64,
 }
 
 impl Mood {
@@ -132,6 +134,7 @@ impl Mood {
             children: *random.pick(&[0, 25, 50]),
             gates: *random.pick(&[0, 60, 90]),
             staff: *random.pick(&[0, 15, 30]),
+            requests: *random.pick(&[0, 15, 30]),
         }
     }
 }
@@ -263,6 +266,9 @@ impl Writer {
             self.plan_wait();
             return;
         }
+        if self.random.below(100) < self.mood.requests {
+            self.plan_call();
+        }
         let end = match self.random.below(12) {
             0..5 => Wish::Complete { lease, result: 0 },
             5..8 => Wish::Fail { lease, reason: 0, after_ms: None },
@@ -329,6 +335,9 @@ impl Writer {
         }
         if self.random.below(100) < self.mood.staff {
             return self.about_staff();
+        }
+        if self.random.below(100) < self.mood.requests {
+            return self.about_requests();
         }
         if self.random.below(600) < self.mood.gates {
             return self.about_gates();

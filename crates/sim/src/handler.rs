@@ -8,6 +8,7 @@ use windlass_worker::{Context, Failure, Until, Worker};
 
 use crate::coverage::Happening;
 use crate::model::Fenced;
+use crate::requests;
 use crate::script::{Deed, KINDS};
 use crate::waiting::until;
 use crate::watch::Watch;
@@ -120,6 +121,10 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
                 drop(context.engine().submit(create).await);
             }
             context.wait_children().await.map(drop)
+        }
+        Deed::Call { name, threaded } => {
+            let called = requests::call_for_task(context, watch, name, threaded).await;
+            called.map_err(Failure::transient)
         }
         // Without the message that a panic prints: this one is meant.
         Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),

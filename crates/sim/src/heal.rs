@@ -6,6 +6,7 @@ use windlass_engine::Engine;
 
 use crate::driver::Driver;
 use crate::model::State;
+use crate::requests::TERMS;
 use crate::script::LANES;
 use crate::violation::{Breach, Kind, breach};
 use crate::watch::Watch;
@@ -18,6 +19,9 @@ const FIRST_STEP: Duration = Duration::from_millis(10);
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 const TURNS: u32 = 24;
+/// In so many steps everything about requests is forgotten, with so many rounds after each.
+const FORGET_STEPS: u32 = 8;
+const ROUNDS_TO_SWEEP: u32 = 6;
 const SLOW: Duration = Duration::from_secs(60);
 
 impl Driver<'_> {
@@ -43,11 +47,34 @@ impl Driver<'_> {
         self.settle(|driver| {
             driver.all_ended().and(driver.all_answered()).and(driver.all_stopped())
         });
+        self.forget();
         if !self.is_broken() {
             let mut seen = self.ground.watch.see();
             let judged = seen.model.compare_all(&self.ground.memory);
             seen.judge(judged);
         }
+    }
+
+    /// Lets the time go by for which anything about requests is kept, and what is to be swept be
+    /// swept.
+    fn forget(&mut self) {
+        let kept = Duration::from_millis(TERMS.replay_ms + TERMS.tombstone_ms);
+        for _ in 0..FORGET_STEPS {
+            if self.is_broken() || self.has_forgotten().is_ok() {
+                return;
+            }
+            self.pass(kept / 4);
+            for _ in 0..ROUNDS_TO_SWEEP {
+                self.round(TURNS);
+                self.pass(LONGEST_STEP);
+            }
+        }
+        let judged = self.has_forgotten();
+        self.ground.watch.see().judge(judged);
+    }
+
+    fn has_forgotten(&self) -> Result<(), Breach> {
+        self.ground.watch.see().model.check_forgotten(&self.ground.memory)
     }
 
     /// Lets time go by until something is so; if it takes too long, that is a violation.

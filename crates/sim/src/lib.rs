@@ -17,6 +17,7 @@
 //! assert!(report.events > 0);
 //! ```
 
+mod bank;
 mod client;
 mod clock;
 mod coverage;
@@ -28,7 +29,9 @@ mod heal;
 mod many;
 mod model;
 mod node;
+mod pleas;
 mod ready;
+mod requests;
 mod scene;
 mod script;
 mod shrink;
@@ -42,6 +45,7 @@ mod watch;
 
 pub use coverage::{Coverage, Happening, REQUIRED};
 pub use many::{Tally, Until, run_many};
+pub use requests::{Handling, Holder};
 pub use script::{
     Action, CAPABILITY, Deed, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
     Wish,

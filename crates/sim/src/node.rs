@@ -126,6 +126,7 @@ impl Node {
             batch_commands: self.spec.batch_commands,
             batches_at_once: Some(self.spec.batches_at_once),
             clock: Arc::new(clock),
+            requests: crate::requests::policy(number),
             ..Config::default()
         };
         let start = Engine::start(store.clone(), config);

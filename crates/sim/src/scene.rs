@@ -49,12 +49,13 @@ impl Writer {
     }
 
     pub(crate) fn plan_scene(&mut self) {
-        match self.random.below(8) {
-            4 if self.mood.staff > 0 => self.plan_grant(),
+        match self.random.below(11) {
+            4 | 7 if self.mood.staff > 0 => self.plan_grant(),
             5 if self.mood.staff > 0 => self.plan_death(),
             0 if self.mood.children > 0 => self.plan_last_two(),
             2 | 3 if self.mood.gates > 0 => self.plan_gate(),
-            1 if self.mood.waits > 0 => self.plan_signal(),
+            1 | 6 if self.mood.waits > 0 => self.plan_signal(),
+            8..11 if self.mood.requests > 0 => self.plan_request(),
             _ => self.plan_race(),
         }
     }

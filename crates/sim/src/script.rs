@@ -3,6 +3,8 @@ use std::fmt;
 use windlass_core::{GateKey, LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
+use crate::requests::{Handling, Holder};
+
 /// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
 ///
 /// Steps name tasks, leases, calls and nodes by a number that is taken modulo what there is, so
@@ -148,6 +150,11 @@ pub enum Deed {
     },
     /// Makes all children of its task, and waits for them.
     Gather,
+    /// Calls somebody else, once however often it is tried.
+    Call {
+        name: u8,
+        threaded: bool,
+    },
     /// Goes on for this long, whatever it is told.
     Hang {
         ms: u64,
@@ -392,6 +399,42 @@ pub enum Wish {
     },
     Revoke {
         task: u8,
+    },
+    /// Sends a request and has it handled, unless it is answered.
+    Send {
+        key: u8,
+        variant: u8,
+        deed: Handling,
+    },
+    /// Asks to be the one that answers a request.
+    Admit {
+        key: u8,
+        variant: u8,
+    },
+    /// By whoever was let in so many times ago.
+    Answer {
+        ticket: u8,
+        says: u8,
+    },
+    Withdraw {
+        ticket: u8,
+    },
+    ClaimEffect {
+        by: Holder,
+        name: u8,
+        variant: u8,
+    },
+    SettleEffect {
+        by: Holder,
+        name: u8,
+        says: u8,
+    },
+    Spend {
+        key: u8,
+        limiter: u8,
+        units: u32,
+        /// From both limiters, or from none.
+        both: bool,
     },
     /// All children that a leased task can have, or none.
     Spawn {

@@ -62,6 +62,12 @@ pub enum Kind {
     Gate,
     /// A worker that loses what it holds although it was heard of, or keeps it although it was not.
     Worker,
+    /// A key that was taken twice, an answer that is not the first, or one that came too late.
+    Request,
+    /// A call that was not known before it was made, or was made again where that was known.
+    Effect,
+    /// More than a limiter allows, or a charge that counts twice or not at all.
+    Limiter,
     /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
     Family,
     /// A waiting task that no claim would find.

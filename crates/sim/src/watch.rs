@@ -2,13 +2,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, Timestamp, Token};
+use windlass_core::command::Admit;
+use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, RequestKey, Timestamp, Token};
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
+use crate::bank::Bank;
 use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
-use crate::model::{Asked, Fenced, Model};
+use crate::model::{Asked, Fenced, Model, Since};
 use crate::script::TaskSpec;
 use crate::trace::Trace;
 use crate::violation::{Breach, Kind};
@@ -26,6 +28,10 @@ pub(crate) struct Seen {
     pub(crate) leases: Vec<Fence>,
     /// Tokens that somebody was given, the last one last.
     pub(crate) tokens: Vec<Token>,
+    /// Requests that somebody was let in with, and under which name, the last one last.
+    pub(crate) tickets: Vec<(RequestKey, String)>,
+    /// Whom handlers call.
+    pub(crate) bank: Bank,
     /// What a reader of the log was shown.
     pub(crate) shown: Vec<Logged>,
     /// The log itself.
@@ -40,13 +46,15 @@ pub(crate) struct Seen {
 }
 
 impl Watch {
-    pub(crate) fn new(specs: Vec<TaskSpec>, in_words: bool) -> Self {
+    pub(crate) fn new(specs: Vec<TaskSpec>, seed: u64, in_words: bool) -> Self {
         Self(Arc::new(Mutex::new(Seen {
             model: Model::new(specs),
             trace: Trace::new(in_words),
             coverage: Coverage::default(),
             leases: Vec::new(),
             tokens: Vec::new(),
+            tickets: Vec::new(),
+            bank: Bank::new(seed),
             shown: Vec::new(),
             log: Vec::new(),
             retiring: BTreeSet::new(),
@@ -112,8 +120,15 @@ impl Seen {
         for _ in 0..self.model.take_deaths() {
             self.count(Happening::WorkerDied);
         }
+        self.count_met();
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);
+        }
+    }
+
+    pub(crate) fn count_met(&mut self) {
+        for happening in self.model.take_met() {
+            self.count(happening);
         }
     }
 
@@ -126,7 +141,7 @@ impl Seen {
         &mut self,
         call: usize,
         command: &Command,
-        since: (u64, Timestamp),
+        since: Since,
         answer: &Result<Outcome, Error>,
     ) {
         self.note(format_args!("answer {call}, {}: {}", command.name(), told(answer)));
@@ -134,15 +149,22 @@ impl Seen {
             return;
         }
         self.coverage.answered(command, answer);
-        let asked = Asked { command, seq: since.0, at: since.1 };
+        let Since { seq, at, moment } = since;
+        let asked = Asked { command, seq, at, moment };
         if self.model.was_settled(&asked) && answer.is_ok() {
             self.coverage.count(Happening::SettleRepeated);
         }
         let judged = self.model.answered(&asked, answer);
         self.judge(judged);
+        self.count_met();
         match answer {
             Ok(Outcome::Claimed(tasks)) => {
                 self.leases.extend(tasks.iter().map(|task| task.fence()));
+            }
+            Ok(Outcome::Admitted { .. }) => {
+                if let Command::Admit(Admit { request, owner, .. }) = command {
+                    self.tickets.push((request.clone(), owner.clone()));
+                }
             }
             Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
             Ok(Outcome::Suspended { waitpoints }) => {
@@ -171,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_whoever_sees_is_a_breach() {
-        let watch = Watch::new(Vec::new(), false);
+        let watch = Watch::new(Vec::new(), 0, false);
         assert_eq!(watch.see().breach(), None);
         let other = watch.clone();
         let seeing = std::thread::spawn(move || {

@@ -39,12 +39,11 @@ pub(crate) fn unavailable(error: impl Error) -> StoreError {
     StoreError::Unavailable(whole(&error).into())
 }
 
+/// Of what Postgres says its first line: the others may show the row that it is about.
 fn whole(error: &dyn Error) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(known) = cause {
-        (text, cause) = (format!("{text}: {known}"), known.source());
-    }
-    text
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let heads = causes.map(|cause| cause.to_string().lines().take(1).collect::<String>());
+    std::iter::once(error.to_string()).chain(heads).collect::<Vec<_>>().join(": ")
 }
 
 /// Whether the server said no. Otherwise it said nothing, or ended while it tried, and anything may

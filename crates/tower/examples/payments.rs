@@ -2,10 +2,14 @@
 //!
 //! ```sh
 //! cargo run -p windlass-tower --example payments
-//! curl -si localhost:8117/pay -H 'x-user: ada' -H 'idempotency-key: order-2024-000017' -d '{"cents":999}'
+//! curl -si localhost:8117/pay -H 'x-user: ada' -H 'idempotency-key: order-2024-000017' \
+//!     -H 'content-type: application/json' -d '{"cents":999}'
 //! ```
 //!
-//! Send it again, also after a restart: the receipt is the same, and nothing is charged.
+//! Send it again, also after a restart: the receipt is the same, and nothing is charged. What is
+//! kept is in `payments.db`, in the folder where it was started.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,6 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service =
         Router::new().route("/pay", post(pay)).layer(IdempotencyLayer::new(engine.clone(), who));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8117").await?;
+    println!("taking payments at http://{}/pay", listener.local_addr()?);
     axum::serve(listener, service).await?;
     Ok(engine.shutdown().await?)
 }

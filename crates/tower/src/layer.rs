@@ -27,6 +27,13 @@ type Identify = dyn Fn(&Parts) -> Option<Principal> + Send + Sync;
 /// Lets requests that change something take effect once. What they are called is in the header
 /// `Idempotency-Key`; `GET`, `HEAD`, `OPTIONS` and `TRACE` pass as they are.
 ///
+/// What is asked for is the method, the path with its query as this layer sees it, and the body.
+/// Around a part of a service that sees shortened paths it cannot tell two parts apart: put it
+/// around the whole.
+///
+/// Kept are answers of success, and `303 See Other`, with all headers, `Set-Cookie` among them, but
+/// those of the connection. Everything else is given up, and is done again when it is sent again.
+///
 /// How long answers are kept, what races get and what keys look like is in the engine's
 /// [`windlass_engine::RequestPolicy`].
 #[derive(Clone)]
@@ -55,7 +62,9 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The longest body of a request or of an answer, in bytes; a mebibyte unless it is said.
+    /// The longest body of a request or of an answer, in bytes; a mebibyte unless it is said. A
+    /// longer answer of success is kept as an error, `answer_too_long`: what was done is not done
+    /// again. So is one of more than four mebibytes with its headers.
     #[must_use]
     pub fn longest_body(mut self, bytes: usize) -> Self {
         self.longest_body = bytes;

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::Full;
 use serde_json::json;
-use windlass_core::Rejection;
+use windlass_core::{Rejection, limits};
 use windlass_engine::Error;
 
 /// Why a request is not answered by the service behind.
@@ -16,6 +15,10 @@ pub(crate) enum Problem {
     NobodyAsks,
     BodyTooLong,
     BodyUnreadable,
+    /// It was done, and what it said cannot be kept.
+    AnswerTooLong,
+    /// What the service said ended before its time.
+    AnswerBroken,
     /// What is kept cannot be read.
     AnswerUnreadable,
     Refused(Error),
@@ -38,7 +41,11 @@ impl Problem {
             Problem::BodyTooLong => "body_too_long",
             Problem::BodyUnreadable => "body_unreadable",
             Problem::AnswerUnreadable => "answer_unreadable",
-            Problem::Refused(Error::Rejected(Rejection::Invalid { .. })) => {
+            Problem::AnswerTooLong => "answer_too_long",
+            Problem::AnswerBroken => "answer_broken",
+            Problem::Refused(Error::Rejected(Rejection::Invalid { field, .. }))
+                if *field == limits::IDEMPOTENCY_KEY.field =>
+            {
                 "idempotency_key_invalid"
             }
             Problem::Refused(error) => error.code(),
@@ -53,17 +60,23 @@ impl Problem {
             Problem::BodyTooLong => "the body is longer than it may be".into(),
             Problem::BodyUnreadable => "the body ended before its time".into(),
             Problem::AnswerUnreadable => "the answer that was kept cannot be read".into(),
+            Problem::AnswerTooLong => "the answer is longer than what is kept of one".into(),
+            Problem::AnswerBroken => "the answer ended before its time".into(),
+            // What the store is and what it says is nobody's business who sends requests.
+            Problem::Refused(Error::Store(_)) => "requests cannot be kept at the moment".into(),
             Problem::Refused(error) => error.to_string(),
         }
     }
 
     fn kind(&self) -> (StatusCode, Recovery) {
         let bad = (StatusCode::BAD_REQUEST, Recovery::Correctable);
+        let bug = (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Terminal);
         match self {
             Problem::KeyMissing | Problem::KeyUnreadable | Problem::BodyUnreadable => bad,
             Problem::NobodyAsks => (StatusCode::UNAUTHORIZED, Recovery::Correctable),
             Problem::BodyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable),
-            Problem::AnswerUnreadable => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Terminal),
+            Problem::AnswerUnreadable | Problem::AnswerTooLong => bug,
+            Problem::AnswerBroken => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Transient),
             Problem::Refused(Error::Rejected(rejection)) => match rejection {
                 Rejection::Invalid { .. } => bad,
                 Rejection::IdempotencyConflict => {
@@ -76,9 +89,14 @@ impl Problem {
                 Rejection::RateLimited { .. } => {
                     (StatusCode::TOO_MANY_REQUESTS, Recovery::Transient)
                 }
+                Rejection::Quarantined { .. } => bug,
                 // It took too long: whoever sends it again gets what comes of it.
                 _ => (StatusCode::CONFLICT, Recovery::Transient),
             },
+            Problem::Refused(Error::TooLarge) => {
+                (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable)
+            }
+            Problem::Refused(Error::Bug { .. } | Error::Payload(_)) => bug,
             Problem::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, Recovery::Transient),
         }
     }
@@ -90,12 +108,16 @@ impl Problem {
                 Rejection::IdempotencyInFlight { retry_after_ms }
                 | Rejection::RateLimited { retry_after_ms },
             )) => Some(retry_after_ms.div_ceil(1_000).max(1)),
-            Problem::Refused(error) if !matches!(error, Error::Rejected(_)) => Some(1),
+            Problem::AnswerBroken => Some(1),
+            // All that passes by itself: there is no better guess.
+            Problem::Refused(error) if !matches!(error, Error::Rejected(_)) => {
+                matches!(self.kind().1, Recovery::Transient).then_some(1)
+            }
             _ => None,
         }
     }
 
-    pub(crate) fn answer(&self) -> Response<Full<Bytes>> {
+    pub(crate) fn answer(&self) -> Response<Bytes> {
         let (status, recovery) = self.kind();
         let retry_after = self.retry_after();
         let recovery = match recovery {
@@ -114,7 +136,7 @@ impl Problem {
         if let Some(seconds) = retry_after {
             document["retry_after"] = json!(seconds);
         }
-        let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
+        let mut answer = Response::new(Bytes::from(document.to_string()));
         *answer.status_mut() = status;
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -4,10 +4,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use tower_service::Service;
+use windlass_core::limits;
 use windlass_engine::{Begun, Scope, Ticket};
 
 use crate::answer::{keep, replay};
@@ -28,11 +29,11 @@ pub struct Idempotency<S> {
     layer: IdempotencyLayer,
 }
 
-/// A request that takes part: what it is called, and all of it.
-struct Keyed {
+/// A request that takes part, and what it is called.
+struct Keyed<B> {
     parts: Parts,
     key: String,
-    body: Bytes,
+    body: B,
 }
 
 impl<S> Idempotency<S> {
@@ -74,14 +75,14 @@ where
                     return Ok(inner.call(request).await?.map(Either::Right));
                 }
                 Ok(None) => Err(Problem::KeyMissing),
-                Ok(Some(key)) => match whole(body, layer.longest_body).await {
-                    Ok(body) => attend(inner, &layer, Keyed { parts, key, body }).await,
-                    Err(problem) => Err(problem),
-                },
+                Ok(Some(key)) => attend(inner, &layer, Keyed { parts, key, body }).await,
                 Err(problem) => Err(problem),
             };
-            let came = came.unwrap_or_else(|problem| Ok(problem.answer()));
-            came.map(|answer| answer.map(Either::Left))
+            let came = came.unwrap_or_else(|problem| {
+                tracing::debug!(?problem, "a request is refused");
+                Ok(problem.answer())
+            });
+            came.map(|answer| answer.map(|body| Either::Left(Full::new(body))))
         })
     }
 }
@@ -90,18 +91,20 @@ where
 async fn attend<S, B, A>(
     mut inner: S,
     layer: &IdempotencyLayer,
-    request: Keyed,
-) -> Result<Result<Response<Full<Bytes>>, S::Error>, Problem>
+    request: Keyed<B>,
+) -> Result<Result<Response<Bytes>, S::Error>, Problem>
 where
     S: Service<Request<Passing<B>>, Response = Response<A>> + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
-    B: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
     A: Body<Data = Bytes> + Send + 'static,
     A::Error: Into<BoxError>,
 {
     let Keyed { mut parts, key, body } = request;
     let scope = scope_of(layer, &parts)?;
+    let body = whole(body, layer.longest_body).await?;
     let ticket = match layer.engine.begin_request(&scope, key, &body).await {
         Ok(Begun::First(ticket)) => ticket,
         Ok(Begun::Answered(kept)) => {
@@ -126,24 +129,58 @@ async fn conclude<A, E>(
     came: Result<Response<A>, E>,
     ticket: Ticket,
     longest: usize,
-) -> Result<Result<Response<Full<Bytes>>, E>, Problem>
+) -> Result<Result<Response<Bytes>, E>, Problem>
 where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError>,
 {
-    let read = match came {
-        Ok(answer) => {
-            let (parts, body) = answer.into_parts();
-            whole(body, longest).await.map(|body| Ok(Response::from_parts(parts, body)))
+    let (parts, body) = match came {
+        Ok(answer) => answer.into_parts(),
+        Err(error) => {
+            give_up(ticket).await;
+            return Ok(Err(error));
         }
-        Err(error) => Ok(Err(error)),
     };
-    let settled = match &read {
-        Ok(Ok(answer)) if answer.status().is_success() => ticket.answer(keep(answer)).await,
-        _ => ticket.give_up().await,
+    let is_done = is_done(parts.status);
+    let answer = match whole(body, longest).await {
+        Ok(body) => Response::from_parts(parts, body),
+        Err(Problem::BodyTooLong) => return Err(too_long(ticket, is_done).await),
+        Err(_) => {
+            give_up(ticket).await;
+            return Err(Problem::AnswerBroken);
+        }
     };
-    settled.map_err(Problem::Refused)?;
-    Ok(read?.map(|answer| answer.map(Full::new)))
+    if is_done {
+        let kept = keep(&answer);
+        if limits::PAYLOAD_BYTES.check(kept.bytes.len()).is_err() {
+            return Err(too_long(ticket, is_done).await);
+        }
+        ticket.answer(kept).await.map_err(Problem::Refused)?;
+    } else {
+        give_up(ticket).await;
+    }
+    Ok(Ok(answer))
+}
+
+/// Whether it was done what was asked for. Many say so by where to look instead.
+fn is_done(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SEE_OTHER
+}
+
+/// What was done is not done again because nobody can be told all of what it came to.
+async fn too_long(ticket: Ticket, is_done: bool) -> Problem {
+    if !is_done {
+        give_up(ticket).await;
+        return Problem::AnswerTooLong;
+    }
+    let kept = ticket.answer(keep(&Problem::AnswerTooLong.answer())).await;
+    kept.map_or_else(Problem::Refused, |()| Problem::AnswerTooLong)
+}
+
+async fn give_up(ticket: Ticket) {
+    if let Err(error) = ticket.give_up().await {
+        tracing::warn!(%error, "a request could not be given up; it is free in a while");
+    }
 }
 
 /// The key of a request: plain, or in quotes as the header is specified.

@@ -65,6 +65,8 @@ mod guide {
     mod limits {}
     #[doc = include_str!("../../../docs/learn/signals.md")]
     mod signals {}
+    #[doc = include_str!("../../../docs/learn/requests.md")]
+    mod requests {}
     #[doc = include_str!("../../../docs/guide/approval.md")]
     mod approval {}
     #[doc = include_str!("../../../docs/guide/callback.md")]

@@ -32,7 +32,7 @@ impl Admit {
         let now = world.now();
         let known = world.get::<Admission>(&self.request.row_key())?;
         let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
-        let Some((state, known)) = state else { return self.accept(world) };
+        let Some((state, known)) = state else { return self.accept(world, known.as_deref()) };
         if state == RequestState::Expired {
             return Err(Rejection::IdempotencyExpired.into());
         }
@@ -49,12 +49,15 @@ impl Admit {
         }
     }
 
-    fn accept(&self, world: &mut World) -> Transition {
+    /// Takes a key that is free. What was before and is not swept yet goes with it.
+    fn accept(&self, world: &mut World, before: Option<&Admission>) -> Transition {
         if let Some(rate) = self.growth {
-            let (tenant, key) = (&self.request.tenant, &self.request.key);
-            let limiter = &self.request.limiter();
+            // The same key for another account is another row.
+            let key = &self.request.digest().to_string().into();
+            let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
             spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
         }
+        world.drop_payloads(before.and_then(Admission::kept_answer));
         let now = world.now();
         let replay_until = now.plus_ms(self.terms.replay_ms);
         let until = now.plus_ms(self.terms.in_flight_ms);
@@ -157,6 +160,19 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_before_the_sweep_finds_nothing_of_what_is_forgotten() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
+        stage.must(Answer { request: request(), owner, answer });
+        stage.later(31 * 86_400_000);
+        stage.must(admit("o2"));
+        assert_eq!(stage.shelf.payloads().count(), 0, "the answer is gone");
+        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        assert_eq!(stage.shelf.rows().count(), 0);
+    }
+
+    #[test]
     fn growth_is_limited_and_answers_are_not() {
         let growth = Some(Rate { starts: 2, window_ms: 32_000 });
         let ask = |key: &str| {
@@ -183,6 +199,76 @@ mod tests {
         stage.must(ask("third"));
     }
 
+    /// A key is free of charge once it was paid for. That of another account is another key.
+    #[test]
+    fn growth_counts_every_key_of_every_account() {
+        let growth = Some(Rate { starts: 2, window_ms: 32_000 });
+        let ask = |account: &str| {
+            let mut admit = Admit { growth, ..admit("o1") };
+            admit.request.account = account.into();
+            admit
+        };
+        let mut stage = Stage::new();
+        stage.must(ask("first"));
+        stage.must(ask("second"));
+        assert_eq!(stage.run(ask("third")).unwrap_err().code(), "rate_limited");
+        for told in ["in flight", "conflict"] {
+            let fingerprint = crate::testing::asks(told);
+            stage.run(Admit { fingerprint, owner: "o2".into(), ..ask("first") }).unwrap_err();
+        }
+        stage.later(33_000);
+        stage.must(ask("third"));
+    }
+
+    /// Whoever is late with sweeping leaves nothing behind.
+    #[test]
+    fn an_answer_that_nobody_swept_goes_when_its_key_is_used_again() {
+        let mut first = admit("o1");
+        first.terms.tombstone_ms = 0;
+        let mut stage = Stage::new();
+        stage.must(first.clone());
+        let answer = Payload::json("1");
+        stage.must(Answer { request: request(), owner: "o1".into(), answer });
+        stage.later(86_400_000);
+        assert!(matches!(
+            stage.must(Admit { owner: "o2".into(), ..first }),
+            Outcome::Admitted { .. }
+        ));
+        assert_eq!(stage.shelf.payloads().count(), 0);
+        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        assert_eq!((stage.shelf.rows().count(), stage.shelf.payloads().count()), (0, 0));
+    }
+
+    #[test]
+    fn the_longest_terms_do_not_overflow() {
+        let mut longest = admit("o1");
+        longest.terms = Terms {
+            replay_ms: 7 * 86_400_000,
+            in_flight_ms: 7 * 86_400_000,
+            tombstone_ms: 366 * 86_400_000,
+            retry_after_ms: 3_600_000,
+        };
+        let mut stage = Stage::new();
+        stage.must(longest.clone());
+        stage.later(7 * 86_400_000 - 1);
+        stage.must(Answer { request: request(), owner: "o1".into(), answer: Payload::json("1") });
+        stage.later(1);
+        assert_eq!(stage.run(longest.clone()), Err(Rejection::IdempotencyExpired));
+        stage.later(366 * 86_400_000 - 1);
+        assert_eq!(stage.run(longest.clone()), Err(Rejection::IdempotencyExpired));
+        stage.later(1);
+        stage.must(longest.clone());
+        for terms in [
+            Terms { tombstone_ms: u64::MAX, ..longest.terms },
+            Terms { replay_ms: u64::MAX, ..longest.terms },
+            Terms { in_flight_ms: u64::MAX, ..longest.terms },
+            Terms { retry_after_ms: 0, ..longest.terms },
+        ] {
+            let refused = stage.run(Admit { terms, ..longest.clone() }).unwrap_err();
+            assert_eq!(refused.code(), "invalid", "{terms:?}");
+        }
+    }
+
     #[test]
     fn names_with_strange_letters_do_not_meet() {
         let mut stage = Stage::new();
@@ -206,8 +292,8 @@ mod tests {
         let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
             panic!("it is in flight")
         };
-        let key = secret.request.answer_key();
-        let told = format!("{secret:?} {known:?} {refused} {refused:?} {key:?}");
+        let (key, row) = (secret.request.answer_key(), secret.request.row_key());
+        let told = format!("{secret:?} {known:?} {refused} {refused:?} {key:?} {row:?}");
         assert!(!told.contains("SECRET"), "{told}");
         assert!(told.contains("abcdefgh"), "{told}");
     }

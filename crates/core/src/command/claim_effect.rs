@@ -3,6 +3,7 @@ use crate::digest::Digest;
 use crate::effect::{Caller, Effect};
 use crate::event::{Change, Event};
 use crate::limits;
+use crate::name::IdempotencyKey;
 use crate::primitive::call;
 use crate::rejection::Rejection;
 use crate::task::Task;
@@ -18,18 +19,22 @@ pub struct ClaimEffect {
     /// Of what is asked of the provider.
     pub fingerprint: Digest,
     /// The id to be used, if this is the first time.
-    pub request_id: String,
+    pub request_id: IdempotencyKey,
 }
 
 impl ClaimEffect {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        limits::REQUEST_ID.check(&self.request_id)?;
+        limits::REQUEST_ID.check(self.request_id.reveal())?;
         let call = call(world, &self.caller, &self.provider, &self.name)?;
         if let Some(known) = call.known {
             if known.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
             let (request_id, answer) = (known.request_id.clone(), known.answer_key());
+            // A request that was given up and sent again is known for longer than the first time.
+            if known.due_at < call.due_at {
+                world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
+            }
             return Ok(Outcome::EffectClaimed { request_id, known: true, answer });
         }
         if let Some(task) = call.task {
@@ -59,8 +64,9 @@ impl ClaimEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Reap, Release, SettleEffect, Sweep, Withdraw};
+    use crate::command::{Admit, Complete, Reap, Release, Replay, SettleEffect, Sweep, Withdraw};
     use crate::payload::Payload;
+    use crate::request::Terms;
     use crate::testing::{Stage, admit, asks, check_task, claim, fence, key, request};
 
     fn for_task(epoch: u64, request_id: &str) -> ClaimEffect {
@@ -81,7 +87,7 @@ mod tests {
     fn claimed(stage: &mut Stage, claim: ClaimEffect) -> (String, bool, bool) {
         match stage.must(claim) {
             Outcome::EffectClaimed { request_id, known, answer } => {
-                (request_id, known, answer.is_some())
+                (request_id.reveal().to_owned(), known, answer.is_some())
             }
             other => panic!("{other:?}"),
         }
@@ -149,6 +155,39 @@ mod tests {
             stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Effect);
         assert_eq!(effects.count(), 0);
         assert_eq!(stage.shelf.payloads().count(), 0);
+    }
+
+    /// As long as somebody may ask again, it is known what was called for the key.
+    #[test]
+    fn it_is_kept_as_long_as_the_last_that_asked() {
+        let terms = Terms { replay_ms: 3_600_000, tombstone_ms: 0, ..Terms::default() };
+        let ask = |owner: &str| Admit { terms, ..admit(owner) };
+        let mut stage = Stage::new();
+        stage.must(ask("o1"));
+        stage.must(for_request("o1", "r1"));
+        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        stage.later(3_590_000);
+        stage.must(ask("o2"));
+        assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
+        stage.later(10_000);
+        stage.must(Sweep::default());
+        assert_eq!(claimed(&mut stage, for_request("o2", "r3")), ("r1".into(), true, false));
+        stage.later(3_600_000);
+        for _ in 0..2 {
+            stage.must(Sweep::default());
+        }
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+    }
+
+    /// A replay runs a task again, and calls nobody a second time: see `docs/guide/downstream.md`.
+    #[test]
+    fn a_replay_remembers_what_was_called() {
+        let mut stage = Stage::with_task("active");
+        stage.must(for_task(1, "r1"));
+        stage.must(Complete { fence: fence(1), result: None });
+        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(claim());
+        assert_eq!(claimed(&mut stage, for_task(2, "r2")), ("r1".into(), true, false));
     }
 
     #[test]

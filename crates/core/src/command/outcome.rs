@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::children::ChildCounts;
 use crate::log::Cursor;
-use crate::name::{TaskId, WaitpointId};
+use crate::name::{IdempotencyKey, TaskId, WaitpointId};
 use crate::payload::PayloadKey;
 use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
@@ -90,7 +90,7 @@ pub enum Outcome {
     /// `known` when it was claimed before, so that the call may have been made. `answer` is where
     /// what came of it is.
     EffectClaimed {
-        request_id: String,
+        request_id: IdempotencyKey,
         known: bool,
         answer: Option<PayloadKey>,
     },

@@ -56,7 +56,7 @@ mod tests {
 
     fn claim_effect(epoch: u64) -> ClaimEffect {
         let SettleEffect { caller, provider, name, .. } = settle(epoch, "");
-        let (fingerprint, request_id) = (asks("this"), "r1".to_owned());
+        let (fingerprint, request_id) = (asks("this"), "r1".into());
         ClaimEffect { caller, provider, name, fingerprint, request_id }
     }
 

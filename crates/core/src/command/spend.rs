@@ -84,6 +84,21 @@ mod tests {
         assert_eq!(limited(&mut stage, take("k3", 3)), None);
     }
 
+    /// What a key was charged counts for a little longer than the window, and so does the key.
+    #[test]
+    fn a_key_is_not_charged_again_while_its_charge_counts() {
+        let mut stage = Stage::new();
+        stage.must(take("k1", 2));
+        for _ in 0..2 {
+            stage.later(16_400);
+            assert_eq!(limited(&mut stage, take("k1", 2)), None);
+        }
+        assert_eq!(limited(&mut stage, take("k2", 1)), None);
+        stage.later(200);
+        assert_eq!(limited(&mut stage, take("k1", 2)), None, "and then it is");
+        assert!(limited(&mut stage, take("k3", 1)).is_some());
+    }
+
     #[test]
     fn all_or_none() {
         let mut stage = Stage::new();
@@ -120,6 +135,14 @@ mod tests {
                 },
             ),
             ("units", take("k", 0)),
+            ("units", take("k", 4)),
+            (
+                "limiter",
+                Spend {
+                    charges: vec![Charge { limiter: "requests/p".into(), units: 1, rate: RATE }],
+                    ..take("k", 1)
+                },
+            ),
             ("idempotency_key", take("", 1)),
             ("limiters", Spend { charges: vec![], ..take("k", 1) }),
             ("limiter", twice(take("k", 1))),

@@ -5,7 +5,8 @@ use crate::limits;
 use crate::name::{IdempotencyKey, Tenant};
 use crate::primitive::{Reservation, Reserved, reserve};
 use crate::rate::{self, Rate};
-use crate::rejection::Rejection;
+use crate::rejection::{Problem, Rejection};
+use crate::request::REQUESTS;
 use crate::world::{Halt, World};
 
 /// Units to be taken from a limiter, under a key for which they are taken once in a window.
@@ -25,8 +26,16 @@ impl Spending<'_> {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::LIMITER.check(self.limiter)?;
         limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
+        let field = limits::LIMITER.field;
+        if self.limiter.starts_with(REQUESTS) {
+            return Err(Rejection::Invalid { field, problem: Problem::OfTheEngine });
+        }
         self.rate.check()?;
-        limits::UNITS.check(self.units)
+        limits::UNITS.check(self.units)?;
+        // What is more than all of it is never there, however long somebody waits.
+        let (field, most) = (limits::UNITS.field, self.rate.starts);
+        let problem = Problem::OutOfRange { min: limits::UNITS.min, max: most.into() };
+        if self.units > most { Err(Rejection::Invalid { field, problem }) } else { Ok(()) }
     }
 
     /// Asks for all that it needs, so that several need one load.
@@ -40,18 +49,18 @@ impl Spending<'_> {
 /// of it is there: a rejection leaves nothing behind.
 pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> {
     wish.prefetch(world);
+    let now = world.now();
     let reservation = Reservation {
         tenant: wish.tenant,
         scope: &wish.scope(),
         key: wish.key,
         fingerprint: Digester::new("spend").number(wish.units.into()).finish(),
-        window_ms: wish.rate.window_ms,
+        window_ms: now.ms_until(wish.rate.counts_until(now)),
         first: &wish.units.to_string(),
     };
     if let Reserved::Before(_) = reserve(world, &reservation)? {
         return Ok(());
     }
-    let now = world.now();
     let known = world.get::<Limiter>(&Limiter::key_of(wish.tenant, wish.limiter))?;
     let mut limiter = known.map_or_else(
         || Limiter {

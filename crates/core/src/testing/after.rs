@@ -120,6 +120,9 @@ impl Stage {
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
             Ok(Outcome::EffectClaimed { request_id, .. }) => format!("claimed {request_id}"),
             Ok(Outcome::Turned { goes_on, .. }) => format!("turned goes_on={goes_on}"),
+            Ok(Outcome::EffectClaimed { request_id, .. }) => {
+                format!("claimed {}", request_id.reveal())
+            }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),

@@ -107,7 +107,8 @@ fn lines_fit() {
 /// The guarantees say "Shown by", then names of tests, each group followed by its file.
 #[test]
 fn the_tests_that_are_named_exist() {
-    let guides = ["README.md", "waiting.md"].map(|name| root().join("docs/guarantees").join(name));
+    let guides = ["README.md", "requests.md", "waiting.md"];
+    let guides = guides.map(|name| root().join("docs/guarantees").join(name));
     let text: String = guides.iter().map(|guide| prose(&read(guide))).collect();
     // Words may be broken anywhere.
     let text = text.replace("Shown\n  by ", "Shown by ").replace("Shown by\n  ", "Shown by ");
@@ -146,7 +147,7 @@ fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
         TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
-    BOOKMARK, INCARNATION, KEY, KEY_ID, LABEL_NAME, LABEL_VALUE, MESSAGE_NAME, MESSAGE_SOURCE, OPERATOR, PARENT, PROGRESS, LIMITER, PROVIDER, EFFECT, REQUEST_ID, PRINCIPAL, ACCOUNT, OWNER, REASON, SESSION, WAITPOINT_ID,
+    BOOKMARK, INCARNATION, KEY, KEY_ID, LABEL_NAME, LABEL_VALUE, MESSAGE_NAME, MESSAGE_SOURCE, OPERATOR, PARENT, PROGRESS, LIMITER, PROVIDER, EFFECT, REQUEST_ID, PRINCIPAL, ACCOUNT, OWNER, REASON, SESSION, WAITPOINT_ID, WORKFLOW_ID, VERSION, NOTE_NAME, NOTE, STATUS,
     ))
 }
 
@@ -158,7 +159,7 @@ fn ranges() -> Limits {
         PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, ROUTE_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
         CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
         ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, BEAT_MS, PAGE,
-    CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES, REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA, RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS, SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS,
+    CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES, REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA, RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS, SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_ITEMS, TURN_MESSAGES,
     ))
 }
 

@@ -328,7 +328,7 @@ fn for_request(owner: &str) -> Caller {
 fn call(caller: Caller, id: &str) -> Command {
     let fingerprint = fingerprint("charge", b"1", &[]);
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
-    ClaimEffect { caller, provider, name, fingerprint, request_id: format!("r-{id}") }.into()
+    ClaimEffect { caller, provider, name, fingerprint, request_id: format!("r-{id}").into() }.into()
 }
 
 fn settle(caller: Caller, id: &str) -> Command {

@@ -17,6 +17,8 @@ struct Bank {
     books: Mutex<BTreeMap<String, u32>>,
     calls: AtomicU32,
     lookups: AtomicU32,
+    /// Under which leases it was called.
+    fences: Mutex<Vec<Option<Fence>>>,
     /// The answer is lost on its way back.
     loses: Mutex<bool>,
     is_away: Mutex<bool>,
@@ -39,6 +41,7 @@ impl Downstream for Bank {
 
     async fn invoke(&self, call: &Call, amount: &u32) -> Result<String, String> {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        self.fences.lock().unwrap().push(call.fence.clone());
         self.books.lock().unwrap().insert(call.request_id.clone(), *amount);
         match *self.loses.lock().unwrap() {
             true => Err(format!("no answer for {}", call.request_id)),
@@ -80,6 +83,7 @@ async fn what_is_known_is_not_asked_again() {
         assert_eq!(charge(&stage.engine, &fence, &bank).await.unwrap(), "charged 7");
     }
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 0)));
+    assert_eq!(*bank.fences.lock().unwrap(), [Some(fence.clone())], "it can refuse the late");
     let effect = stage.engine.effect(Caller::Task(fence.clone()), "bank").name("charge");
     let other = effect.run(&bank, &8).await.unwrap_err();
     assert!(matches!(other, EffectError::Refused(error) if error.code() == "conflict"));
@@ -170,4 +174,23 @@ async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
     let second = begin().await;
     let answer = second.context().effect("bank").run(&bank, &7).await.unwrap();
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
+}
+
+/// Keys are the callers' own: what two callers call the same is not the same.
+#[tokio::test]
+async fn a_threaded_key_belongs_to_one_caller() {
+    let (stage, bank) = (Stage::new().await, Bank::default());
+    for (task, name) in [("a", "b/c"), ("a/b", "c")] {
+        stage.engine.submit(create(task)).await.unwrap();
+        let caller = Caller::Task(claim(&stage.engine).await);
+        stage.engine.effect(caller, "bank").name(name).threaded().run(&bank, &7).await.unwrap();
+    }
+    assert_eq!(bank.charges().len(), 2);
+    let account = |account: &str| Scope::new("ada", "pay").account(account);
+    for scope in [Scope::new("eve", "pay"), account(""), account("savings")] {
+        let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
+        let Begun::First(ticket) = begun else { panic!("it is the first of {scope:?}") };
+        ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
+    }
+    assert_eq!(bank.charges().len(), 5);
 }

@@ -13,6 +13,7 @@ mod mail;
 mod nodes;
 mod requests;
 mod rules;
+mod secrets;
 mod sqlite;
 mod stage;
 mod subscriptions;

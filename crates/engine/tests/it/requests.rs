@@ -5,12 +5,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use windlass_core::{Payload, Rate, Rejection, Terms};
+use windlass_core::command::Admit;
+use windlass_core::{
+    ChangeSet, EXCLUDED, Outcome, Payload, Rate, Rejection, RequestKey, Terms, fingerprint,
+};
 use windlass_engine::{
-    AdmitError, Admitted, Begun, Config, Engine, Error, Racers, RequestPolicy, Scope,
+    AdmitError, Admitted, Begun, Config, Engine, Error, Racers, RequestPolicy, Scope, Ticket,
 };
 
-use crate::stage::{Stage, quiet};
+use windlass_store::Store as _;
+use windlass_store_test::{Call, Failure, FaultStore};
+
+use crate::stage::{Stage, quiet, until};
 
 const KEY: &str = "a-key-of-a-request";
 
@@ -189,4 +195,127 @@ async fn no_error_tells_a_key() {
     let told = format!("{begun:?} {conflict} {conflict:?}");
     assert!(!told.contains("SECRET"), "{told}");
     tokio::time::timeout(Duration::from_secs(5), async { drop(begun) }).await.unwrap();
+}
+
+async fn first(engine: &Engine) -> Ticket {
+    match engine.begin_request(&scope(), KEY, b"1").await.unwrap() {
+        Begun::First(ticket) => ticket,
+        Begun::Answered(answer) => panic!("{answer:?}"),
+    }
+}
+
+async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
+    let store = FaultStore::new(Arc::new(stage.memory.another()));
+    let engine = Engine::start_shared(Arc::new(store.clone()), quiet()).await.unwrap();
+    (engine, store)
+}
+
+/// What was done is not done again because the store was away when it was to be kept.
+#[tokio::test]
+async fn an_answer_is_kept_as_soon_as_the_store_is_back() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    for failure in [Failure::Unavailable, Failure::Full] {
+        let ticket = first(&engine).await;
+        store.fail_times(Call::Commit, 3, failure);
+        ticket.answer(Payload::json("1")).await.unwrap();
+        assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+        stage.clock.advance_ms(32 * 86_400_000);
+    }
+}
+
+/// Whoever leaves after the work was done does not undo it.
+#[tokio::test]
+async fn an_answer_is_kept_though_nobody_waits_for_it() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let ticket = first(&engine).await;
+    store.fail_times(Call::Commit, 1, Failure::Unavailable);
+    let tried = store.calls(Call::Commit);
+    tokio::select! {
+        biased;
+        answered = ticket.answer(Payload::json("1")) => panic!("{answered:?}"),
+        () = until(|| store.calls(Call::Commit) > tried) => {}
+    }
+    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+}
+
+/// Should a store ever lose an answer, whoever asks is told so, and does not ask for ever.
+#[tokio::test]
+async fn an_answer_that_is_lost_is_not_looked_for_for_ever() {
+    let stage = Stage::new().await;
+    pay(&stage.engine, 1).await.unwrap();
+    let (principal, account, key) = ("ada".into(), String::new(), KEY.into());
+    let admit = Admit {
+        request: RequestKey { tenant: "default".into(), principal, account, key },
+        fingerprint: fingerprint("pay", b"1", EXCLUDED),
+        owner: "somebody".into(),
+        terms: Terms::default(),
+        growth: None,
+    };
+    let Outcome::Answered(key) = stage.engine.submit(admit).await.unwrap() else { panic!() };
+    let lost = ChangeSet { dropped_payloads: vec![key], ..ChangeSet::default() };
+    stage.memory.begin().await.unwrap().commit(Arc::new(lost)).await.unwrap();
+    assert_eq!(code(pay(&stage.engine, 1).await), "outcome_unknown");
+}
+
+#[tokio::test]
+async fn a_bad_limit_of_growth_is_refused_at_the_start() {
+    let growth = Some(Rate { starts: 0, window_ms: 60_000 });
+    let requests = RequestPolicy { growth, ..RequestPolicy::default() };
+    let stage = Stage::new().await;
+    let config = Config { requests, ..quiet() };
+    let refused = Engine::start(stage.memory.another(), config).await.unwrap_err();
+    assert_eq!(refused.to_string(), "rate is outside 1 to 1000000");
+}
+
+#[tokio::test]
+async fn a_bad_letter_is_refused_with_those_that_are_good() {
+    let stage = Stage::new().await;
+    for bad in ["a/key/with/slashes", "a+key+with+pluses"] {
+        let refused = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
+        let words = "idempotency_key has a character other than letters, digits and _ . : -";
+        assert_eq!(refused.to_string(), words);
+    }
+}
+
+/// Whoever fails is heard, though the store is away when its request is to be given up.
+#[tokio::test]
+async fn a_failure_is_told_though_it_cannot_be_given_up() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    store.fail(Call::Commit, 2, Failure::Unavailable);
+    let failing = async |_| Err::<u32, _>("no funds".to_owned());
+    let failed = engine.admit(&scope(), KEY, &1, failing).await.unwrap_err();
+    assert!(matches!(failed, AdmitError::Failed(reason) if reason == "no funds"));
+    assert!(store.is_spent());
+}
+
+/// Whoever leaves before it hears that it is the first blocks nobody.
+#[tokio::test]
+async fn a_caller_that_leaves_while_it_asks_gives_its_request_up() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let mut held = store.pause_commit(1);
+    let asking = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.begin_request(&scope(), KEY, b"1").await }
+    });
+    held.reached().await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    held.release();
+    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+}
+
+/// What the store will never take is not tried for as long as a request may take.
+#[tokio::test]
+async fn an_answer_that_the_store_refuses_is_refused_at_once() {
+    let stage = Stage::new().await;
+    let (engine, store) = faulty(&stage).await;
+    let ticket = first(&engine).await;
+    store.fail(Call::Commit, 1, Failure::Refused);
+    let refused = ticket.answer(Payload::json("1")).await.unwrap_err();
+    assert_eq!(refused.code(), "store_refused");
+    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
 }

@@ -4,6 +4,7 @@ use windlass_core::{Command, Fence, Outcome, Settled, TaskId, Timestamp, WorkerI
 use windlass_engine::Error;
 
 use crate::client::{brief, told};
+use crate::model::admit::Giver;
 use crate::model::facts::{Content, SettleSeen};
 use crate::model::log::OPERATOR;
 use crate::model::state::Model;
@@ -20,6 +21,16 @@ pub(crate) struct Asked<'c> {
     pub(crate) seq: u64,
     /// The time of the last entry of the log when it was asked.
     pub(crate) at: Timestamp,
+    /// How many commits there had been.
+    pub(crate) moment: u64,
+}
+
+/// How far everything had come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    pub(crate) seq: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) moment: u64,
 }
 
 impl Model {
@@ -41,6 +52,20 @@ impl Model {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
                 self.give(fenced(&complete.fence), bytes);
             }
+            Command::Admit(admit) => {
+                let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
+                self.wants(key, owner, admit.fingerprint);
+            }
+            Command::Answer(answer) => {
+                let text = String::from_utf8_lossy(&answer.answer.bytes);
+                let giver = Giver::Owner(answer.owner.clone());
+                self.gives(answer.request.key.reveal(), giver, &text);
+            }
+            Command::Withdraw(withdraw) => {
+                let giver = Giver::Owner(withdraw.owner.clone());
+                self.gives_up(withdraw.request.key.reveal(), Some(giver));
+            }
+            Command::Spend(spend) => self.spends(spend),
             _ => self.asked_to_wait(command),
         }
     }
@@ -77,6 +102,15 @@ impl Model {
 
     fn accepted(&mut self, asked: &Asked<'_>, outcome: &Outcome) -> Result<(), Breach> {
         if let Some(judged) = self.waits_as_told(asked, outcome) {
+            return judged;
+        }
+        if let Some(judged) = self.requests_as_told(asked, outcome) {
+            return judged;
+        }
+        if let Some(judged) = self.calls_as_told(asked, outcome) {
+            return judged;
+        }
+        if let Some(judged) = self.spent_as_told(asked, outcome) {
             return judged;
         }
         match (asked.command, outcome) {

@@ -281,6 +281,8 @@ impl Model {
                     | Change::PriorityChanged { .. }
                     | Change::Signaled { .. }
                     | Change::WaitpointMade { .. }
+                    | Change::EffectClaimed { .. }
+                    | Change::EffectSettled { .. }
             )
         });
         let Some(epoch) = ends.map(|hold| hold.epoch) else { return };

@@ -4,11 +4,14 @@
 //! ask and are told, and which handlers start. It calls no transition. From the log alone it
 //! knows where every task and every lane stands, and judges everything else by that.
 
+mod admit;
 mod answer;
+mod effect;
 mod facts;
 mod family;
 mod gate;
 mod lease;
+mod limiter;
 mod log;
 mod mail;
 mod record;
@@ -20,7 +23,9 @@ mod staff;
 mod state;
 mod wait;
 
-pub(crate) use answer::{Asked, Fenced};
+pub(crate) use admit::{Giver, Plea};
+pub(crate) use answer::{Asked, Fenced, Since};
+pub(crate) use effect::{CallName, Made, Parent, Right};
 pub(crate) use facts::State;
 pub(crate) use family::ORPHANED;
 pub(crate) use log::OPERATOR;

@@ -16,6 +16,10 @@ use crate::ready::ready;
 use crate::script::{CAPABILITY, LANES, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
+/// How the scopes of the keys of requests begin, and of what was taken from limiters.
+pub(super) const REQUESTS: &str = "request/";
+pub(super) const SPENT: &str = "spend/";
+
 /// What an ended task looked like when it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frozen {
@@ -37,6 +41,7 @@ impl Model {
         let mut unlisted = false;
         let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
+        let (mut effects, mut limiters) = (Vec::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
@@ -47,6 +52,8 @@ impl Model {
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::Queue, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
+                (Table::Effect, _) => effects.push(key),
+                (Table::Limiter, _) => limiters.push(key),
                 (Table::Gate, _) => gates.push(key),
                 (Table::Worker, Some(id)) => staff.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
@@ -56,6 +63,7 @@ impl Model {
                 _ => {}
             }
         }
+        self.compare_requests(memory, &taken, &effects, &limiters)?;
         // After the tasks, which show what the keys stand for.
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
@@ -64,6 +72,35 @@ impl Model {
         families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
+    }
+
+    /// Compares what a commit wrote of requests, of calls and of what was taken from limiters.
+    fn compare_requests(
+        &mut self,
+        memory: &MemoryStore,
+        keys: &[&RowKey],
+        effects: &[&RowKey],
+        limiters: &[&RowKey],
+    ) -> Result<(), Breach> {
+        let of = |scope: &'static str| {
+            let own = move |key: &&&RowKey| {
+                let scoped =
+                    |value: &Value| matches!(value, Value::Text(text) if text.starts_with(scope));
+                key.values.iter().any(scoped)
+            };
+            keys.iter().filter(own)
+        };
+        for key in of(REQUESTS) {
+            self.compare_request(memory, key)?;
+        }
+        for key in of(SPENT) {
+            self.compare_spend(memory, key)?;
+        }
+        self.check_growth()?;
+        for key in limiters {
+            self.compare_limiter(memory, key)?;
+        }
+        effects.iter().try_for_each(|key| self.compare_effect(memory, key))
     }
 
     /// Compares everything.
@@ -80,10 +117,18 @@ impl Model {
         self.check_listed(memory)?;
         let shelf = memory.snapshot();
         let owned: BTreeSet<&TaskId> = self.present().map(|(id, _)| id).collect();
-        match shelf.payloads().find(|(key, _)| !owned.contains(&key.task)) {
-            Some((key, _)) => breach(Kind::RecordDiffers, format!("{key:?} belongs to nobody")),
-            None => Ok(()),
+        let kept = shelf.payloads().filter(|(key, _)| !owned.contains(&key.task));
+        let (answers, others): (Vec<_>, Vec<_>) =
+            kept.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
+        if let Some(key) = others.first() {
+            return breach(Kind::RecordDiffers, format!("{key:?} belongs to nobody"));
         }
+        let (answers, answered) = (answers.len(), self.answered_calls());
+        if answers != answered {
+            let what = format!("{answers} answers are kept of {answered} calls");
+            return breach(Kind::RecordDiffers, what);
+        }
+        Ok(())
     }
 
     fn compare_task(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {

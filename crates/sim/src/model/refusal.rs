@@ -1,6 +1,7 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
-use windlass_core::{Command, Fence, PublicState, Rejection, TaskId};
+use windlass_core::command::{ClaimEffect, SettleEffect};
+use windlass_core::{Caller, Command, Fence, PublicState, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
 use crate::model::facts::{Facts, Stand, State};
@@ -8,12 +9,21 @@ use crate::model::state::Model;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    pub(super) fn refused(&self, asked: &Asked<'_>, rejection: &Rejection) -> Result<(), Breach> {
+    pub(super) fn refused(
+        &mut self,
+        asked: &Asked<'_>,
+        rejection: &Rejection,
+    ) -> Result<(), Breach> {
         self.check_repeat(asked)?;
         if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
         }
         if let Some(just) = self.may_refuse_to_keep(asked, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+        }
+        let just = self.may_refuse_request(asked, rejection);
+        let just = just.or_else(|| self.may_refuse_call(asked, rejection));
+        if let Some(just) = just.or_else(|| self.may_refuse_spend(asked, rejection)) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
         }
         let just = match asked.command {
@@ -124,6 +134,8 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::Suspend(suspend) => &suspend.fence,
         Command::TakeMessages(take) => &take.fence,
         Command::WaitChildren(wait) => &wait.fence,
+        Command::ClaimEffect(ClaimEffect { caller: Caller::Task(fence), .. })
+        | Command::SettleEffect(SettleEffect { caller: Caller::Task(fence), .. }) => fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
         Command::Grant(grant) => return Some((&grant.task.id, None)),
         Command::Consume(consume) => return Some((&consume.task.id, None)),

@@ -7,7 +7,7 @@ use windlass_store::{MemoryStore, Store};
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::Facts;
-use crate::model::record::one;
+use crate::model::record::{REQUESTS, SPENT, one};
 use crate::model::state::Model;
 use crate::ready::ready;
 use crate::script::VARIANTS;
@@ -87,10 +87,13 @@ impl Model {
     /// A commit wrote or removed the record of a key.
     pub(super) fn compare_key(&mut self, memory: &MemoryStore, row: &RowKey) -> Result<(), Breach> {
         let Some(Value::Text(key)) = row.values.last() else { return Ok(()) };
+        let scoped = |scope: &str| {
+            let of_scope =
+                |value: &Value| matches!(value, Value::Text(text) if text.starts_with(scope));
+            row.values.iter().any(of_scope)
+        };
         // The keys of messages are judged by what callers are told.
-        let of_message =
-            |value: &Value| matches!(value, Value::Text(scope) if scope.starts_with("message/"));
-        if row.values.iter().any(of_message) {
+        if ["message/", REQUESTS, SPENT].into_iter().any(scoped) {
             return Ok(());
         }
         let last = self.keys.get(&**key).and_then(|seen| seen.last());

@@ -4,7 +4,8 @@ use windlass_core::command::Claim;
 use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
 
-use crate::model::answer::Fenced;
+use crate::coverage::Happening;
+use crate::model::answer::{Fenced, Since};
 use crate::model::facts::{Facts, LaneFacts, SettleSeen, Track};
 use crate::ready::ready;
 use crate::script::{LANES, TaskSpec};
@@ -61,6 +62,11 @@ pub(crate) struct Model {
     pub(super) gates: super::gate::Gates,
     /// What was sent to tasks.
     pub(super) office: super::mail::Office,
+    pub(super) requests: super::admit::Requests,
+    pub(super) effects: super::effect::Effects,
+    pub(super) limiters: super::limiter::Limiters,
+    /// How many commits there were: what the log does not tell of is counted in them.
+    pub(super) moment: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +114,10 @@ impl Model {
             staff: super::staff::Staff::default(),
             gates: super::gate::Gates::default(),
             office: super::mail::Office::default(),
+            requests: super::admit::Requests::default(),
+            effects: super::effect::Effects::default(),
+            limiters: super::limiter::Limiters::default(),
+            moment: 0,
         }
     }
 
@@ -115,12 +125,18 @@ impl Model {
         &self.specs[self.of_id[id]]
     }
 
-    pub(crate) fn last_seq(&self) -> u64 {
-        self.last_seq
+    /// Where everything stands.
+    pub(crate) fn since(&self) -> Since {
+        Since { seq: self.last_seq, at: self.logged_at, moment: self.moment }
     }
 
-    pub(crate) fn logged_at(&self) -> Timestamp {
-        self.logged_at
+    /// What happened that no answer tells of.
+    pub(crate) fn take_met(&mut self) -> Vec<Happening> {
+        std::mem::take(&mut self.requests.met)
+    }
+
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.last_seq
     }
 
     pub(crate) fn facts(&self, id: &TaskId) -> &Facts {
@@ -157,6 +173,7 @@ impl Model {
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
+        self.moment += 1;
         self.learn_dead(changes);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
         for entry in entries.expect("memory does not fail") {

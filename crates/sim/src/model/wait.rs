@@ -50,6 +50,9 @@ impl Model {
             Change::Granted { .. } | Change::GrantExpired { .. } | Change::Revoked { .. } => {
                 self.keeps(at, facts, change, spec)
             }
+            Change::EffectClaimed { .. } | Change::EffectSettled { .. } => {
+                self.calls(at, facts, spec)
+            }
             other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
         }
     }

@@ -11,7 +11,7 @@ use windlass_core::{
     Command, FailureClass, Fence, LaneState, Offer, Outcome, Payload, Rejection, Retry, TagFilter,
     TaskKey, Tenant, limits,
 };
-use windlass_engine::Error;
+use windlass_engine::{Error, Scope};
 use windlass_store::{Store, StoreError};
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Random, execute};
@@ -207,4 +207,18 @@ async fn a_bad_command_stands_alone() {
     assert!(engine.stats().batches > batches);
     let good = "SELECT count(*) FROM windlass.task WHERE kind = 'good'";
     assert_eq!(server.sql(good), (CALLERS - 3).to_string());
+}
+
+/// Postgres shows the row that it refuses. Nobody else does: there may be a secret in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_is_not_shown() {
+    let server = Server::start();
+    let engine = engine(&server).await;
+    server.sql("ALTER TABLE windlass.admission ADD CONSTRAINT their_rule CHECK (due_at < 0)");
+    let (scope, key) = (Scope::new("ada", "pay"), "abcdefgh-THE-TAIL-of-it");
+    let refused = engine.begin_request(&scope, key, b"1").await.unwrap_err();
+    let told = format!("{refused} {refused:?} {refused:#?}");
+    assert!(told.contains("their_rule"), "{told}");
+    assert!(!told.contains("THE-TAIL"), "{told}");
+    engine.shutdown().await.unwrap();
 }

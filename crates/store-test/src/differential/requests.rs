@@ -85,7 +85,7 @@ pub(super) fn claim_effect(random: &mut Random, live: &Live) -> Command {
         provider,
         name,
         fingerprint: asks(random),
-        request_id: text(random, &["r1", "r2", "r3"]),
+        request_id: text(random, &["r1", "r2", "r3"]).into(),
     }
     .into()
 }

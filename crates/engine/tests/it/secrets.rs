@@ -1,0 +1,302 @@
+//! Keys are secrets: nothing that is logged or told has more of one than its first eight letters.
+
+use std::fmt::{self, Debug, Display, Write as _};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use windlass_core::command::{
+    Admit, Answer, Charge, ClaimEffect, Create, Idempotency, NewTask, SettleEffect, Spend, Sweep,
+    Withdraw,
+};
+use windlass_core::{
+    Admission, Caller, Command, EXCLUDED, IdempotencyKey, Outcome, Payload, Rate, RequestKey,
+    Tenant, Terms, fingerprint,
+};
+use windlass_engine::{
+    AdmitError, Begun, Call, Config, Downstream, EffectError, Engine, Lookup, Racers,
+    RequestContext, RequestPolicy, Scope, Ticket,
+};
+use windlass_store_test::{Call as StoreCall, Failure, FaultStore};
+
+use crate::stage::{Stage, quiet};
+
+const KEY: &str = "abcdefgh-THE-TAIL-of-it";
+const OTHER: &str = "abcdefgh-THE-TAIL-of-another";
+const TAIL: &str = "THE-TAIL";
+
+/// Everything that was said, in a log or in an error.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<String>>);
+
+impl Told {
+    fn hear(&self, said: impl Display) {
+        writeln!(self.0.lock().unwrap(), "{said}").unwrap();
+    }
+
+    fn error<T: Debug, E: Display + Debug>(&self, answer: Result<T, E>) -> E {
+        let error = answer.unwrap_err();
+        self.hear(format!("{error} {error:?} {error:#?}"));
+        error
+    }
+
+    fn all(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Visit for Told {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.hear(format!("{field}={value:?}"));
+    }
+}
+
+/// Hears everything, down to the last detail.
+impl Subscriber for Told {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.hear(span.metadata().name());
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.hear(event.metadata().level());
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Somebody who says in every error all that it was told.
+#[derive(Default)]
+struct Gossip {
+    ids: Mutex<Vec<String>>,
+    is_away: Mutex<bool>,
+}
+
+impl Gossip {
+    fn says(&self, call: &Call) -> String {
+        self.ids.lock().unwrap().push(call.request_id.clone());
+        let loud = call.request_id.to_uppercase();
+        format!("{KEY} under {}, {loud}, said {call:?} \u{130}", call.request_id)
+    }
+}
+
+impl Downstream for Gossip {
+    type Request = u32;
+    type Answer = u32;
+    type Error = String;
+
+    async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {
+        let said = self.says(call);
+        if *self.is_away.lock().unwrap() { Err(said) } else { Ok(*amount) }
+    }
+
+    async fn lookup(&self, call: &Call) -> Lookup<u32> {
+        Lookup::Ambiguous(self.says(call))
+    }
+}
+
+fn scope() -> Scope {
+    Scope::new("ada", "pay")
+}
+
+async fn first(engine: &Engine, key: &str) -> Ticket {
+    match engine.begin_request(&scope(), key, b"1").await.unwrap() {
+        Begun::First(ticket) => ticket,
+        Begun::Answered(answer) => panic!("{answer:?}"),
+    }
+}
+
+async fn refused(engine: &Engine, told: &Told, key: &str, body: &[u8], code: &str) {
+    let refused = told.error(engine.begin_request(&scope(), key, body).await);
+    assert_eq!(refused.code(), code);
+}
+
+fn policy() -> RequestPolicy {
+    let growth = Some(Rate { starts: 3, window_ms: 60_000 });
+    RequestPolicy { racers: Racers::Reject, growth, ..RequestPolicy::default() }
+}
+
+async fn stage() -> (Stage, Engine, FaultStore) {
+    let stage = Stage::new().await;
+    let store = FaultStore::new(Arc::new(stage.memory.another()));
+    let config = Config { requests: policy(), ..quiet() };
+    let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
+    (stage, engine, store)
+}
+
+/// Nothing of a key, and nothing of what a provider was called with.
+fn judge(told: &Told, gossip: &Gossip) {
+    let all = told.all();
+    assert!(!all.contains(TAIL), "{all}");
+    for id in gossip.ids.lock().unwrap().iter() {
+        assert!(!all.to_lowercase().contains(&id[8..]), "{id} in {all}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_tells_nobody_its_key() {
+    let told = Told::default();
+    let _heard = tracing::subscriber::set_default(told.clone());
+    let (stage, engine, store) = stage().await;
+    for bad in [format!("{KEY}/"), format!("{KEY}\n"), KEY.repeat(20)] {
+        refused(&engine, &told, &bad, b"1", "invalid").await;
+    }
+    let ticket = first(&engine, KEY).await;
+    refused(&engine, &told, KEY, b"2", "idempotency_conflict").await;
+    refused(&engine, &told, KEY, b"1", "idempotency_in_flight").await;
+    told.hear(format!("{ticket:?} {:?}", ticket.context()));
+    stage.clock.advance_ms(60_000);
+    let second = first(&engine, KEY).await;
+    told.error(ticket.answer(Payload::json("1")).await);
+    second.answer(Payload::json("1")).await.unwrap();
+    told.hear(format!("{:?}", engine.begin_request(&scope(), KEY, b"1").await));
+    for n in 0..2 {
+        first(&engine, &format!("{OTHER}{n}")).await.give_up().await.unwrap();
+    }
+    refused(&engine, &told, OTHER, b"1", "rate_limited").await;
+    stage.clock.advance_ms(86_400_000);
+    refused(&engine, &told, KEY, b"1", "idempotency_expired").await;
+    engine.submit(Sweep::default()).await.unwrap();
+    refused(&engine, &told, KEY, b"1", "idempotency_expired").await;
+    for failure in [Failure::Refused, Failure::Unavailable, Failure::Full, Failure::Corrupt] {
+        store.fail(StoreCall::Commit, 1, failure);
+        told.error(engine.begin_request(&scope(), OTHER, b"1").await);
+    }
+    let ticket = first(&engine, OTHER).await;
+    store.fail_times(StoreCall::Commit, 2, Failure::Unavailable);
+    ticket.answer(Payload::json("1")).await.unwrap();
+    assert!(told.all().contains("injected by a test"), "the log is heard");
+    judge(&told, &Gossip::default());
+}
+
+/// Failing, panicking, and leaving in the middle.
+#[tokio::test]
+async fn a_handler_tells_nobody_the_key_of_its_request() {
+    let told = Told::default();
+    let _heard = tracing::subscriber::set_default(told.clone());
+    let (_stage, engine, store) = stage().await;
+    let failing = async |_| Err::<u32, _>("no funds".to_owned());
+    told.error(engine.admit(&scope(), KEY, &1, failing).await);
+    let unwritable = async |_| Ok::<_, String>(std::collections::BTreeMap::from([((1, 2), 3)]));
+    told.error(engine.admit(&scope(), KEY, &1, unwritable).await);
+    let panicking = {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let run = async |context| -> Result<u32, String> { panic!("{context:?}") };
+            engine.admit(&scope(), KEY, &1, run).await
+        })
+    };
+    let ended = panicking.await.unwrap_err();
+    told.hear(format!("{ended} {ended:?}"));
+    told.hear(ended.into_panic().downcast_ref::<String>().unwrap());
+    // Giving up is not possible, and that is logged.
+    let ticket = first(&engine, OTHER).await;
+    store.fail(StoreCall::Commit, 1, Failure::Unavailable);
+    drop(ticket);
+    crate::stage::until(|| told.all().contains("could not be given up")).await;
+    judge(&told, &Gossip::default());
+}
+
+#[tokio::test]
+async fn a_call_tells_nobody_what_it_was_made_with() {
+    let told = Told::default();
+    let _heard = tracing::subscriber::set_default(told.clone());
+    let (stage, engine, store) = stage().await;
+    let gossip = Gossip { is_away: Mutex::new(true), ..Gossip::default() };
+    let ticket = first(&engine, KEY).await;
+    let call = |name: &str| ticket.context().effect("bank").name(name);
+    told.hear(format!("{:?}", call("charge")));
+    let failed = told.error(call("charge").run(&gossip, &1).await);
+    assert!(matches!(failed, EffectError::Failed { .. }));
+    let unknown = told.error(call("charge").run(&gossip, &1).await);
+    assert!(matches!(unknown, EffectError::Ambiguous { .. }));
+    told.error(call("charge").run(&gossip, &2).await);
+    for _ in 0..2 {
+        told.error(call("refund").threaded().run(&gossip, &1).await);
+    }
+    *gossip.is_away.lock().unwrap() = false;
+    call("refund").threaded().run(&gossip, &1).await.unwrap();
+    store.fail(StoreCall::Commit, 1, Failure::Refused);
+    told.error(call("third").run(&gossip, &1).await);
+    stage.clock.advance_ms(60_000);
+    told.error(call("charge").run(&gossip, &1).await);
+    let charge = async |context: RequestContext| {
+        context.effect("bank").name("charge").run(&gossip, &1).await
+    };
+    let failed = told.error(engine.admit(&scope(), KEY, &1, charge).await);
+    assert!(matches!(failed, AdmitError::Failed(EffectError::Ambiguous { .. })));
+    assert!(gossip.ids.lock().unwrap().iter().any(|id| id.len() == 64), "one was derived");
+    judge(&told, &gossip);
+}
+
+/// What a command is, is logged when deciding it fails; so are its rows, at times.
+#[tokio::test]
+async fn a_command_and_its_rows_tell_nobody_the_key() {
+    let told = Told::default();
+    let (_stage, engine, _store) = stage().await;
+    let (tenant, key) = (Tenant::default(), IdempotencyKey::from(KEY));
+    let request = RequestKey {
+        tenant: tenant.clone(),
+        principal: "ada".into(),
+        account: String::new(),
+        key: key.clone(),
+    };
+    let owner = "somebody".to_owned();
+    let caller = Caller::Request { request: request.clone(), owner: owner.clone() };
+    let (provider, name) = ("bank".to_owned(), "charge".to_owned());
+    let fingerprint = fingerprint("pay", b"1", EXCLUDED);
+    let rate = Rate { starts: 3, window_ms: 60_000 };
+    let charges = vec![Charge { limiter: "api".into(), units: 1, rate }];
+    let commands: Vec<Command> = vec![
+        Admit {
+            request: request.clone(),
+            fingerprint,
+            owner: owner.clone(),
+            terms: Terms::default(),
+            growth: Some(rate),
+        }
+        .into(),
+        ClaimEffect {
+            caller: caller.clone(),
+            provider: provider.clone(),
+            name: name.clone(),
+            fingerprint,
+            request_id: key.clone(),
+        }
+        .into(),
+        SettleEffect { caller, provider, name, answer: Payload::json("1") }.into(),
+        Answer { request: request.clone(), owner: owner.clone(), answer: Payload::json("1") }
+            .into(),
+        Withdraw { request, owner }.into(),
+        Spend { tenant: tenant.clone(), key: key.clone(), charges }.into(),
+        Create::one(NewTask {
+            idempotency: Some(Idempotency { key: key.clone(), window_ms: 60_000 }),
+            ..NewTask::new("t", "k")
+        })
+        .into(),
+    ];
+    for command in commands {
+        told.hear(format!("{command:?} {command:#?}"));
+        let answer: Result<Outcome, _> = engine.submit(command).await;
+        told.hear(format!("{answer:?}"));
+    }
+    told.hear(format!("{:?}", Admission::key_of(&tenant, "create", &key)));
+    tokio::time::timeout(Duration::from_secs(5), engine.shutdown()).await.unwrap().unwrap();
+    judge(&told, &Gossip::default());
+}

@@ -1,0 +1,127 @@
+//! Somebody else's service: it does what it is asked for as often as it is asked, keeps a record of
+//! it, and is not always there to say so.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use windlass_engine::{Call, Downstream, EffectCall, EffectError, Lookup};
+use windlass_store_test::Random;
+
+use crate::coverage::Happening;
+use crate::model::{CallName, Made, Right};
+use crate::watch::Watch;
+
+/// What the service has done, by the ids that it was told.
+#[derive(Debug)]
+pub(crate) struct Bank {
+    random: Random,
+    records: BTreeMap<String, String>,
+    calls: u64,
+}
+
+/// How a call comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Fine,
+    /// It is done, and the answer is lost.
+    Lost,
+    /// It is not done.
+    Refused,
+}
+
+impl Bank {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed.rotate_left(17)), records: BTreeMap::new(), calls: 0 }
+    }
+
+    fn turn(&mut self) -> (Duration, Turn) {
+        let ms = *self.random.pick(&[0, 0, 10, 300, 1_200, 2_500]);
+        let turn = *self.random.pick(&[Turn::Fine, Turn::Fine, Turn::Lost, Turn::Refused]);
+        (Duration::from_millis(ms), turn)
+    }
+}
+
+/// One who calls the service, once, on behalf of a task or a request.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    watch: Watch,
+    call: CallName,
+    right: Right,
+    threaded: bool,
+    /// The service has said that it has no record.
+    looked: AtomicBool,
+}
+
+impl Teller {
+    pub(crate) fn new(watch: &Watch, call: CallName, right: Right, threaded: bool) -> Self {
+        Self { watch: watch.clone(), call, right, threaded, looked: AtomicBool::new(false) }
+    }
+
+    /// Makes the call, and says in few words why there is no answer.
+    pub(crate) async fn run(&self, effect: EffectCall) -> Result<(), String> {
+        match effect.run(self, &self.call.1).await {
+            Ok(_) => Ok(()),
+            Err(EffectError::Refused(error)) => Err(error.code().to_owned()),
+            Err(EffectError::Ambiguous { .. }) => Err("it is not known".to_owned()),
+            Err(EffectError::Failed { .. }) => Err("the bank failed".to_owned()),
+        }
+    }
+
+    fn does(&self, id: &str) -> String {
+        let mut seen = self.watch.see();
+        let looked = self.looked.load(Ordering::Relaxed);
+        let Self { call, right, threaded, .. } = self;
+        seen.note(format_args!("the bank does {call:?} for {right:?}"));
+        let made = Made { call, id, right: *right, looked, threaded: *threaded };
+        let judged = seen.model.makes_call(&made);
+        seen.judge(judged);
+        seen.count_met();
+        seen.bank.calls += 1;
+        let text = format!("done {}", seen.bank.calls);
+        seen.bank.records.entry(id.to_owned()).or_insert_with(|| text.clone());
+        text
+    }
+}
+
+impl Downstream for Teller {
+    type Request = String;
+    type Answer = String;
+    type Error = String;
+
+    async fn invoke(&self, call: &Call, _: &String) -> Result<String, String> {
+        let (pause, turn) = {
+            let mut seen = self.watch.see();
+            let turn = seen.bank.turn();
+            if seen.healed { (Duration::ZERO, Turn::Fine) } else { turn }
+        };
+        tokio::time::sleep(pause).await;
+        if turn == Turn::Refused {
+            return Err("it is closed".to_owned());
+        }
+        let answer = self.does(&call.request_id);
+        tokio::time::sleep(pause / 2).await;
+        if turn == Turn::Lost { Err("the line is dead".to_owned()) } else { Ok(answer) }
+    }
+
+    async fn lookup(&self, call: &Call) -> Lookup<String> {
+        tokio::task::yield_now().await;
+        let mut seen = self.watch.see();
+        seen.model.looks_up(&self.call, &call.request_id);
+        if seen.bank.random.percent(25) && !seen.healed {
+            seen.count(Happening::LookupAmbiguous);
+            return Lookup::Ambiguous("503".to_owned());
+        }
+        match seen.bank.records.get(&call.request_id).cloned() {
+            Some(answer) => {
+                seen.count(Happening::LookupFound);
+                Lookup::Found(answer)
+            }
+            None => {
+                seen.count(Happening::LookupNoRecord);
+                self.looked.store(true, Ordering::Relaxed);
+                Lookup::NoRecord
+            }
+        }
+    }
+}

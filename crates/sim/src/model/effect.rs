@@ -1,0 +1,327 @@
+//! Calls to others: each is known before it is made, under one id for as long as it is known, and
+//! made again only by somebody who could not know of the first time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::command::{ClaimEffect, SettleEffect};
+use windlass_core::{
+    Caller, Command, Digest, Effect, Outcome, Rejection, RowKey, TaskId, Timestamp, Value,
+};
+use windlass_store::MemoryStore;
+
+use crate::coverage::Happening;
+use crate::model::answer::Asked;
+use crate::model::facts::{Facts, Track};
+use crate::model::log::Step;
+use crate::model::record::one;
+use crate::model::state::Model;
+use crate::requests::key_of_provider;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+/// Whose call it is, and which of its calls.
+pub(crate) type CallName = (Parent, String);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Parent {
+    Task(TaskId),
+    Request(String),
+}
+
+/// Under which right a call is made: a lease, or a request until a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Right {
+    Epoch(u64),
+    Until(Timestamp),
+}
+
+/// A call as somebody makes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Made<'a> {
+    pub(crate) call: &'a CallName,
+    pub(crate) id: &'a str,
+    pub(crate) right: Right,
+    /// The other side has said that it has no record of it.
+    pub(crate) looked: bool,
+    pub(crate) threaded: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    id: String,
+    fingerprint: Digest,
+    answered: bool,
+    /// Who claimed it, if that could be seen.
+    right: Option<Right>,
+    /// How far the log had come.
+    seq: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    rows: BTreeMap<CallName, Track<Option<Known>>>,
+    /// By id, until when it must be kept at least.
+    keep_until: BTreeMap<String, Timestamp>,
+    /// Ids under which something was done.
+    done: BTreeSet<String>,
+    /// By id, what the first settle that somebody was told of has said.
+    settled: BTreeMap<String, Vec<u8>>,
+}
+
+fn call_of(row: &RowKey) -> Option<CallName> {
+    let texts = row.values.iter().filter_map(|value| match value {
+        Value::Text(text) => Some(&**text),
+        _ => None,
+    });
+    let [_, parent, provider, name] = texts.collect::<Vec<&str>>()[..] else { return None };
+    let parent = match parent.strip_prefix("task/") {
+        Some(task) => Parent::Task(task.into()),
+        None => Parent::Request(key_of_provider(provider)?),
+    };
+    Some((parent, name.to_owned()))
+}
+
+fn call_by(caller: &Caller, name: &str) -> CallName {
+    let parent = match caller {
+        Caller::Task(fence) => Parent::Task(fence.task.id.clone()),
+        Caller::Request { request, .. } => Parent::Request(request.key.reveal().to_owned()),
+    };
+    (parent, name.to_owned())
+}
+
+impl Model {
+    /// The log tells that a task calls somebody, or has called: it is held, and its attempt has
+    /// begun.
+    pub(super) fn calls(
+        &self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        let Some(hold) = facts.hold().copied().filter(|hold| hold.began_at.is_some()) else {
+            return breach(Kind::IllegalMove, "nobody works on it");
+        };
+        super::lease::held(facts, hold.epoch, at, spec).map(drop)
+    }
+
+    fn known_call(&self, call: &CallName) -> Option<&Known> {
+        self.effects.rows.get(call).and_then(|track| track.last().as_ref())
+    }
+
+    /// A commit wrote or removed the record of a call.
+    pub(super) fn compare_effect(
+        &mut self,
+        memory: &MemoryStore,
+        row: &RowKey,
+    ) -> Result<(), Breach> {
+        let Some(call) = call_of(row) else {
+            return breach(Kind::Effect, format!("a call of nobody: {row:?}"));
+        };
+        let was = self.known_call(&call).cloned();
+        let is = one::<Effect>(memory, row.clone());
+        let same = |was: &Known, is: &Effect| was.id == is.request_id.reveal();
+        let is = match (&was, is) {
+            (_, None) => None,
+            (Some(was), Some(is)) if same(was, &is) => {
+                if was.answered && is.answer.is_none() || was.fingerprint != is.fingerprint {
+                    return breach(Kind::Effect, format!("{call:?} was {was:?}"));
+                }
+                Some(Known { answered: is.answer.is_some(), ..was.clone() })
+            }
+            (_, Some(is)) => Some(self.claimed_call(&call, &is)),
+        };
+        let gone = was.as_ref().filter(|was| is.as_ref().is_none_or(|is| is.id != was.id));
+        if let Some(gone) = gone
+            && !self.may_be_forgotten(&call, gone)
+        {
+            let kind = if is.is_some() { "claimed anew" } else { "forgotten" };
+            return breach(Kind::Effect, format!("{call:?} is {kind} at {}", self.now));
+        }
+        if is != was {
+            let moment = self.moment;
+            let track = self.effects.rows.entry(call).or_insert_with(|| Track::new(None));
+            track.push(moment, is);
+        }
+        Ok(())
+    }
+
+    /// A call that is known for the first time.
+    fn claimed_call(&mut self, call: &CallName, effect: &Effect) -> Known {
+        let right = match &call.0 {
+            Parent::Task(task) => self.facts(task).hold().map(|hold| Right::Epoch(hold.epoch)),
+            Parent::Request(key) => {
+                let stage = self.stage(key).cloned();
+                if let Some(stage) = &stage {
+                    let keep = stage.forget_at();
+                    self.effects.keep_until.insert(effect.request_id.reveal().to_owned(), keep);
+                }
+                stage.map(|stage| Right::Until(stage.until()))
+            }
+        };
+        Known {
+            id: effect.request_id.reveal().to_owned(),
+            fingerprint: effect.fingerprint,
+            answered: effect.answer.is_some(),
+            right,
+            seq: self.last_seq,
+        }
+    }
+
+    /// A call is forgotten with its task, or when its request is.
+    fn may_be_forgotten(&self, call: &CallName, known: &Known) -> bool {
+        match &call.0 {
+            Parent::Task(task) => {
+                let reaped = self.happened.get(&(task.clone(), "reaped"));
+                reaped.is_some_and(|seq| *seq >= known.seq)
+            }
+            Parent::Request(_) => {
+                let keep = self.effects.keep_until.get(&known.id);
+                keep.is_none_or(|keep| *keep <= self.now)
+            }
+        }
+    }
+
+    /// Somebody asks the other side for a call that was claimed before.
+    pub(crate) fn looks_up(&mut self, call: &CallName, id: &str) {
+        if let Parent::Request(key) = &call.0
+            && let Some(stage) = self.stage(key).filter(|stage| stage.is_open())
+            && self.known_call(call).is_some_and(|known| known.id == id)
+        {
+            let keep = stage.forget_at();
+            let known = self.effects.keep_until.entry(id.to_owned()).or_default();
+            *known = keep.max(*known);
+        }
+    }
+
+    /// The other side does what it is asked for.
+    pub(crate) fn makes_call(&mut self, made: &Made<'_>) -> Result<(), Breach> {
+        let Made { call, id, right, looked, threaded } = made;
+        let track = self.effects.rows.get(call);
+        let known = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.id == *id);
+        let claims = track.into_iter().flat_map(|track| track.since(0));
+        let mut claims = claims.filter(|(_, is)| known(is)).filter_map(|(_, is)| is.as_ref());
+        let Some(first) = claims.next() else {
+            return breach(Kind::Effect, format!("{call:?} is made and was not claimed"));
+        };
+        let is_first = first.right.is_none_or(|first| first == *right);
+        let again = !self.effects.done.insert((*id).to_owned());
+        if again && !threaded && !looked && !is_first {
+            return breach(Kind::Effect, format!("{call:?} is made again by {right:?}"));
+        }
+        if again {
+            let met = if *threaded { Happening::ThreadedAgain } else { Happening::CalledLate };
+            self.requests.met.push(met);
+        }
+        Ok(())
+    }
+
+    fn known_since(&self, call: &CallName, moment: u64) -> Vec<Option<Known>> {
+        match self.effects.rows.get(call) {
+            Some(track) => track.since(moment).iter().map(|(_, known)| known.clone()).collect(),
+            None => vec![None],
+        }
+    }
+
+    /// Whether whoever asks held what it calls for.
+    fn held_call(&self, asked: &Asked<'_>, caller: &Caller) -> bool {
+        match caller {
+            Caller::Task(fence) => {
+                let held = |facts: &Facts| {
+                    facts
+                        .hold()
+                        .is_some_and(|hold| hold.epoch == fence.epoch && hold.began_at.is_some())
+                };
+                self.tasks[&fence.task.id].was(asked.seq, held)
+            }
+            Caller::Request { request, owner } => {
+                self.held_request(request.key.reveal(), owner, asked.moment)
+            }
+        }
+    }
+
+    /// The answers to what is asked about calls; none if this is about something else.
+    pub(super) fn calls_as_told(
+        &mut self,
+        asked: &Asked<'_>,
+        outcome: &Outcome,
+    ) -> Option<Result<(), Breach>> {
+        let judged = match (asked.command, outcome) {
+            (Command::ClaimEffect(claim), Outcome::EffectClaimed { request_id, known, answer }) => {
+                let ClaimEffect { caller, name, fingerprint, .. } = claim;
+                let own = |is: &Known| {
+                    is.id == request_id.reveal()
+                        && is.fingerprint == *fingerprint
+                        && (is.answered || answer.is_none())
+                };
+                let call = call_by(caller, name);
+                let there = self.known_since(&call, asked.moment).iter().flatten().any(own);
+                let fresh = *known || *request_id == claim.request_id && answer.is_none();
+                there && fresh && self.held_call(asked, caller)
+            }
+            (Command::SettleEffect(settle), Outcome::EffectSettled) => {
+                let SettleEffect { caller, name, answer, .. } = settle;
+                let call = call_by(caller, name);
+                let there = self.known_since(&call, asked.moment);
+                let there = there.iter().flatten().find(|is| is.answered);
+                let same = there.is_some_and(|is| {
+                    let says = self.effects.settled.entry(is.id.clone());
+                    *says.or_insert_with(|| answer.bytes.to_vec()) == answer.bytes.to_vec()
+                });
+                same && self.held_call(asked, caller)
+            }
+            _ => return None,
+        };
+        Some(if judged { Ok(()) } else { breach(Kind::Effect, "it was never so") })
+    }
+
+    /// Whether something about calls may be refused so; none if this is about something else, or
+    /// about the task alone.
+    pub(super) fn may_refuse_call(&self, asked: &Asked<'_>, rejection: &Rejection) -> Option<bool> {
+        let (caller, name) = match asked.command {
+            Command::ClaimEffect(claim) => (&claim.caller, &claim.name),
+            Command::SettleEffect(settle) => (&settle.caller, &settle.name),
+            _ => return None,
+        };
+        let known = self.known_since(&call_by(caller, name), asked.moment);
+        match (rejection, caller) {
+            (Rejection::Conflict, _) => Some(match asked.command {
+                Command::ClaimEffect(claim) => {
+                    known.iter().flatten().any(|is| is.fingerprint != claim.fingerprint)
+                }
+                _ => false,
+            }),
+            (Rejection::EffectNotClaimed, _) => Some(known.iter().any(Option::is_none)),
+            (Rejection::SettledOtherwise, _) => Some(known.iter().flatten().any(|is| is.answered)),
+            (Rejection::RequestReleased, Caller::Request { request, owner }) => {
+                let (key, giver) = (request.key.reveal(), super::Giver::Owner(owner.clone()));
+                let answered = |is: &super::admit::Stage| !is.is_open();
+                let late = self.stage(key).is_some_and(answered);
+                Some(late || self.may_be_released(key, asked.moment, &giver))
+            }
+            (_, Caller::Task(_)) => None,
+            (_, Caller::Request { .. }) => Some(false),
+        }
+    }
+
+    /// How many calls are known of which it is known what came of them.
+    pub(super) fn answered_calls(&self) -> usize {
+        let last = self.effects.rows.values().filter_map(|track| track.last().as_ref());
+        last.filter(|known| known.answered).count()
+    }
+
+    /// Nothing of requests, calls and limits is kept for ever.
+    pub(crate) fn check_forgotten(&self, memory: &MemoryStore) -> Result<(), Breach> {
+        if let Some(key) = self.known_requests().next() {
+            return breach(Kind::Request, format!("{key} is kept for ever"));
+        }
+        let gone = |parent: &Parent| match parent {
+            Parent::Task(task) => !self.facts(task).exists(),
+            Parent::Request(_) => true,
+        };
+        let mut rows = self.effects.rows.iter();
+        match rows.find(|(call, track)| track.last().is_some() && gone(&call.0)) {
+            Some((call, _)) => breach(Kind::Effect, format!("{call:?} is kept for ever")),
+            None => self.check_spent(memory),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Limiters: never more in a time than they allow, and one charge under a key however often it is
+//! asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use windlass_core::command::{Charge, Spend};
+use windlass_core::{
+    Admission, Command, Limiter, Outcome, Rate, Rejection, RowKey, Table, Timestamp, Value,
+};
+use windlass_store::MemoryStore;
+
+use crate::model::admit::key_of;
+use crate::model::answer::Asked;
+use crate::model::facts::Track;
+use crate::model::record::one;
+use crate::model::state::Model;
+use crate::requests::{GROWTH, counted_as, limiter_of, rate_of};
+use crate::violation::{Breach, Kind, breach};
+
+/// What was taken under a key, and until when it is known.
+type Paid = Option<(u32, Timestamp)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Limiters {
+    keys: BTreeMap<(String, String), Track<Paid>>,
+    charged: BTreeMap<String, Vec<(Timestamp, u32)>>,
+    /// The same with all that was forgotten since.
+    ever: BTreeMap<String, Vec<(Timestamp, u32)>>,
+    wanted: BTreeSet<(String, String, u32)>,
+    /// What each limiter was when it was last written.
+    kept: BTreeMap<String, Option<Arc<Limiter>>>,
+}
+
+fn rate(limiter: &str) -> Rate {
+    rate_of(limiter).unwrap_or(GROWTH)
+}
+
+/// By how much more than the window a charge may count.
+fn slack_ms(rate: Rate) -> u64 {
+    rate.window_ms / 32 + 1
+}
+
+/// How much counts, if each charge does for so long.
+fn count(charged: Option<&Vec<(Timestamp, u32)>>, for_ms: u64, now: Timestamp) -> u32 {
+    let charged = charged.into_iter().flatten();
+    charged.filter(|(at, _)| now < at.plus_ms(for_ms)).map(|(_, units)| units).sum()
+}
+
+/// The limiter that a key was charged to.
+fn limiter_in(row: &RowKey) -> String {
+    let scope = row.values.iter().find_map(|value| match value {
+        Value::Text(text) => text.strip_prefix("spend/"),
+        _ => None,
+    });
+    scope.unwrap_or_default().to_owned()
+}
+
+impl Model {
+    pub(super) fn spends(&mut self, spend: &Spend) {
+        for Charge { limiter, units, .. } in &spend.charges {
+            let key = spend.key.reveal().to_owned();
+            self.limiters.wanted.insert((limiter.clone(), key, *units));
+        }
+    }
+
+    fn paid(&self, limiter: &str, key: &str) -> Paid {
+        let track = self.limiters.keys.get(&(limiter.to_owned(), key.to_owned()));
+        track.and_then(|track| *track.last())
+    }
+
+    /// How much counts at a time, if a charge counts for so much longer than its window.
+    fn counted(&self, limiter: &str, more_ms: u64, now: Timestamp) -> u32 {
+        let charged = self.limiters.charged.get(limiter);
+        count(charged, rate(limiter).window_ms + more_ms, now)
+    }
+
+    /// A commit wrote or removed the record that something was taken under a key.
+    pub(super) fn compare_spend(
+        &mut self,
+        memory: &MemoryStore,
+        row: &RowKey,
+    ) -> Result<(), Breach> {
+        let (limiter, key) = (limiter_in(row), key_of(row));
+        let key = counted_as(&key).map_or(key, ToOwned::to_owned);
+        let was = self.paid(&limiter, &key);
+        let is = one::<Admission>(memory, row.clone());
+        let units = |admission: &Admission| admission.first.parse().unwrap_or(0);
+        let is = is.map(|admission| (units(&admission), admission.expires_at));
+        if was == is {
+            return Ok(());
+        }
+        if was.is_some_and(|(_, expires_at)| self.now < expires_at) {
+            return breach(Kind::Limiter, format!("{key} at {limiter}: {is:?}, was {was:?}"));
+        }
+        if let Some((units, expires_at)) = is {
+            let least = self.now.plus_ms(rate(&limiter).window_ms);
+            let most = least.plus_ms(slack_ms(rate(&limiter)));
+            if expires_at < least || expires_at > most {
+                return breach(Kind::Limiter, format!("{key} is known until {expires_at}"));
+            }
+            self.charge(&limiter, &key, units)?;
+        }
+        let (moment, name) = (self.moment, (limiter, key));
+        let track = self.limiters.keys.entry(name).or_insert_with(|| Track::new(None));
+        track.push(moment, is);
+        Ok(())
+    }
+
+    fn charge(&mut self, limiter: &str, key: &str, units: u32) -> Result<(), Breach> {
+        let wanted = (limiter.to_owned(), key.to_owned(), units);
+        let grows = limiter == limiter_of(key) && units == 1;
+        if !grows && !self.limiters.wanted.contains(&wanted) {
+            return breach(Kind::Limiter, format!("nobody asked for {wanted:?}"));
+        }
+        // One that was given up in the same commit leaves its charge alone behind.
+        let accepted = self.stage(key).is_some_and(|stage| stage.accepted_at == self.now);
+        if grows && !accepted && self.stage(key).is_some() {
+            return breach(Kind::Limiter, format!("{key} was charged and not accepted"));
+        }
+        let (now, allowed) = (self.now, rate(limiter));
+        let charged = self.limiters.charged.entry(limiter.to_owned()).or_default();
+        let last = charged.last().map_or(now, |(at, _)| now.max(*at));
+        charged.push((last, units));
+        self.limiters.ever.entry(limiter.to_owned()).or_default().push((last, units));
+        let counted = self.counted(limiter, 0, now);
+        if counted > allowed.starts {
+            return breach(Kind::Limiter, format!("{counted} of {allowed:?} at {limiter}"));
+        }
+        Ok(())
+    }
+
+    /// Whoever is let in is counted.
+    pub(super) fn check_growth(&mut self) -> Result<(), Breach> {
+        for key in std::mem::take(&mut self.requests.fresh) {
+            let paid = self.paid(&limiter_of(&key), &key);
+            if paid.is_none_or(|(_, expires_at)| expires_at <= self.now) {
+                return breach(Kind::Limiter, format!("{key} was accepted and not counted"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is known of what was taken.
+    pub(super) fn check_spent(&self, memory: &MemoryStore) -> Result<(), Breach> {
+        let mut keys = self.limiters.keys.iter();
+        if let Some((key, _)) = keys.find(|(_, track)| track.last().is_some()) {
+            return breach(Kind::Limiter, format!("{key:?} is kept for ever"));
+        }
+        match memory.snapshot().rows().find(|row| row.key.table == Table::Limiter) {
+            Some(row) => breach(Kind::Limiter, format!("{:?} is kept for ever", row.key)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares what a limiter counts.
+    pub(super) fn compare_limiter(
+        &mut self,
+        memory: &MemoryStore,
+        row: &RowKey,
+    ) -> Result<(), Breach> {
+        let (name, now) = (key_of(row), self.now);
+        let kept = one::<Limiter>(memory, row.clone());
+        // A commit that failed has changed nothing, and its time may be long ago.
+        if self.limiters.kept.insert(name.clone(), kept.clone()) == Some(kept.clone()) {
+            return Ok(());
+        }
+        let spent = kept.as_ref().map_or(0, |kept| kept.rate.starts - kept.left(now));
+        let least = self.counted(&name, 0, now);
+        let most = self.counted(&name, slack_ms(rate(&name)), now);
+        if spent < least || spent > most {
+            let what = format!("{spent} of {name} at {now}, where it is {least} to {most}");
+            return breach(Kind::Limiter, what);
+        }
+        // A batch of an earlier time, which comes later, does not find what was forgotten.
+        let most_ms = rate(&name).window_ms + slack_ms(rate(&name));
+        if let Some(charged) = self.limiters.charged.get_mut(&name) {
+            charged.retain(|(at, _)| now < at.plus_ms(most_ms));
+        }
+        if kept.is_none() {
+            self.limiters.charged.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Whether there may have been too little left since a time.
+    pub(super) fn may_be_limited(
+        &self,
+        limiter: &str,
+        units: u32,
+        allowed: Rate,
+        since: Timestamp,
+    ) -> bool {
+        let charged = self.limiters.ever.get(limiter);
+        count(charged, allowed.window_ms + slack_ms(allowed), since) + units > allowed.starts
+    }
+
+    fn paid_since(&self, asked: &Asked<'_>, limiter: &str, key: &str) -> Vec<Paid> {
+        match self.limiters.keys.get(&(limiter.to_owned(), key.to_owned())) {
+            Some(track) => track.since(asked.moment).iter().map(|(_, paid)| *paid).collect(),
+            None => vec![None],
+        }
+    }
+
+    pub(super) fn spent_as_told(
+        &self,
+        asked: &Asked<'_>,
+        outcome: &Outcome,
+    ) -> Option<Result<(), Breach>> {
+        let Command::Spend(spend) = asked.command else { return None };
+        let key = spend.key.reveal();
+        let paid = |charge: &Charge| {
+            let paid = self.paid_since(asked, &charge.limiter, key);
+            paid.into_iter().flatten().any(|(units, _)| units == charge.units)
+        };
+        let all = *outcome == Outcome::Spent && spend.charges.iter().all(paid);
+        Some(if all { Ok(()) } else { breach(Kind::Limiter, "nothing of it was taken") })
+    }
+
+    pub(super) fn may_refuse_spend(
+        &self,
+        asked: &Asked<'_>,
+        rejection: &Rejection,
+    ) -> Option<bool> {
+        let Command::Spend(spend) = asked.command else { return None };
+        let key = spend.key.reveal();
+        Some(spend.charges.iter().any(|Charge { limiter, units, rate }| {
+            let paid = self.paid_since(asked, limiter, key);
+            match rejection {
+                Rejection::Conflict => paid.into_iter().flatten().any(|paid| paid.0 != *units),
+                Rejection::RateLimited { .. } => {
+                    let unpaid =
+                        |paid: &Paid| paid.is_none_or(|(_, expires_at)| expires_at <= self.latest);
+                    paid.iter().any(unpaid) && self.may_be_limited(limiter, *units, *rate, asked.at)
+                }
+                _ => false,
+            }
+        }))
+    }
+}

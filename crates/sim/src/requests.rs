@@ -1,0 +1,387 @@
+//! Requests, calls and limiters in scripts: what is asked, and the handlers that answer.
+
+use std::time::Duration;
+
+use windlass_core::command::{
+    Admit, Answer, Charge, ClaimEffect, RotateKey, SettleEffect, Spend, Withdraw,
+};
+use windlass_core::{
+    Caller, Command, Digest, EXCLUDED, Payload, Rate, Rejection, RequestKey, Secret, Tenant, Terms,
+    fingerprint,
+};
+use windlass_engine::{AdmitError, Engine, Error, Racers, RequestContext, RequestPolicy, Scope};
+
+use crate::bank::Teller;
+use crate::client::{Client, Place};
+use crate::coverage::Happening;
+use crate::model::{Giver, Parent, Plea, Right, Since};
+use crate::script::Wish;
+use crate::violation::{Kind, breach};
+use crate::watch::Watch;
+
+/// For how long everything about a request is kept: as short as it can be.
+pub(crate) const TERMS: Terms = Terms {
+    replay_ms: 3_600_000,
+    in_flight_ms: 2_000,
+    tombstone_ms: 1_800_000,
+    retry_after_ms: 1_000,
+};
+
+/// How many requests of one principal are let in.
+pub(crate) const GROWTH: Rate = Rate { starts: 2, window_ms: 1_600 };
+
+const KEYS: [&str; 6] = [
+    "request-number-0",
+    "request-number-1",
+    "request-number-2",
+    "request-number-3",
+    "request-number-4",
+    "request-number-5",
+];
+const PRINCIPALS: [&str; 2] = ["ada", "bob"];
+const OPERATION: &str = "pay";
+const BODIES: [&str; 2] = ["\"ten\"", "\"eleven\""];
+const LIMITERS: [(&str, Rate); 2] = [
+    ("calls", Rate { starts: 3, window_ms: 3_200 }),
+    ("bytes", Rate { starts: 5, window_ms: 6_400 }),
+];
+
+/// Whom tasks call. Whom a request calls is told by its key.
+const PROVIDER: &str = "bank";
+
+/// What calls are named.
+const CALLS: [&str; 2] = ["charge", "refund"];
+
+/// On whose behalf a call is made: the lease or the ticket of so many ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    Lease(u8),
+    Ticket(u8),
+}
+
+/// What the handler of a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// How long it takes before it does anything.
+    pub before_ms: u64,
+    /// Which call it makes, if any, and whether under a threaded key.
+    pub call: Option<(u8, bool)>,
+    /// How long it takes after that.
+    pub after_ms: u64,
+    pub fails: bool,
+}
+
+/// A request as it is sent: the same again when it is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    key: usize,
+    body: &'static str,
+    handling: Handling,
+}
+
+pub(crate) fn policy(node: usize) -> RequestPolicy {
+    let wait = Racers::Wait(Duration::from_millis(1_500));
+    let racers = if node.is_multiple_of(2) { wait } else { Racers::Reject };
+    RequestPolicy { terms: TERMS, racers, growth: Some(GROWTH), ..RequestPolicy::default() }
+}
+
+/// Whether this is the name that a client gave itself. Those of handlers are random.
+pub(crate) fn is_named(owner: &str) -> bool {
+    owner.starts_with("client-")
+}
+
+fn principal(key: usize) -> &'static str {
+    PRINCIPALS[key % PRINCIPALS.len()]
+}
+
+/// What counts the requests of whoever has a key.
+pub(crate) fn limiter_of(key: &str) -> String {
+    let number = KEYS.iter().position(|known| *known == key);
+    number.map_or_else(String::new, |number| format!("requests/{}", principal(number)))
+}
+
+fn request(tenant: Tenant, key: usize) -> RequestKey {
+    let (principal, key) = (principal(key).to_owned(), KEYS[key].into());
+    RequestKey { tenant, principal, account: String::new(), key }
+}
+
+/// The key of the request that is counted under this name.
+pub(crate) fn counted_as(name: &str) -> Option<&'static str> {
+    let number = (0..KEYS.len())
+        .find(|number| request(Tenant::default(), *number).digest().to_string() == name)?;
+    Some(KEYS[number])
+}
+
+pub(crate) fn rate_of(limiter: &str) -> Option<Rate> {
+    LIMITERS.iter().find(|(name, _)| *name == limiter).map(|(_, rate)| *rate)
+}
+
+fn provider_of(key: usize) -> String {
+    format!("{PROVIDER}-{key}")
+}
+
+/// The key of the request that calls a provider.
+pub(crate) fn key_of_provider(provider: &str) -> Option<String> {
+    let number = (0..KEYS.len()).find(|number| provider_of(*number) == provider)?;
+    Some(KEYS[number].to_owned())
+}
+
+fn asks(body: &str) -> Digest {
+    fingerprint(OPERATION, body.as_bytes(), EXCLUDED)
+}
+
+fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {
+    from[usize::from(number) % N]
+}
+
+/// A request that is to be sent, if this is one.
+pub(crate) fn sent(wishes: &[Wish]) -> Option<Sent> {
+    match wishes {
+        [Wish::Send { key, variant, deed }] => {
+            let (key, body) = (usize::from(*key) % KEYS.len(), pick(BODIES, *variant));
+            Some(Sent { key, body, handling: *deed })
+        }
+        _ => None,
+    }
+}
+
+impl Client<'_> {
+    pub(crate) fn of_requests(&self, wish: &Wish) -> Option<Command> {
+        let tenant = Tenant::default();
+        Some(match *wish {
+            Wish::Admit { key, variant } => {
+                let (key, owner) = (usize::from(key) % KEYS.len(), self.name.clone());
+                let request = request(tenant, key);
+                let (fingerprint, growth) = (asks(pick(BODIES, variant)), Some(GROWTH));
+                Admit { request, fingerprint, owner, terms: TERMS, growth }.into()
+            }
+            Wish::Answer { ticket, says } => {
+                let (request, owner) = self.ticket(ticket)?;
+                let answer = Payload::json(format!("\"{owner} says {says}\""));
+                Answer { request, owner, answer }.into()
+            }
+            Wish::Withdraw { ticket } => {
+                let (request, owner) = self.ticket(ticket)?;
+                Withdraw { request, owner }.into()
+            }
+            Wish::ClaimEffect { by, name, variant } => {
+                let (caller, provider) = self.caller(by)?;
+                let (name, request_id) = (pick(CALLS, name).to_owned(), self.name.clone());
+                let fingerprint = fingerprint(&name, pick(BODIES, variant).as_bytes(), &[]);
+                let request_id = request_id.into();
+                ClaimEffect { caller, provider, name, fingerprint, request_id }.into()
+            }
+            Wish::SettleEffect { by, name, says } => {
+                let (caller, provider) = self.caller(by)?;
+                let (name, answer) =
+                    (pick(CALLS, name).to_owned(), Payload::json(says.to_string()));
+                SettleEffect { caller, provider, name, answer }.into()
+            }
+            Wish::Spend { key, limiter, units, both } => {
+                let key = format!("spend-{}", key % 3).into();
+                let mut charges = Vec::new();
+                let first = usize::from(limiter) % LIMITERS.len();
+                for number in if both { vec![first, 1 - first] } else { vec![first] } {
+                    let (limiter, rate) = LIMITERS[number];
+                    charges.push(Charge { limiter: limiter.to_owned(), units, rate });
+                }
+                Spend { tenant, key, charges }.into()
+            }
+            _ => return None,
+        })
+    }
+
+    fn caller(&self, by: Holder) -> Option<(Caller, String)> {
+        match by {
+            Holder::Lease(back) => Some((Caller::Task(self.fence(back)?), PROVIDER.to_owned())),
+            Holder::Ticket(back) => {
+                let (request, owner) = self.ticket(back)?;
+                let key = KEYS.iter().position(|key| *key == request.key.reveal())?;
+                Some((Caller::Request { request, owner }, provider_of(key)))
+            }
+        }
+    }
+}
+
+/// Sees to it that there is a key to make others of. It is always the same.
+pub(crate) async fn seed_key(engine: &Engine) -> Result<(), Error> {
+    let (tenant, id, secret) = (Tenant::default(), "seed".to_owned(), Secret::new("a5".repeat(32)));
+    engine.submit(RotateKey { tenant, id, secret, grace_ms: 60_000, seed: true }).await.map(drop)
+}
+
+/// Makes the call of a task.
+pub(crate) async fn call_for_task(
+    context: &windlass_worker::Context,
+    watch: &Watch,
+    name: u8,
+    threaded: bool,
+) -> Result<(), String> {
+    let name = pick(CALLS, name);
+    let call = (Parent::Task(context.id().clone()), name.to_owned());
+    let right = Right::Epoch(context.fence().epoch);
+    let teller = Teller::new(watch, call, right, threaded);
+    let mut effect = context.effect(PROVIDER).name(name);
+    if threaded {
+        seed_key(context.engine()).await.map_err(|error| error.code().to_owned())?;
+        effect = effect.threaded();
+    }
+    teller.run(effect).await
+}
+
+/// The handler of a request, however it ends.
+struct Handler {
+    watch: Watch,
+    key: &'static str,
+    giver: Option<Giver>,
+    /// How many commits there were when it began.
+    moment: u64,
+    is_over: bool,
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.watch.see().model.gives_up(self.key, self.giver.take());
+        }
+    }
+}
+
+/// Sends a request, and shows the model what came of it.
+pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch) {
+    let Sent { key, body, .. } = sent;
+    let (fingerprint, name) = (asks(body), KEYS[key]);
+    let since = {
+        let mut seen = watch.see();
+        seen.note(format_args!("ask {} of node {}: {sent:?}", place.call, place.node));
+        seen.model.wants(name, None, fingerprint);
+        seen.model.since()
+    };
+    let begin = |giver, moment| {
+        let (watch, key) = (watch.clone(), name);
+        Handler { watch, key, giver, moment, is_over: false }
+    };
+    let mut whole = begin(None, since.moment);
+    let plea = plea(name, fingerprint, since);
+    let mut handler = None;
+    let scope = Scope::new(principal(key), OPERATION);
+    let request: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
+    let answer = engine
+        .admit(&scope, name, &request, |context| {
+            whole.is_over = true;
+            let moment = watch.see().model.since().moment;
+            handler = Some(begin(Some(Giver::Until(context.until())), moment));
+            handle((engine.clone(), context), sent, place, watch.clone(), plea.clone())
+        })
+        .await;
+    whole.is_over = true;
+    if let Some(handler) = &mut handler {
+        handler.is_over = answer.is_ok();
+    }
+    judge(&watch, place, &plea, handler.as_ref(), answer);
+}
+
+fn plea(key: &'static str, fingerprint: Digest, since: Since) -> Plea<'static> {
+    Plea { key, fingerprint, owner: None, moment: since.moment, at: since.at }
+}
+
+/// Does what there is to do. What fails is given up.
+async fn handle(
+    own: (Engine, RequestContext),
+    sent: Sent,
+    place: Place,
+    watch: Watch,
+    plea: Plea<'static>,
+) -> Result<String, String> {
+    let until = own.1.until();
+    let handled = act(own, sent, place, &watch, plea).await;
+    if handled.is_err() {
+        watch.see().model.gives_up(KEYS[sent.key], Some(Giver::Until(until)));
+    }
+    handled
+}
+
+async fn act(
+    (engine, context): (Engine, RequestContext),
+    sent: Sent,
+    place: Place,
+    watch: &Watch,
+    plea: Plea<'static>,
+) -> Result<String, String> {
+    let Sent { key, handling, .. } = sent;
+    let until = context.until();
+    let healed = {
+        let mut seen = watch.see();
+        seen.note(format_args!("call {} handles {}", place.call, KEYS[key]));
+        let judged = seen.model.handles(&plea, until);
+        seen.judge(judged);
+        seen.healed
+    };
+    tokio::time::sleep(Duration::from_millis(handling.before_ms)).await;
+    if let Some((name, threaded)) = handling.call {
+        let name = pick(CALLS, name);
+        let call = (Parent::Request(KEYS[key].to_owned()), name.to_owned());
+        let teller = Teller::new(watch, call, Right::Until(until), threaded);
+        let mut effect = context.effect(provider_of(key)).name(name);
+        if threaded {
+            seed_key(&engine).await.map_err(|error| error.code().to_owned())?;
+            effect = effect.threaded();
+        }
+        teller.run(effect).await?;
+    }
+    tokio::time::sleep(Duration::from_millis(handling.after_ms)).await;
+    if handling.fails && !healed {
+        return Err("it did not work".to_owned());
+    }
+    let text = format!("answer of call {}", place.call);
+    let giver = Giver::Until(until);
+    watch.see().model.gives(KEYS[key], giver, &format!("\"{text}\""));
+    Ok(text)
+}
+
+type Told = Result<windlass_engine::Admitted<String>, AdmitError<String>>;
+
+fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>, answer: Told) {
+    let mut seen = watch.see();
+    let call = place.call;
+    let told = match &answer {
+        Ok(admitted) if admitted.replayed => "replayed",
+        Ok(_) => "first",
+        Err(AdmitError::Failed(_)) => "failed",
+        Err(AdmitError::Refused(error)) => error.code(),
+    };
+    seen.note(format_args!("answer {call}, Send: {told}"));
+    if seen.breach().is_some() {
+        return;
+    }
+    seen.coverage.sent(told);
+    let judged = match answer {
+        Ok(admitted) => {
+            let text = format!("\"{}\"", admitted.answer);
+            let own = format!("\"answer of call {call}\"");
+            if admitted.replayed && seen.model.was_open(plea) {
+                seen.count(Happening::WaitedForAnswer);
+            }
+            let judged = seen.model.answer_told(plea, &text);
+            match admitted.replayed || text == own {
+                true => judged,
+                false => breach(Kind::Request, format!("call {call} has done nothing for {text}")),
+            }
+        }
+        Err(AdmitError::Refused(Error::Rejected(rejection))) => {
+            let just = match (&rejection, handler) {
+                (Rejection::RequestReleased, Some(Handler { giver: Some(giver), moment, .. })) => {
+                    seen.model.may_be_released(plea.key, *moment, giver)
+                }
+                _ => seen.model.may_refuse_plea(plea, &rejection),
+            };
+            let what = format!("call {call} was told {rejection:?}");
+            if just { Ok(()) } else { breach(Kind::UnjustRefusal, what) }
+        }
+        Err(AdmitError::Refused(Error::Bug { command })) => {
+            breach(Kind::Engine, format!("a bug in {command}"))
+        }
+        Err(_) => Ok(()),
+    };
+    seen.judge(judged);
+    seen.count_met();
+}

@@ -1,0 +1,244 @@
+//! What the service behind says, and what becomes of it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::post;
+use futures_util::stream;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
+use windlass_engine::{Config, Engine};
+use windlass_store::MemoryStore;
+use windlass_store_test::{Call, Failure, FaultStore};
+use windlass_tower::{IdempotencyLayer, Principal};
+
+const KEY: &str = "abcdefgh-key-of-a-payment";
+
+/// A service that does what its path says, and counts how often it was asked.
+struct Stage {
+    service: Router,
+    store: FaultStore,
+    asked: Arc<AtomicU32>,
+    /// Lets what is slow go on.
+    go_on: Arc<Semaphore>,
+}
+
+fn body_of(length: usize) -> Body {
+    Body::from("x".repeat(length))
+}
+
+fn broken() -> Body {
+    let parts = [Ok(Bytes::from_static(b"half")), Err(std::io::Error::other("the line was cut"))];
+    Body::from_stream(stream::iter(parts))
+}
+
+fn said(path: &str) -> Response<Body> {
+    let answer = Response::builder().header("set-cookie", "a=1").header("connection", "x-hop");
+    let answer = answer.header("x-hop", "1").header("upgrade", "h2c");
+    match path {
+        "/long" => answer.body(body_of(2_000)),
+        "/widest" => answer.body(body_of(4 * 1_024 * 1_024)),
+        "/long-failure" => answer.status(500).body(body_of(2_000)),
+        "/broken" => answer.body(broken()),
+        "/see-other" => answer.status(303).header("location", "/receipts/1").body(Body::empty()),
+        "/elsewhere" => answer.status(307).header("location", "/pay").body(Body::empty()),
+        "/refused" => answer.status(402).body(Body::from("no")),
+        _ => answer.body(Body::from("ok")),
+    }
+    .unwrap()
+}
+
+async fn stage(longest: usize) -> Stage {
+    let store = FaultStore::new(Arc::new(MemoryStore::new()));
+    let config = Config { background: false, ..Config::default() };
+    let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let (count, go_on) = (asked.clone(), Arc::new(Semaphore::new(0)));
+    let gate = go_on.clone();
+    let handler = async move |request: Request<Body>| {
+        let nth = count.fetch_add(1, Ordering::SeqCst);
+        match request.uri().path() {
+            "/slow" => gate.acquire().await.unwrap().forget(),
+            "/panics" if nth == 0 => panic!("this handler panics"),
+            _ => {}
+        }
+        Ok::<_, Infallible>(said(request.uri().path()))
+    };
+    let user = |parts: &axum::http::request::Parts| {
+        parts.headers.get("x-user").map(|user| Principal::new(user.to_str().unwrap()))
+    };
+    let layer = IdempotencyLayer::new(engine, user).longest_body(longest);
+    let service = Router::new().route("/{*path}", post(handler)).layer(layer);
+    Stage { service, store, asked, go_on }
+}
+
+impl Stage {
+    async fn send(&self, path: &str, user: &str) -> (Response<()>, Bytes) {
+        let request = Request::post(path).header("x-user", user).header("idempotency-key", KEY);
+        let answer = self.service.clone().oneshot(request.body(body_of(1)).unwrap()).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        (Response::from_parts(parts, ()), body)
+    }
+
+    async fn problem(&self, path: &str, user: &str) -> (u16, String, String) {
+        let (answer, body) = self.send(path, user).await;
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        for member in ["type", "title", "detail"] {
+            assert!(said[member].is_string(), "{said}");
+        }
+        assert_eq!(said["status"], answer.status().as_u16());
+        assert!(!said.to_string().contains("injected"), "nobody is told of the store: {said}");
+        let again = answer.headers().get("retry-after").map(|after| after.to_str().unwrap());
+        assert_eq!(again, said["retry_after"].as_u64().map(|n| n.to_string()).as_deref());
+        let text = |name: &str| said[name].as_str().unwrap().to_owned();
+        (answer.status().as_u16(), text("code"), text("recovery"))
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.swap(0, Ordering::SeqCst)
+    }
+}
+
+fn problem(status: u16, code: &str, recovery: &str) -> (u16, String, String) {
+    (status, code.to_owned(), recovery.to_owned())
+}
+
+/// It was done, so it is not done again, though what it said cannot be repeated.
+#[tokio::test]
+async fn a_success_that_is_too_long_to_keep_is_not_done_twice() {
+    for (longest, path) in [(1_000, "/long"), (8 * 1_024 * 1_024, "/widest")] {
+        let stage = stage(longest).await;
+        for _ in 0..3 {
+            let said = stage.problem(path, "ada").await;
+            assert_eq!(said, problem(500, "answer_too_long", "terminal"), "{path}");
+        }
+        assert_eq!(stage.asked(), 1, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_failed_is_done_again_however_it_failed() {
+    let stage = stage(1_000).await;
+    for (path, expected) in [
+        ("/long-failure", problem(500, "answer_too_long", "terminal")),
+        ("/broken", problem(500, "answer_broken", "transient")),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(stage.problem(path, "ada").await, expected, "{path}");
+        }
+        assert_eq!(stage.asked(), 2, "{path}");
+    }
+}
+
+/// A page that is to be looked at instead is how many say that they are done.
+#[tokio::test]
+async fn see_other_is_a_success_and_other_redirects_are_none() {
+    let stage = stage(1_000).await;
+    for (path, status, times) in [("/elsewhere", 307, 2), ("/see-other", 303, 1)] {
+        for _ in 0..2 {
+            let (answer, _) = stage.send(path, "ada").await;
+            assert_eq!(answer.status(), StatusCode::from_u16(status).unwrap());
+            assert!(answer.headers().contains_key("location"));
+        }
+        assert_eq!(stage.asked(), times, "{path}");
+    }
+}
+
+/// All headers come again but those of the connection, and those that it names.
+#[tokio::test]
+async fn headers_of_the_connection_are_not_repeated() {
+    let stage = stage(1_000).await;
+    stage.send("/pay", "ada").await;
+    let (again, body) = stage.send("/pay", "ada").await;
+    assert_eq!((&body[..], stage.asked()), (&b"ok"[..], 1));
+    let mut names: Vec<&str> = again.headers().keys().map(|name| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-length", "idempotency-replayed", "set-cookie"]);
+}
+
+#[tokio::test]
+async fn every_refusal_is_called_what_it_is() {
+    let stage = stage(1_000).await;
+    let nameless = stage.problem("/pay", "").await;
+    assert_eq!(nameless, problem(400, "invalid", "correctable"), "not its key is wrong");
+    for failure in [Failure::Unavailable, Failure::Refused] {
+        stage.store.fail(Call::Commit, 1, failure);
+        let (status, code, recovery) = stage.problem("/pay", "ada").await;
+        assert_eq!((status, recovery.as_str()), (503, "transient"));
+        assert!(code.starts_with("store_"), "{code}");
+    }
+    assert_eq!(stage.asked(), 0);
+}
+
+/// Whoever fails is heard, though the store is away when its request is to be given up.
+#[tokio::test]
+async fn a_failure_is_told_though_it_cannot_be_given_up() {
+    let stage = stage(1_000).await;
+    // The second commit is that of giving up.
+    stage.store.fail(Call::Commit, 2, Failure::Unavailable);
+    let (answer, body) = stage.send("/refused", "ada").await;
+    assert_eq!((answer.status().as_u16(), &body[..]), (402, &b"no"[..]));
+    assert!(stage.store.is_spent());
+}
+
+/// A client that leaves does not stop what was begun, and gets its answer when it comes back.
+#[tokio::test]
+async fn a_client_that_leaves_stops_nothing() {
+    let stage = stage(1_000).await;
+    tokio::select! {
+        biased;
+        (answer, _) = stage.send("/slow", "ada") => panic!("{answer:?}"),
+        () = async {
+            while stage.asked.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    stage.go_on.add_permits(1);
+    let (answer, body) = stage.send("/slow", "ada").await;
+    assert_eq!(
+        (answer.headers()["idempotency-replayed"].as_bytes(), &body[..]),
+        (&b"true"[..], &b"ok"[..])
+    );
+    assert_eq!(stage.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_panic_gives_the_request_up() {
+    let stage = Arc::new(stage(1_000).await);
+    let sent = tokio::spawn({
+        let stage = stage.clone();
+        async move { stage.send("/panics", "ada").await }
+    });
+    assert!(sent.await.unwrap_err().is_panic(), "it is the service's own to deal with");
+    let (answer, body) = stage.send("/panics", "ada").await;
+    assert_eq!((answer.status().as_u16(), &body[..], stage.asked()), (200, &b"ok"[..], 2));
+}
+
+/// Whatever is in the header, it is a key or it is refused, and the service is not asked.
+#[tokio::test]
+async fn strange_keys_are_refused() {
+    let stage = stage(1_000).await;
+    for strange in [
+        &b"caf\xe9-of-sixteen-letters"[..],
+        b"",
+        b"\"\"",
+        b"\"",
+        b"\"an-open-quote-of-a-key",
+        b"a-key-of-a-payment, another-key-of-it",
+        b"a-key\twith-a-tab-within",
+    ] {
+        let request = Request::post("/pay").header("x-user", "ada");
+        let request = request.header("idempotency-key", strange).body(Body::empty()).unwrap();
+        let answer = stage.service.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{strange:?}");
+    }
+    assert_eq!(stage.asked(), 0);
+}
