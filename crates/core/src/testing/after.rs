@@ -118,7 +118,6 @@ impl Stage {
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
-            Ok(Outcome::EffectClaimed { request_id, .. }) => format!("claimed {request_id}"),
             Ok(Outcome::Turned { goes_on, .. }) => format!("turned goes_on={goes_on}"),
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
                 format!("claimed {}", request_id.reveal())
