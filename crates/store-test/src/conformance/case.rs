@@ -8,7 +8,7 @@ use windlass_store::StoreError;
 use super::ground::Ground;
 use super::{
     change, family, foreign, gates, handle, log, mail, payload, query, requests, scan, text, time,
-    workers,
+    workers, workflows,
 };
 use crate::factory::Factory;
 
@@ -180,6 +180,10 @@ cases! {
         a_lease_is_revoked,
         a_subscriber_keeps_its_place,
         labels_are_in_the_log,
+    }
+    workflows::{
+        a_step_ends_and_its_workflow_goes_on,
+        a_workflow_starts_over,
     }
     requests::{
         a_request_is_answered_once,

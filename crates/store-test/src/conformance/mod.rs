@@ -16,5 +16,6 @@ mod scan;
 mod text;
 mod time;
 mod workers;
+mod workflows;
 
 pub use case::{CASES, Case, Verdict, Wrong, run, verdicts};

@@ -1,0 +1,119 @@
+use std::sync::Arc;
+
+use windlass_core::command::{
+    Claim, CommitTurn, Complete, Create, Deed, NewMessage, NewTask, NewWorkflow, Post, Reap, Sweep,
+    Then,
+};
+use windlass_core::{Fence, Outcome, Payload, Table, Task, TaskKey, Tenant};
+use windlass_store::{Clock as _, Query};
+
+use super::case::{Verdict, Wrong};
+use super::ground::{Ground, ensure, same};
+
+const ID: &str = "w\u{f6}rkflow";
+
+fn turn(fence: Fence, turn: u32, then: Then) -> CommitTurn {
+    CommitTurn {
+        fence,
+        turn,
+        row: Some(Payload::json(format!("{{\"at\":{turn}}}"))),
+        taken: Vec::new(),
+        deeds: Vec::new(),
+        next_step: 2,
+        then,
+        sticky_ms: None,
+        eager: None,
+    }
+}
+
+async fn claim(ground: &Ground<'_>, lane: &str) -> Result<Arc<Task>, Wrong> {
+    let claim = Claim { lanes: vec![lane.into()], ..Claim::new("w") };
+    match ground.must(claim).await? {
+        Outcome::Claimed(tasks) if tasks.len() == 1 => Ok(tasks[0].clone()),
+        other => Err(Wrong(format!("one task is claimed, not {other:?}"))),
+    }
+}
+
+async fn started(ground: &Ground<'_>) -> Result<Arc<Task>, Wrong> {
+    let workflow = Some(NewWorkflow::default());
+    ground.must(Create::one(NewTask { workflow, ..NewTask::new(ID, "order") })).await?;
+    claim(ground, "default").await
+}
+
+fn activity() -> Deed {
+    let (lane, payload) = ("work".into(), Some(Payload::json("1")));
+    let task = NewTask { lane, payload, ..NewTask::new(format!("{ID}/0"), "charge") };
+    Deed::Activity { step: 0, task, eager: false }
+}
+
+async fn count(ground: &Ground<'_>, table: Table) -> Result<usize, Wrong> {
+    Ok(ground.store.query(&Query::all(table, 100)).await?.len())
+}
+
+pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) -> Verdict {
+    let first = started(ground).await?;
+    let at = ground.clock.now().plus_ms(60_000);
+    let deeds = vec![
+        activity(),
+        Deed::Timer { step: 1, at },
+        Deed::Note { name: String::new(), text: Some("h\u{e4}lf way".into()) },
+    ];
+    ground.must(CommitTurn { deeds, ..turn(first.fence(), 0, Then::Wait) }).await?;
+    let step = claim(ground, "work").await?;
+    let result = Some(Payload::json("\"\u{1f4b6}\""));
+    ground.must(Complete { fence: step.fence(), result: result.clone() }).await?;
+    let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
+    same("a report and a timer", &messages.len(), &2)?;
+    let second = claim(ground, "default").await?;
+    let key = windlass_core::PayloadKey {
+        tenant: Tenant::default(),
+        task: step.id.clone(),
+        generation: 0,
+        slot: windlass_core::Slot::RESULT,
+    };
+    let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    same("the result waits with the report", &kept, &result)?;
+    let taken = CommitTurn { taken: vec![1], ..turn(second.fence(), 1, Then::Wait) };
+    ground.must(taken).await?;
+    let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    same("and goes with it", &kept, &None)?;
+    ground.clock.advance_ms(60_000);
+    ground.must(Sweep::default()).await?;
+    let third = claim(ground, "default").await?;
+    let end = Then::Complete(Some(Payload::json("7")));
+    ground.must(turn(third.fence(), 2, end)).await?;
+    let rows: Vec<_> = (0..3).map(|row| third.turn_key(row)).collect();
+    let rows = ground.store.payloads(&rows).await?;
+    ensure(rows.iter().all(Option::is_some), || "every row is kept".into())?;
+    ground.must(Reap { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
+    for table in [Table::Task, Table::Message, Table::Mailbox, Table::Note, Table::Children] {
+        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_workflow_starts_over(ground: &Ground<'_>) -> Verdict {
+    let first = started(ground).await?;
+    ground.must(Post::one(NewMessage::new(ID, "go", "ops"))).await?;
+    let over = Then::ContinueAsNew {
+        input: Some(Payload::json("8")),
+        version: None,
+        carried: Some(Payload::json("[]")),
+    };
+    ground.must(CommitTurn { taken: vec![1], ..turn(first.fence(), 0, over) }).await?;
+    let second = claim(ground, "default").await?;
+    same("the next execution", &second.generation, &1)?;
+    let input = second.input_key().ok_or_else(|| Wrong("it has an input".into()))?;
+    let input = ground.store.payloads(&[input]).await?.pop().flatten();
+    same("its input", &input, &Some(Payload::json("8")))?;
+    same("the one before", &count(ground, Table::Execution).await?, &1)?;
+    ground.must(turn(second.fence(), 0, Then::Complete(None))).await?;
+    ground.clock.advance_ms(8 * 86_400_000);
+    for _ in 0..3 {
+        ground.must(Sweep::default()).await?;
+    }
+    for table in [Table::Task, Table::Execution, Table::Mailbox] {
+        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+    }
+    Ok(())
+}
