@@ -46,14 +46,15 @@ impl Cache {
     /// The workflow as it is in the store, if it is in memory. One that is not as the store has it
     /// is of no use.
     pub(crate) fn take(&self, task: &Task) -> Option<Instance> {
-        let known = self.kept().instances.remove(&task.task_key())?;
-        (position(task) == Some(known.position)).then_some(known.instance)
+        self.take_at(&task.task_key(), position(task)?)
+    }
+
+    pub(crate) fn take_at(&self, key: &TaskKey, position: (u32, u32)) -> Option<Instance> {
+        let known = self.kept().instances.remove(key)?;
+        (position == known.position).then_some(known.instance)
     }
 
     pub(crate) fn keep(&self, key: TaskKey, position: (u32, u32), instance: Instance) {
-        if self.most == 0 {
-            return;
-        }
         let mut dropped = Vec::new();
         let mut kept = self.kept();
         kept.count += 1;

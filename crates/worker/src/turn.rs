@@ -117,6 +117,10 @@ impl TurnAttempt {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "a workflow cannot go on");
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
+            Stop::Failed(error) if is_of_what_is_stored(&error) => {
+                tracing::error!(%task, %error, "the history of a workflow cannot be read");
+                self.put_off(BROKEN, &error.to_string()).await;
+            }
             Stop::Failed(error) => {
                 if !matches!(error, Error::ShuttingDown) {
                     tracing::warn!(%task, %error, "a turn is given back");
@@ -157,19 +161,29 @@ impl TurnAttempt {
                 Ok(finished) => finished,
                 Err(failure) => return Stop::Broken(failure),
             };
-            let waits = !finished.standing.has_ended();
             let starts_over = matches!(finished.standing, Standing::ContinueAsNew { .. });
             let values = if starts_over { instance.values() } else { BTreeMap::new() };
             let next_step = instance.next_step();
+            let waits = !finished.standing.has_ended();
+            // Whoever makes its next turn may do so before this one hears of its commit.
+            let rows = u32::try_from(finished.parts.len()).unwrap_or(u32::MAX);
+            let position = (generation, row.saturating_add(rows));
+            if waits {
+                self.worker.cache.keep(self.task.task_key(), position, instance);
+            }
             match self.commit(finished, values, &came, &mut row, next_step).await {
-                Ok(true) => at = at.max(self.worker.engine.now()),
-                Ok(false) => {
-                    if waits {
-                        self.worker.cache.keep(self.task.task_key(), (generation, row), instance);
-                    }
-                    return Stop::Done;
+                Ok(true) => {}
+                Ok(false) => return Stop::Done,
+                Err(stop) => {
+                    self.worker.cache.take_at(&self.task.task_key(), position);
+                    return stop;
                 }
-                Err(stop) => return stop,
+            }
+            at = at.max(self.worker.engine.now());
+            match self.worker.cache.take_at(&self.task.task_key(), position) {
+                Some(kept) => instance = kept,
+                // There are more of them than fit into memory: its next turn replays it.
+                None => return Stop::Failed(Error::Overloaded),
             }
         }
     }
@@ -415,6 +429,11 @@ fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, E
             Then::ContinueAsNew { input, version: None, carried: Some(carried) }
         }
     })
+}
+
+/// Whether trying again does not help before somebody has mended something.
+fn is_of_what_is_stored(error: &Error) -> bool {
+    matches!(error, Error::Payload(_) | Error::NoHistory { .. })
 }
 
 fn unwritable(error: serde_json::Error) -> Error {
