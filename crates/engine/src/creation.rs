@@ -35,7 +35,11 @@ impl Engine {
     }
 }
 
-impl Creation<'_> {
+impl<'e> Creation<'e> {
+    pub(crate) fn engine(&self) -> &'e Engine {
+        self.engine
+    }
+
     /// An id of the caller's own. Creating the same task again under it changes nothing.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.task.id = id.into();

@@ -52,6 +52,7 @@ mod turns;
 mod waiters;
 mod watchers;
 mod workers;
+mod workflows;
 
 pub use answer::{Claimed, Input};
 pub use config::Config;
@@ -73,3 +74,4 @@ pub use stats::Stats;
 pub use stream::Events;
 pub use subscription::Subscription;
 pub use turns::Came;
+pub use workflows::{Starting, Status, WorkflowHandle};

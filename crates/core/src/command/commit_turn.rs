@@ -335,16 +335,20 @@ fn note(world: &mut World, known: &Task, name: &str, text: Option<&str>) -> Resu
     }
     let key = Note::key_of(&known.tenant, &known.id, name);
     let before = world.get::<Note>(&key)?;
-    let Some(text) = text else {
-        if before.is_some() {
-            world.remove(&key);
-        }
+    if before.is_none() && text.is_none() {
         return Ok(());
-    };
-    limit.check_prose(text)?;
+    }
     // Time goes on when the note does not.
     let next = before.map_or(0, |before| before.change + 1);
     let change = next.max(world.now().micros().unsigned_abs());
+    if name == Note::STATUS {
+        world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
+    }
+    let Some(text) = text else {
+        world.remove(&key);
+        return Ok(());
+    };
+    limit.check_prose(text)?;
     let (tenant, task) = (known.tenant.clone(), known.id.clone());
     let (name, text) = (name.to_owned(), text.to_owned());
     world.put::<Note>(Note { tenant, task, name, text, change });
@@ -503,7 +507,7 @@ mod tests {
             expired   |         | expired e1 a1   | ! ended          |
             suspended |         | suspended e1 a1 | ! settled_otherwise |
             resumable |         | resumable e1 a1 | ! settled_otherwise |
-            waiting_children |  | waiting_children e1 a1 | ! not_leased |
+            waiting_children |  | waiting_children e1 a1 | ! settled_otherwise |
             gated     |         | blocked e0 a0   | ! stale          |
             reserved  |         | reserved e0 a0  | ! stale          |
             ",
@@ -796,6 +800,9 @@ mod tests {
         let status: Note =
             stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
         assert_eq!(status.text, "half way");
+        let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
+        let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
+        assert_eq!(told, [Change::StatusChanged { number: status.change }]);
         assert_eq!(messages(&stage).len(), 2);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);

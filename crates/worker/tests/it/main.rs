@@ -17,6 +17,7 @@ mod waiting;
 mod workflow_cancel;
 mod workflow_cast;
 mod workflow_engine;
+mod workflow_handle;
 mod workflow_mail;
 mod workflow_random;
 mod workflow_replay;
