@@ -126,6 +126,8 @@ pub enum Problem {
     OfTheEngine,
     #[error("is not for workflows")]
     NotOfAWorkflow,
+    #[error("is not a version as 1.2.0")]
+    NotAVersion,
 }
 
 impl Rejection {

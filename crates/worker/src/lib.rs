@@ -47,6 +47,7 @@ mod failure;
 mod handler;
 mod lease;
 mod pause;
+mod programs;
 mod pulse;
 mod running;
 mod settlement;

@@ -178,7 +178,7 @@ impl TurnAttempt {
 
     /// The workflow as live code: from memory, or from its history.
     async fn instance(&self) -> Result<Instance, Stop> {
-        let Some(program) = self.worker.programs.get(&self.task.kind) else {
+        let Some(program) = self.worker.programs.of(&self.task) else {
             let kind = &self.task.kind;
             tracing::warn!(task = %self.task.id, %kind, "a workflow without code here is put off");
             self.put_off(UNKNOWN, &format!("a worker has no code for {kind}")).await;
@@ -429,11 +429,11 @@ fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, E
             Then::Fail { class: failure.class(), reason: failure.reason().to_owned() }
         }
         Standing::Cancelled { reason } => Then::Cancel { reason },
-        Standing::ContinueAsNew { input, carried, .. } => {
+        Standing::ContinueAsNew { input, version, carried, .. } => {
             let over = HandedOver { unread: carried, values };
             let text = serde_json::to_vec(&over).map_err(unwritable)?;
             let carried = Payload::new("application/json", text);
-            Then::ContinueAsNew { input, version: None, carried: Some(carried) }
+            Then::ContinueAsNew { input, version, carried: Some(carried) }
         }
     })
 }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::code_version::CodeVersion;
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -160,7 +161,7 @@ impl CommitTurn {
             }
             Then::ContinueAsNew { input, version, carried } => {
                 input.iter().chain(carried).try_for_each(Payload::check)?;
-                version.as_ref().map_or(Ok(()), |version| limits::VERSION.check(version))
+                version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
             }
         }
     }
@@ -407,8 +408,23 @@ fn start_over(
         workflow.turns = 0;
         workflow.first_step = workflow.next_step;
         workflow.carries = carried.is_some();
-        workflow.version = version.cloned().or(workflow.version.take());
     }
+    version.map_or(Ok(()), |version| pin(task, version))
+}
+
+/// Its next turns are for those who have this version of its code.
+fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
+    let Some(workflow) = &mut task.workflow else { return Ok(()) };
+    if workflow.version.as_deref() == Some(version) {
+        return Ok(());
+    }
+    let capability = |version: &str| -> Result<String, Rejection> {
+        Ok(version.parse::<CodeVersion>()?.capability(&task.kind))
+    };
+    let old = workflow.version.as_deref().map(capability).transpose()?;
+    task.route = task.route.exchanged(old.as_deref(), capability(version)?);
+    workflow.version = Some(version.to_owned());
+    workflow.sticky = None;
     Ok(())
 }
 
@@ -737,6 +753,48 @@ mod tests {
         assert_eq!(stage.shelf.payloads().count(), 0, "nothing is kept for ever");
         let kept = stage.shelf.rows().filter(|row| row.key.table == Table::Execution);
         assert_eq!(kept.count(), 0);
+    }
+
+    #[test]
+    fn only_who_has_its_version_takes_it() {
+        let offering = |capabilities: &[&str]| {
+            let mut claim = claim();
+            claim.offer.capabilities = capabilities.iter().map(|c| (*c).to_owned()).collect();
+            claim.grants = true;
+            claim
+        };
+        let takes =
+            |stage: &mut Stage, capabilities: &[&str]| match stage.must(offering(capabilities)) {
+                Outcome::Claimed(tasks) => tasks.len() == 1,
+                other => panic!("{other:?}"),
+            };
+        let pinned = |version: &str| NewTask {
+            workflow: Some(NewWorkflow { version: Some(version.into()) }),
+            ..workflow()
+        };
+        let mut stage = Stage::new();
+        let refused = stage.run(Create::one(pinned("1.2"))).unwrap_err();
+        assert_eq!(refused.to_string(), "version is not a version as 1.2.0");
+        stage.must(Create::one(pinned("1.2.0")));
+        for others in [&[][..], &["order:1.2.1"], &["other:1.2.0"]] {
+            assert!(!takes(&mut stage, others), "{others:?}");
+        }
+        assert!(takes(&mut stage, &["order:1.2.0", "order:2.0.0"]));
+        let over = |version: &str| Then::ContinueAsNew {
+            input: None,
+            version: Some(version.into()),
+            carried: None,
+        };
+        let refused = stage.run(turn(1, 0, over("two"))).unwrap_err();
+        assert_eq!(refused.code(), "invalid");
+        stage.must(CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, over("2.0.0")) });
+        assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
+        assert!(!takes(&mut stage, &["order:1.2.0"]));
+        assert!(takes(&mut stage, &["order:2.0.0"]));
+        let kept = Then::ContinueAsNew { input: None, version: None, carried: None };
+        stage.must(turn(2, 0, kept));
+        assert!(!takes(&mut stage, &["order:1.2.0"]));
+        assert!(takes(&mut stage, &["order:2.0.0"]));
     }
 
     #[test]

@@ -23,3 +23,4 @@ mod workflow_random;
 mod workflow_replay;
 mod workflow_rows;
 mod workflow_steps;
+mod workflow_versions;
