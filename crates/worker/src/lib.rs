@@ -41,6 +41,7 @@
 
 mod attempt;
 mod cache;
+mod calls;
 mod claimer;
 mod context;
 mod failure;

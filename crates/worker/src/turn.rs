@@ -17,6 +17,7 @@ use windlass_core::{
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::cache::position;
+use crate::calls::TurnCalls;
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
 use crate::pulse::Heard;
@@ -243,13 +244,14 @@ impl TurnAttempt {
     ) -> Result<Finished, TurnFailure> {
         let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
         let mut turn = instance.turn(at, arrivals)?;
+        let calls = TurnCalls::lend(&self.worker.engine, self.lease.fence());
         let mut locals = JoinSet::new();
         loop {
             match turn {
                 Turn::Finished(finished) => return Ok(finished),
                 Turn::Local(work) => {
                     for local in work {
-                        locals.spawn(local);
+                        locals.spawn(local.with_calls(calls.clone()));
                     }
                     let Some(Ok(arrival)) = locals.join_next().await else {
                         return Err(TurnFailure::ForeignAwait);
