@@ -27,6 +27,7 @@ mod batcher;
 mod calls;
 mod config;
 mod creation;
+mod deletion;
 mod effects;
 mod endings;
 mod engine;

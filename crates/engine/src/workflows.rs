@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{Cancel, RequestCancel};
 use windlass_core::{
-    Execution, Kind, LaneName, Note, Rejection, Task, TaskId, TaskKey, Tenant, Turned, limits,
+    Execution, Kind, LaneName, Note, Rejection, Task, TaskId, TaskKey, Tenant, Timestamp, Turned,
+    limits,
 };
 
 use crate::creation::Creation;
@@ -189,6 +190,16 @@ impl<O> WorkflowHandle<O> {
     pub async fn terminate(&self, reason: impl Into<String>) -> Result<(), Error> {
         let cancel = Cancel { task: self.key().clone(), reason: reason.into() };
         self.engine.submit(cancel).await.map(drop)
+    }
+
+    /// Forgets it, with its history and its children: see [`Engine::delete_workflow`].
+    pub async fn delete(&self, force: bool) -> Result<usize, Error> {
+        self.engine.delete_workflow(self.key(), force).await
+    }
+
+    /// Forgets executions before the present one: see [`Engine::prune_executions`].
+    pub async fn prune(&self, keep_last: u32, before: Option<Timestamp>) -> Result<usize, Error> {
+        self.engine.prune_executions(self.key(), keep_last, before).await
     }
 
     /// What it says of itself, if it has said anything.

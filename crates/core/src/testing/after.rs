@@ -121,6 +121,7 @@ impl Stage {
             Ok(Outcome::EffectClaimed { request_id, .. }) => format!("claimed {request_id}"),
             Ok(Outcome::Turned { goes_on, .. }) => format!("turned goes_on={goes_on}"),
             Ok(Outcome::EffectSettled) => "settled".into(),
+            Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }

@@ -16,6 +16,7 @@ mod stage;
 mod waiting;
 mod workflow_cancel;
 mod workflow_cast;
+mod workflow_deletion;
 mod workflow_effects;
 mod workflow_engine;
 mod workflow_handle;
