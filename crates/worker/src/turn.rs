@@ -12,7 +12,7 @@ use windlass_core::command::{
     ReportProgress, Then,
 };
 use windlass_core::{
-    Carried, LaneName, Lifecycle, Note, Outcome, Payload, Task, TaskId, Timestamp,
+    Carried, LaneName, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
 };
 use windlass_engine::{Came, Claimed, Error, Input};
 
@@ -374,7 +374,9 @@ impl TurnAttempt {
         };
         let workflow = |task: NewTask| {
             let workflow = Some(task.workflow.clone().unwrap_or_else(NewWorkflow::default));
-            NewTask { workflow, ..own(task) }
+            let policy =
+                Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
+            NewTask { workflow, policy, ..own(task) }
         };
         match deed {
             Deed::Activity { step, task } => {

@@ -679,6 +679,44 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(state(&stage), "failed");
+        let Lifecycle::Failed { class, reason, .. } = stage.task("t").unwrap().lifecycle else {
+            panic!("it has failed")
+        };
+        assert_eq!(class, FailureClass::Crash);
+        assert_eq!(reason, "turn 2 was taken 3 times and never kept");
+    }
+
+    /// Which turn it is, and how often it may be taken, as people are told.
+    #[test]
+    fn a_poison_says_which_turn_it_was() {
+        let default = limits::DEFAULT_TURN_RECLAIMS;
+        let rows = [
+            (0, 0, "turn 1 was taken 1 times and never kept"),
+            (0, 2, "turn 1 was taken 3 times and never kept"),
+            (6, default, "turn 7 was taken 11 times and never kept"),
+        ];
+        for (kept, max_reclaims, expected) in rows {
+            let mut stage = Stage::new();
+            let mut poison = workflow();
+            poison.policy.max_reclaims = max_reclaims;
+            stage.must(Create::one(poison));
+            stage.must(claim());
+            for row in 0..kept {
+                stage.must(turn(1, row, Then::GoOn));
+            }
+            for _ in 0..max_reclaims {
+                stage.later(31_000);
+                stage.must(Sweep::default());
+                assert_eq!(state(&stage), "resumable", "{expected}");
+                stage.must(claim());
+            }
+            stage.later(31_000);
+            stage.must(Sweep::default());
+            let Lifecycle::Failed { reason, .. } = stage.task("t").unwrap().lifecycle else {
+                panic!("{expected}")
+            };
+            assert_eq!(reason, expected);
+        }
     }
 
     #[test]
@@ -829,12 +867,16 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
+        let early = stage.run(Reap { task: key("child") });
+        assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
         stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
             "it is the child's own"
         );
+        stage.must(Reap { task: key("child") });
+        assert_eq!(stage.shelf.payload(&result), None);
     }
 
     #[test]
