@@ -108,6 +108,10 @@ pub enum Change {
         provider: String,
         name: String,
     },
+    /// What a workflow tells of itself has changed: by this number it can be told from before.
+    StatusChanged {
+        number: u64,
+    },
     Suspended {
         epoch: u64,
         reason: SuspendReason,
@@ -216,6 +220,7 @@ impl Change {
             Change::WaitpointMade { .. } => "waitpoint_made",
             Change::EffectClaimed { .. } => "effect_claimed",
             Change::EffectSettled { .. } => "effect_settled",
+            Change::StatusChanged { .. } => "status_changed",
             Change::Suspended { .. } => "suspended",
             Change::Resumed { .. } => "resumed",
             Change::Escalated => "escalated",
@@ -256,7 +261,8 @@ impl Change {
             | Change::Kept { .. }
             | Change::Freed { .. }
             | Change::EffectClaimed { .. }
-            | Change::EffectSettled { .. } => Family::Task,
+            | Change::EffectSettled { .. }
+            | Change::StatusChanged { .. } => Family::Task,
             Change::QuotaSet { .. } => Family::Lane,
             Change::Signaled { .. }
             | Change::WaitpointMade { .. }

@@ -19,6 +19,7 @@
 mod admission;
 mod bookmark;
 mod children;
+mod code_version;
 pub mod command;
 mod digest;
 mod effect;
@@ -59,6 +60,7 @@ mod world;
 pub use admission::Admission;
 pub use bookmark::Bookmark;
 pub use children::{ChildCounts, Children};
+pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
 pub use effect::{Caller, Effect, EffectAnswer};

@@ -139,6 +139,8 @@ pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 
 pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
+/// Of one turn of a workflow.
+pub const DEFAULT_TURN_RECLAIMS: u32 = 10;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
 pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;

@@ -60,6 +60,8 @@ pub enum Rejection {
     ParentEnded,
     #[error("{open} children of the task have not ended; it is kept as long as they are open")]
     ChildrenOpen { open: u32 },
+    #[error("the workflow that waits for it has not ended; it goes with that one")]
+    ParentOpen,
     #[error("this token opens nothing here")]
     TokenInvalid,
     #[error("this token has expired")]
@@ -128,6 +130,8 @@ pub enum Problem {
     OfTheEngine,
     #[error("is not for workflows")]
     NotOfAWorkflow,
+    #[error("is not a version as 1.2.0")]
+    NotAVersion,
 }
 
 impl Rejection {
@@ -160,6 +164,7 @@ impl Rejection {
             Rejection::ParentNotFound => "parent_not_found",
             Rejection::ParentEnded => "parent_ended",
             Rejection::ChildrenOpen { .. } => "children_open",
+            Rejection::ParentOpen => "parent_open",
             Rejection::TokenInvalid => "token_invalid",
             Rejection::TokenExpired => "token_expired",
             Rejection::WaitpointUsed => "waitpoint_used",

@@ -35,7 +35,11 @@ impl Engine {
     }
 }
 
-impl Creation<'_> {
+impl<'e> Creation<'e> {
+    pub(crate) fn engine(&self) -> &'e Engine {
+        self.engine
+    }
+
     /// An id of the caller's own. Creating the same task again under it changes nothing.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.task.id = id.into();
@@ -56,6 +60,7 @@ impl Creation<'_> {
     /// this version of its code take it; any worker does, where none is named.
     pub fn workflow(mut self, version: Option<String>) -> Self {
         self.task.workflow = Some(NewWorkflow { version });
+        self.task.policy.max_reclaims = limits::DEFAULT_TURN_RECLAIMS;
         self
     }
 

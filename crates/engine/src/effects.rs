@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +24,21 @@ pub trait Downstream: Sync {
 
     /// Asks whether a call of this id was made. Not asked of calls with a threaded key.
     fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Answer>> + Send;
+}
+
+/// Whoever shares a service calls it as who has it.
+impl<D: Downstream + Send> Downstream for Arc<D> {
+    type Request = D::Request;
+    type Answer = D::Answer;
+    type Error = D::Error;
+
+    async fn invoke(&self, call: &Call, request: &D::Request) -> Result<D::Answer, D::Error> {
+        (**self).invoke(call, request).await
+    }
+
+    async fn lookup(&self, call: &Call) -> Lookup<D::Answer> {
+        (**self).lookup(call).await
+    }
 }
 
 /// What the other side knows of a call.
@@ -155,14 +171,13 @@ impl EffectCall {
                 EffectError::Failed { provider: self.provider.clone(), reason }
             })?,
         };
-        self.settle(&answer).await?;
+        let written = serde_json::to_string(&answer).map_err(Error::payload)?;
+        self.settle(Payload::json(written)).await?;
         Ok(answer)
     }
 
-    async fn settle(self, answer: &impl Serialize) -> Result<(), Error> {
-        let body = serde_json::to_string(answer).map_err(Error::payload)?;
+    async fn settle(self, answer: Payload) -> Result<(), Error> {
         let Self { engine, caller, provider, name, .. } = self;
-        let answer = Payload::json(body);
         engine.submit_for_sure(SettleEffect { caller, provider, name, answer }).await.map(drop)
     }
 

@@ -3,7 +3,7 @@ use std::ops::Deref;
 use serde::Serialize;
 use thiserror::Error as ThisError;
 use windlass_core::{TaskId, WorkerId};
-use windlass_engine::{Config, Creation, Error};
+use windlass_engine::{Config, Error, Starting};
 use windlass_worker::Worker;
 use windlass_worker::workflow::{Workflow, name_of};
 
@@ -58,7 +58,7 @@ impl Engine {
 
     /// Starts a workflow: the code of this function, which some worker has. Started again under the
     /// same id it is the same one, or a conflict if its input is another.
-    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Creation<'_>
+    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Starting<'_, O>
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,
@@ -66,7 +66,7 @@ impl Engine {
     {
         // Without a name it is refused as what has no kind.
         let kind = name_of(&function).unwrap_or_default();
-        self.0.create(kind).payload(input).workflow(None)
+        self.0.start_workflow(kind, input)
     }
 
     /// A worker that takes tasks from this engine; see [`Worker`] for what it can be told.

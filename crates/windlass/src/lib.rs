@@ -103,8 +103,9 @@ pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
     AdmitError, Admitted, Begun, Call, Claimed, Config, Creation, Downstream, EffectCall,
     EffectError, Error, Events, Filter, Input, KeyInfo, Lookup, NamedSubscription, Posting, Racers,
-    Received, RequestContext, RequestPolicy, Scope, Stats, Subscription, Suspended, TaskFilter,
-    TaskHandle, Ticket,
+    Received, RequestContext, RequestPolicy, Scope, Starting, Stats, Status, Subscription,
+    Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
+pub use windlass_worker::workflow::{self, Workflow};
 pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};

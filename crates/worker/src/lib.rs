@@ -41,12 +41,14 @@
 
 mod attempt;
 mod cache;
+mod calls;
 mod claimer;
 mod context;
 mod failure;
 mod handler;
 mod lease;
 mod pause;
+mod programs;
 mod pulse;
 mod running;
 mod settlement;

@@ -13,11 +13,12 @@ use windlass_core::command::{
     ReportProgress, Then,
 };
 use windlass_core::{
-    Carried, LaneName, Lifecycle, Note, Outcome, Payload, Task, TaskId, Timestamp,
+    Carried, LaneName, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
 };
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::cache::position;
+use crate::calls::TurnCalls;
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
 use crate::team::Team;
@@ -190,7 +191,7 @@ impl TurnAttempt {
 
     /// The workflow as live code: from memory, or from its history.
     async fn instance(&self) -> Result<Instance, Stop> {
-        let Some(program) = self.worker.programs.get(&self.task.kind) else {
+        let Some(program) = self.worker.programs.of(&self.task) else {
             let kind = &self.task.kind;
             tracing::warn!(task = %self.task.id, %kind, "a workflow without code here is put off");
             self.put_off(UNKNOWN, &format!("a worker has no code for {kind}")).await;
@@ -255,13 +256,14 @@ impl TurnAttempt {
     ) -> Result<Finished, TurnFailure> {
         let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
         let mut turn = instance.turn(at, arrivals)?;
+        let calls = TurnCalls::lend(&self.worker.engine, self.lease.fence());
         let mut locals = JoinSet::new();
         loop {
             match turn {
                 Turn::Finished(finished) => return Ok(finished),
                 Turn::Local(work) => {
                     for local in work {
-                        locals.spawn(local);
+                        locals.spawn(local.with_calls(calls.clone()));
                     }
                     let Some(Ok(arrival)) = locals.join_next().await else {
                         return Err(TurnFailure::ForeignAwait);
@@ -376,7 +378,9 @@ impl TurnAttempt {
         };
         let workflow = |task: NewTask| {
             let workflow = Some(task.workflow.clone().unwrap_or_else(NewWorkflow::default));
-            NewTask { workflow, ..own(task) }
+            let policy =
+                Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
+            NewTask { workflow, policy, ..own(task) }
         };
         match deed {
             Deed::Activity { step, task } => {
@@ -422,11 +426,11 @@ fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, E
             Then::Fail { class: failure.class(), reason: failure.reason().to_owned() }
         }
         Standing::Cancelled { reason } => Then::Cancel { reason },
-        Standing::ContinueAsNew { input, carried, .. } => {
+        Standing::ContinueAsNew { input, version, carried, .. } => {
             let over = HandedOver { unread: carried, values };
             let text = serde_json::to_vec(&over).map_err(unwritable)?;
             let carried = Payload::new("application/json", text);
-            Then::ContinueAsNew { input, version: None, carried: Some(carried) }
+            Then::ContinueAsNew { input, version, carried: Some(carried) }
         }
     })
 }

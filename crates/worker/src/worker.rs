@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
+use crate::programs::Programs;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
 use crate::workflow::{Program, Unnamed, Workflow, name_of};
@@ -36,9 +37,11 @@ pub struct Worker {
     pub(crate) concurrency: usize,
     pub(crate) beat_every: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
-    pub(crate) programs: BTreeMap<Kind, Program>,
+    pub(crate) programs: Programs,
     /// A function that was registered and has no name that would stay.
     unnamed: Option<Unnamed>,
+    /// What is wrong with code that was registered.
+    refused: Option<Rejection>,
     pub(crate) cache: Cache,
     pub(crate) end: End,
     pub(crate) listener: Listener,
@@ -62,8 +65,9 @@ impl Worker {
             concurrency: 1,
             beat_every: BEAT_EVERY,
             handlers: BTreeMap::new(),
-            programs: BTreeMap::new(),
+            programs: Programs::default(),
             unnamed: None,
+            refused: None,
             cache: Cache::new(WORKFLOWS_IN_MEMORY),
             end: End::default(),
             listener: Listener::default(),
@@ -248,11 +252,35 @@ impl Worker {
         }
     }
 
+    /// The code of a version of a workflow, under the name of its function. Several versions may
+    /// stand side by side; those that this worker has not it does not take.
+    #[must_use]
+    pub fn workflow_version<F, I, O, E, Fut>(
+        mut self,
+        version: impl Into<String>,
+        function: F,
+    ) -> Self
+    where
+        F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        match Program::of(function) {
+            Ok(program) => self.program(program.at_version(version)),
+            Err(unnamed) => {
+                self.unnamed = Some(unnamed);
+                self
+            }
+        }
+    }
+
     /// The code of a workflow.
     #[must_use]
     pub fn program(mut self, program: Program) -> Self {
         self.claim.grants = true;
-        self.programs.insert(program.name().into(), program);
+        self.refused = self.programs.add(program).err().or(self.refused);
         self
     }
 
@@ -265,7 +293,11 @@ impl Worker {
 
     /// Starts to claim, in the background of the present Tokio runtime. Refused when a name or a
     /// number is outside its limits, or there is no handler, before anything is claimed.
-    pub fn start(self) -> Result<Running, Error> {
+    pub fn start(mut self) -> Result<Running, Error> {
+        if let Some(refusal) = self.refused {
+            return Err(refusal.into());
+        }
+        self.claim.offer.capabilities.extend(self.programs.capabilities());
         self.claim.check()?;
         for kind in self.handlers.keys() {
             limits::KIND.check(kind.as_str())?;

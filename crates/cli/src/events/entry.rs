@@ -66,6 +66,7 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             format!("{provider} {name}")
         }
+        Change::StatusChanged { number } => format!("number {number}"),
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
         Change::Escalated
         | Change::Admitted

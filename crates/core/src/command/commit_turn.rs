@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use crate::children::Children;
+use crate::code_version::CodeVersion;
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -163,7 +164,7 @@ impl CommitTurn {
             }
             Then::ContinueAsNew { input, version, carried } => {
                 input.iter().chain(carried).try_for_each(Payload::check)?;
-                version.as_ref().map_or(Ok(()), |version| limits::VERSION.check(version))
+                version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
             }
         }
     }
@@ -363,16 +364,20 @@ fn note(world: &mut World, known: &Task, name: &str, text: Option<&str>) -> Resu
     }
     let key = Note::key_of(&known.tenant, &known.id, name);
     let before = world.get::<Note>(&key)?;
-    let Some(text) = text else {
-        if before.is_some() {
-            world.remove(&key);
-        }
+    if before.is_none() && text.is_none() {
         return Ok(());
-    };
-    limit.check_prose(text)?;
+    }
     // Time goes on when the note does not.
     let next = before.map_or(0, |before| before.change + 1);
     let change = next.max(world.now().micros().unsigned_abs());
+    if name == Note::STATUS {
+        world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
+    }
+    let Some(text) = text else {
+        world.remove(&key);
+        return Ok(());
+    };
+    limit.check_prose(text)?;
     let (tenant, task) = (known.tenant.clone(), known.id.clone());
     let (name, text) = (name.to_owned(), text.to_owned());
     world.put::<Note>(Note { tenant, task, name, text, change });
@@ -430,8 +435,23 @@ fn start_over(
         workflow.turns = 0;
         workflow.first_step = workflow.next_step;
         workflow.carries = carried.is_some();
-        workflow.version = version.cloned().or(workflow.version.take());
     }
+    version.map_or(Ok(()), |version| pin(task, version))
+}
+
+/// Its next turns are for those who have this version of its code.
+fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
+    let Some(workflow) = &mut task.workflow else { return Ok(()) };
+    if workflow.version.as_deref() == Some(version) {
+        return Ok(());
+    }
+    let capability = |version: &str| -> Result<String, Rejection> {
+        Ok(version.parse::<CodeVersion>()?.capability(&task.kind))
+    };
+    let old = workflow.version.as_deref().map(capability).transpose()?;
+    task.route = task.route.exchanged(old.as_deref(), capability(version)?);
+    workflow.version = Some(version.to_owned());
+    workflow.sticky = None;
     Ok(())
 }
 
@@ -686,6 +706,44 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(state(&stage), "failed");
+        let Lifecycle::Failed { class, reason, .. } = stage.task("t").unwrap().lifecycle else {
+            panic!("it has failed")
+        };
+        assert_eq!(class, FailureClass::Crash);
+        assert_eq!(reason, "turn 2 was taken 3 times and never kept");
+    }
+
+    /// Which turn it is, and how often it may be taken, as people are told.
+    #[test]
+    fn a_poison_says_which_turn_it_was() {
+        let default = limits::DEFAULT_TURN_RECLAIMS;
+        let rows = [
+            (0, 0, "turn 1 was taken 1 times and never kept"),
+            (0, 2, "turn 1 was taken 3 times and never kept"),
+            (6, default, "turn 7 was taken 11 times and never kept"),
+        ];
+        for (kept, max_reclaims, expected) in rows {
+            let mut stage = Stage::new();
+            let mut poison = workflow();
+            poison.policy.max_reclaims = max_reclaims;
+            stage.must(Create::one(poison));
+            stage.must(claim());
+            for row in 0..kept {
+                stage.must(turn(1, row, Then::GoOn));
+            }
+            for _ in 0..max_reclaims {
+                stage.later(31_000);
+                stage.must(Sweep::default());
+                assert_eq!(state(&stage), "resumable", "{expected}");
+                stage.must(claim());
+            }
+            stage.later(31_000);
+            stage.must(Sweep::default());
+            let Lifecycle::Failed { reason, .. } = stage.task("t").unwrap().lifecycle else {
+                panic!("{expected}")
+            };
+            assert_eq!(reason, expected);
+        }
     }
 
     #[test]
@@ -763,6 +821,48 @@ mod tests {
     }
 
     #[test]
+    fn only_who_has_its_version_takes_it() {
+        let offering = |capabilities: &[&str]| {
+            let mut claim = claim();
+            claim.offer.capabilities = capabilities.iter().map(|c| (*c).to_owned()).collect();
+            claim.grants = true;
+            claim
+        };
+        let takes =
+            |stage: &mut Stage, capabilities: &[&str]| match stage.must(offering(capabilities)) {
+                Outcome::Claimed(tasks) => tasks.len() == 1,
+                other => panic!("{other:?}"),
+            };
+        let pinned = |version: &str| NewTask {
+            workflow: Some(NewWorkflow { version: Some(version.into()) }),
+            ..workflow()
+        };
+        let mut stage = Stage::new();
+        let refused = stage.run(Create::one(pinned("1.2"))).unwrap_err();
+        assert_eq!(refused.to_string(), "version is not a version as 1.2.0");
+        stage.must(Create::one(pinned("1.2.0")));
+        for others in [&[][..], &["order:1.2.1"], &["other:1.2.0"]] {
+            assert!(!takes(&mut stage, others), "{others:?}");
+        }
+        assert!(takes(&mut stage, &["order:1.2.0", "order:2.0.0"]));
+        let over = |version: &str| Then::ContinueAsNew {
+            input: None,
+            version: Some(version.into()),
+            carried: None,
+        };
+        let refused = stage.run(turn(1, 0, over("two"))).unwrap_err();
+        assert_eq!(refused.code(), "invalid");
+        stage.must(CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, over("2.0.0")) });
+        assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
+        assert!(!takes(&mut stage, &["order:1.2.0"]));
+        assert!(takes(&mut stage, &["order:2.0.0"]));
+        let kept = Then::ContinueAsNew { input: None, version: None, carried: None };
+        stage.must(turn(2, 0, kept));
+        assert!(!takes(&mut stage, &["order:1.2.0"]));
+        assert!(takes(&mut stage, &["order:2.0.0"]));
+    }
+
+    #[test]
     fn a_child_that_cannot_be_made_has_failed() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("other", "k")));
@@ -794,12 +894,16 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
+        let early = stage.run(Reap { task: key("child") });
+        assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
         stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
             "it is the child's own"
         );
+        stage.must(Reap { task: key("child") });
+        assert_eq!(stage.shelf.payload(&result), None);
     }
 
     #[test]
@@ -823,6 +927,9 @@ mod tests {
         let status: Note =
             stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
         assert_eq!(status.text, "half way");
+        let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
+        let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
+        assert_eq!(told, [Change::StatusChanged { number: status.change }]);
         assert_eq!(messages(&stage).len(), 2);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Admission;
+use crate::code_version::CodeVersion;
 use crate::command::{Created, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -270,12 +271,20 @@ impl NewTask {
     }
 
     pub fn route(&self) -> Route {
-        if let Some(GateKey::Session(_)) = &self.gate {
-            let mut capabilities = self.capabilities.clone();
-            capabilities.insert(SESSIONS.to_owned());
-            return Route::new(&capabilities, self.tag.as_deref());
+        let session = matches!(self.gate, Some(GateKey::Session(_)));
+        let session = session.then(|| SESSIONS.to_owned());
+        let own: Vec<String> = session.into_iter().chain(self.version_demanded()).collect();
+        if own.is_empty() {
+            return Route::new(&self.capabilities, self.tag.as_deref());
         }
-        Route::new(&self.capabilities, self.tag.as_deref())
+        let capabilities = self.capabilities.iter().cloned().chain(own).collect();
+        Route::new(&capabilities, self.tag.as_deref())
+    }
+
+    /// What a workflow of a version demands of its worker.
+    fn version_demanded(&self) -> Option<String> {
+        let version = self.workflow.as_ref()?.version.as_ref()?;
+        version.parse::<CodeVersion>().ok().map(|version| version.capability(&self.kind))
     }
 
     fn check(&self, now: Timestamp) -> Result<(), Rejection> {
@@ -317,7 +326,7 @@ impl NewTask {
             let problem = Problem::NotOfAWorkflow;
             return Err(Rejection::Invalid { field: "gate", problem });
         }
-        version.as_ref().map_or(Ok(()), |version| limits::VERSION.check(version))
+        version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
     }
 
     /// What makes two requests the same: everything but the id and the key.

@@ -23,6 +23,7 @@ mod limit_lane;
 mod move_bookmark;
 mod outcome;
 mod post;
+mod prune_executions;
 mod reap;
 mod register_worker;
 mod release;
@@ -70,6 +71,7 @@ pub use limit_lane::LimitLane;
 pub use move_bookmark::MoveBookmark;
 pub use outcome::{Created, MadeWaitpoint, Outcome, Posted};
 pub use post::{NewMessage, Post};
+pub use prune_executions::PruneExecutions;
 pub use reap::Reap;
 pub use register_worker::RegisterWorker;
 pub use release::Release;
@@ -171,6 +173,7 @@ commands!(
     SettleEffect,
     CommitTurn,
     RequestCancel,
+    PruneExecutions,
     Spend,
     Post,
     Signal,
@@ -235,6 +238,7 @@ impl Command {
             | Command::ChangePriority(_)
             | Command::Replay(_)
             | Command::Reap(_)
+            | Command::PruneExecutions(_)
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)

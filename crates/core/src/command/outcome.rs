@@ -26,6 +26,11 @@ pub enum Outcome {
         generation: u32,
     },
     Reaped,
+    /// `more` when a page went and another may follow.
+    Pruned {
+        pruned: usize,
+        more: bool,
+    },
     LaneChanged,
     /// `next_due` is when to sweep again; none while nothing is due at any time.
     Swept {

@@ -1,3 +1,4 @@
+use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
@@ -7,7 +8,8 @@ use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
 /// Forgets an ended task and its payloads before its retention is over. One with an open child is
-/// kept: the child is still to be counted.
+/// kept: the child is still to be counted. So is a child of a workflow that has not ended, which
+/// may not have read the result yet.
 #[derive(Clone, Debug)]
 pub struct Reap {
     pub task: TaskKey,
@@ -19,11 +21,22 @@ impl Reap {
         if known.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotEnded.into());
         }
+        if is_awaited(world, &known)? {
+            return Err(Rejection::ParentOpen.into());
+        }
         // As much as a mailbox holds: what an operator asks for is done at once.
         let all = limits::MAILBOX_MESSAGES.max(limits::WAITPOINTS_PER_TASK) as usize + 2;
         reap(world, &known, all)?;
         Ok(Outcome::Reaped)
     }
+}
+
+/// Whether a workflow that has not ended may yet ask what came of this one.
+fn is_awaited(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let awaited = task.step.is_some() && task.workflow.is_some();
+    let Some(parent) = task.parent.as_ref().filter(|_| awaited) else { return Ok(false) };
+    let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
+    Ok(siblings.is_some_and(|siblings| !siblings.closed))
 }
 
 /// Forgets a task, once what was sent to it is cleared away. Until then it stays, and is due.

@@ -33,7 +33,7 @@ pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
     QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
 };
-pub(crate) use purge::{PURGE_PAGE, prefetch_purge, purge};
+pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
 use report::report;
 pub(crate) use report::{prefetch_report, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};

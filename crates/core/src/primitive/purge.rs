@@ -44,17 +44,7 @@ fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
     let mut room = u32::try_from(page).unwrap_or(u32::MAX);
     let mut done = notes.len() < page && executions.len() < page;
     for execution in &executions {
-        let key = Execution::row_key(execution.key());
-        let (keys, left) = execution.shortened(room);
-        room = room.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));
-        world.drop_payloads(keys);
-        match left {
-            Some(left) => {
-                done = false;
-                world.put::<Execution>(left);
-            }
-            None => world.remove(&key),
-        }
+        done &= forget_execution(world, execution, &mut room);
     }
     let left = workflow.turns.saturating_sub(room);
     world.drop_payloads((left..workflow.turns).map(|turn| task.turn_key(turn)));
@@ -64,6 +54,23 @@ fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
         world.put::<Task>(Task { workflow: Some(Box::new(workflow)), ..task.clone() });
     }
     Ok(done && left == 0)
+}
+
+/// Forgets an execution as far as there is room for its payloads. Says whether it is gone.
+pub(crate) fn forget_execution(world: &mut World, execution: &Execution, room: &mut u32) -> bool {
+    let (keys, left) = execution.shortened(*room);
+    *room = room.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));
+    world.drop_payloads(keys);
+    match left {
+        Some(left) => {
+            world.put::<Execution>(left);
+            false
+        }
+        None => {
+            world.remove(&Execution::row_key(execution.key()));
+            true
+        }
+    }
 }
 
 fn purge_effects(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {

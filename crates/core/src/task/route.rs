@@ -38,6 +38,13 @@ impl Route {
         Self(Arc::from(format!("={worker}")))
     }
 
+    /// The same with another capability in place of one that it may have.
+    pub(crate) fn exchanged(&self, old: Option<&str>, new: String) -> Self {
+        let kept = self.capabilities().filter(|capability| Some(*capability) != old);
+        let capabilities = kept.map(str::to_owned).chain([new]).collect();
+        Self::new(&capabilities, self.tag())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,7 +76,7 @@ impl Route {
     }
 }
 
-fn check_token(field: &'static str, token: &str) -> Result<(), Rejection> {
+pub(crate) fn check_token(field: &'static str, token: &str) -> Result<(), Rejection> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.:/-+".contains(c);
     if token.chars().all(fits) {
         return Ok(());

@@ -123,6 +123,7 @@ impl Stage {
                 format!("claimed {}", request_id.reveal())
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
+            Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }

@@ -168,7 +168,7 @@ fn others() -> Limits {
     let show_ms =
         |name: &str, ms: u64| vec![readable(name, i64::try_from(ms).expect("a short while"))];
     let mut others = Limits::from(limits!(show =>
-        ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_MAX_REPLAYS,
+        ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_TURN_RECLAIMS, DEFAULT_MAX_REPLAYS,
         MAILBOX_MESSAGES, MAILBOX_BYTES, WAITPOINTS_PER_TASK, KEYS_PER_TENANT, PLAIN_KEY_MIN,
     ));
     others.extend(limits!(show_ms =>

@@ -174,6 +174,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Escalated => 32,
         Change::EffectClaimed { .. } => 33,
         Change::EffectSettled { .. } => 34,
+        Change::StatusChanged { .. } => 35,
     }
 }
 
@@ -223,7 +224,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 35);
+    all_seen(numbers.into_iter(), 36);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Effect, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Outcome,
-    Paused, PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId, Timestamp,
-    Token, Waitpoint, Wake,
+    Change, ChangeSet, Command, Effect, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Note,
+    Outcome, Paused, PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId,
+    Timestamp, Token, Waitpoint, Wake,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -307,6 +307,7 @@ fn is_written(step: &Step<'_>, event: &Event) -> bool {
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             Effect::key_of(&event.tenant, &format!("task/{id}"), provider, name)
         }
+        Change::StatusChanged { .. } => Note::key_of(&event.tenant, id, Note::STATUS),
         _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
     let version = |view: &View| view.shelf.row(&key).map(|row| row.version);

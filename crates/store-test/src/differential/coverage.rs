@@ -104,6 +104,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::EffectSettled => "settled",
         Outcome::Turned { goes_on: true, .. } => "goes_on",
         Outcome::Turned { .. } => "turned",
+        Outcome::Pruned { .. } => "pruned",
         Outcome::Spent => "spent",
     }
 }

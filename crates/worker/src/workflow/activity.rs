@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::NewTask;
-use windlass_core::{GateKey, LaneName, Rejection, RetryPolicy, limits};
+use windlass_core::{CodeVersion, GateKey, LaneName, Rejection, RetryPolicy, limits};
 
 use super::context::{Workflow, encoded};
 use super::error::StepError;
@@ -160,6 +160,8 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
         limits::TASK_ID.check(task.id.as_str())?;
     }
     task.tag.as_ref().map_or(Ok(()), |tag| limits::TAG.check(tag))?;
+    let version = task.workflow.as_ref().and_then(|workflow| workflow.version.as_ref());
+    version.map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))?;
     task.deadline_ms.map_or(Ok(()), |ms| limits::DEADLINE_MS.check(ms))?;
     task.policy.attempt_timeout_ms.map_or(Ok(()), |ms| limits::TIMEOUT_MS.check(ms))?;
     task.policy.retry.as_ref().map_or(Ok(()), check_retry)?;

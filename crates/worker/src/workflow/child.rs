@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::command::NewTask;
+use windlass_core::command::{NewTask, NewWorkflow};
 use windlass_core::{LaneName, TaskId};
 
 use super::activity::{checked, planned};
@@ -114,6 +114,13 @@ impl<O> Child<O> {
         self
     }
 
+    /// The version of its code. Only workers that have it take it.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        let workflow = NewWorkflow { version: Some(version.into()) };
+        self.plan = self.plan.with(|task| task.workflow = Some(workflow));
+        self
+    }
+
     /// Starts it at once.
     pub fn start(self) -> Step<O>
     where
@@ -142,6 +149,13 @@ impl Detached {
 
     pub fn lane(mut self, lane: impl Into<LaneName>) -> Self {
         self.plan = self.plan.with(|task| task.lane = lane.into());
+        self
+    }
+
+    /// The version of its code. Only workers that have it take it.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        let workflow = NewWorkflow { version: Some(version.into()) };
+        self.plan = self.plan.with(|task| task.workflow = Some(workflow));
         self
     }
 

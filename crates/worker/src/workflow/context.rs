@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Payload, TaskId, Timestamp, limits};
+use windlass_core::{CodeVersion, Payload, TaskId, Timestamp, limits};
 
 use super::begin::{Begin, Info};
 use super::cancelled::Cancelled;
@@ -210,15 +210,34 @@ impl Workflow {
         &self,
         input: &I,
     ) -> Result<Infallible, StepError> {
+        self.start_over(input, None).await
+    }
+
+    /// As [`Workflow::continue_as_new`], with another version of the code: who has it goes on.
+    pub async fn continue_as_new_version<I: Serialize + ?Sized>(
+        &self,
+        version: &str,
+        input: &I,
+    ) -> Result<Infallible, StepError> {
+        self.start_over(input, Some(version)).await
+    }
+
+    async fn start_over<I: Serialize + ?Sized>(
+        &self,
+        input: &I,
+        version: Option<&str>,
+    ) -> Result<Infallible, StepError> {
         const NAME: &str = "continue_as_new";
         let input = encoded(NAME, input)?;
+        let version = version.map(str::parse::<CodeVersion>).transpose();
+        let version = version.map_err(|why| StepError::refused(NAME, why))?;
         self.check_cancel()?;
         let unread = self.journal().mail.unread();
         if unread > MOST_CARRIED {
             let why = format!("{unread} messages are unread, {MOST_CARRIED} are carried at most");
             return Err(StepError::refused(NAME, why));
         }
-        self.journal().next = Some(input);
+        self.journal().next = Some((input, version.map(|version| version.to_string())));
         poll_fn(|_| Poll::Pending).await
     }
 

@@ -97,6 +97,8 @@ pub enum Standing {
     /// The execution that follows it, but for the seed and the values.
     ContinueAsNew {
         input: Option<Payload>,
+        /// Of the code that goes on; none for the same.
+        version: Option<String>,
         carried: Vec<Unread>,
         first_step: u64,
     },
@@ -314,11 +316,15 @@ impl Instance {
         let mut journal = self.workflow.journal();
         self.ended = Some(match handled {
             Some(handled) => ending(handled, journal.cancel()),
-            None => Standing::ContinueAsNew {
-                input: journal.next.take().flatten(),
-                carried: journal.mail.carry(),
-                first_step: journal.next_step(),
-            },
+            None => {
+                let (input, version) = journal.next.take().unwrap_or_default();
+                Standing::ContinueAsNew {
+                    input,
+                    version,
+                    carried: journal.mail.carry(),
+                    first_step: journal.next_step(),
+                }
+            }
         });
         Ok(())
     }

@@ -39,8 +39,8 @@ pub(super) struct Journal {
     pub(super) entries: Vec<Entry>,
     /// The row that is replayed.
     script: Option<Script>,
-    /// The input of the execution that follows.
-    pub(super) next: Option<Option<Payload>>,
+    /// The input of the execution that follows, and the version of its code if it is another.
+    pub(super) next: Option<(Option<Payload>, Option<String>)>,
 }
 
 /// What a step is to be.

@@ -2,11 +2,13 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde::Serialize;
 use windlass_core::{Arrival, Carried, FailureClass, StepOutcome};
 
+use super::effect::Calls;
 use crate::failure::Failure;
 use crate::handler::{Handled, encode};
 
@@ -15,7 +17,16 @@ use crate::handler::{Handled, encode};
 pub struct Local {
     step: u64,
     name: String,
-    run: Pin<Box<dyn Future<Output = Handled> + Send>>,
+    calls: Option<Arc<dyn Calls>>,
+    run: Run,
+}
+
+type Running = Pin<Box<dyn Future<Output = Handled> + Send>>;
+
+enum Run {
+    /// It is not asked for before it is polled, with all that was lent to it.
+    Planned(Option<Box<dyn FnOnce(u64, Option<Arc<dyn Calls>>) -> Running + Send>>),
+    Running(Running),
 }
 
 impl Local {
@@ -26,15 +37,45 @@ impl Local {
         O: Serialize,
         E: Into<Failure>,
     {
-        let run = async move {
-            let output = run().await.map_err(Into::into)?;
-            encode(&output)
+        Self::lent(name, |_, _| run())
+    }
+
+    /// Something that knows its step, and makes calls to others.
+    pub(super) fn lent<F, Fut, O, E>(name: String, run: F) -> Self
+    where
+        F: FnOnce(u64, Option<Arc<dyn Calls>>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        let run = |step, calls| -> Running {
+            Box::pin(async move {
+                let output = run(step, calls).await.map_err(Into::into)?;
+                encode(&output)
+            })
         };
-        Self { step: 0, name, run: Box::pin(run) }
+        Self { step: 0, name, calls: None, run: Run::Planned(Some(Box::new(run))) }
+    }
+
+    /// Lends it what makes calls to others for it.
+    #[must_use]
+    pub fn with_calls(self, calls: Arc<dyn Calls>) -> Self {
+        Self { calls: Some(calls), ..self }
     }
 
     pub(super) fn at(self, step: u64) -> Self {
         Self { step, ..self }
+    }
+
+    fn running(&mut self) -> Pin<&mut (dyn Future<Output = Handled> + Send)> {
+        if let Run::Planned(plan) = &mut self.run {
+            let plan = plan.take().expect("it is planned until it runs");
+            self.run = Run::Running(plan(self.step, self.calls.take()));
+        }
+        match &mut self.run {
+            Run::Running(running) => running.as_mut(),
+            Run::Planned(_) => unreachable!("it runs since it was first polled"),
+        }
     }
 
     pub fn step(&self) -> u64 {
@@ -50,8 +91,7 @@ impl Future for Local {
     type Output = Arrival;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arrival> {
-        let run = self.run.as_mut();
-        let outcome = match catch_unwind(AssertUnwindSafe(|| run.poll(context))) {
+        let outcome = match catch_unwind(AssertUnwindSafe(|| self.running().poll(context))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Ok(result))) => StepOutcome::Completed { result: result.map(Carried) },
             Ok(Poll::Ready(Err(failure))) => {

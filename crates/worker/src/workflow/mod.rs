@@ -1,8 +1,9 @@
 //! Workflows: ordinary async code that is replayed over what it did.
 //!
 //! A [`Program`] is the code; an [`Instance`] is one execution of it, from the rows of its history
-//! and what arrives to what it made and how it ended. Nothing here knows of an engine, a clock or
-//! a runtime. Code does all that is to outlive it through its [`Workflow`].
+//! and what arrives to what it made and how it ended. Nothing here knows of a clock or a runtime,
+//! nor of an engine but for the calls to others that are lent to what runs within a turn. Code does
+//! all that is to outlive it through its [`Workflow`].
 
 mod activity;
 mod begin;
@@ -12,6 +13,7 @@ mod combine;
 mod context;
 mod crowd;
 mod deed;
+mod effect;
 mod error;
 mod event;
 mod instance;
@@ -35,6 +37,7 @@ pub use child::{Child, Detached};
 pub use combine::{Either, Join, Select};
 pub use context::{MOST_CARRIED, Workflow};
 pub use deed::Deed;
+pub use effect::{Calls, Effect};
 pub use error::{StepError, TurnFailure};
 pub use event::{Event, Queue};
 pub use instance::{Finished, Instance, Standing, Turn};

@@ -17,6 +17,7 @@ pub(super) type Code = Pin<Box<dyn Future<Output = Handled> + Send>>;
 #[derive(Clone)]
 pub struct Program {
     name: String,
+    version: Option<String>,
     run: Arc<dyn Fn(Workflow, Option<Payload>) -> Code + Send + Sync>,
 }
 
@@ -52,11 +53,22 @@ impl Program {
                 encode(&output)
             })
         };
-        Self { name: name.into(), run: Arc::new(run) }
+        Self { name: name.into(), version: None, run: Arc::new(run) }
+    }
+
+    /// For workflows that were started with this version, as `1.2.0`, and for no others.
+    #[must_use]
+    pub fn at_version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     pub(super) fn begin(&self, workflow: Workflow, input: Option<Payload>) -> Code {

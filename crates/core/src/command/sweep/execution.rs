@@ -1,6 +1,6 @@
 use crate::command::sweep::Due;
 use crate::execution::Execution;
-use crate::record::{Filed, Record};
+use crate::primitive::forget_execution;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -18,12 +18,8 @@ impl Due for Execution {
 
     /// Forgets an execution whose time is over, page by page.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        let (keys, left) = self.shortened(PAGE);
-        world.drop_payloads(keys);
-        match left {
-            Some(left) => world.put::<Self>(left),
-            None => world.remove(&Self::row_key(self.key())),
-        }
+        let mut room = PAGE;
+        forget_execution(world, self, &mut room);
         Ok(())
     }
 }

@@ -119,18 +119,29 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
         workflow.sticky = None;
     }
     let spent = if paused.is_none() && !task.attempts_left() {
-        Some("the lease of the last attempt ran out")
+        Some("the lease of the last attempt ran out".to_owned())
     } else if task.reclaims > task.policy.max_reclaims {
-        Some("leases ran out too often")
+        Some(poison(task))
     } else {
         None
     };
     match spent {
-        Some(reason) => fail(task, FailureClass::Crash, reason, Retry::GiveUp, now).1,
+        Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::GiveUp, now).1,
         None => {
             task.lifecycle =
                 Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused });
             Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
         }
+    }
+}
+
+/// Why a task is given up that takes its workers down. Turns count from one, as people do.
+fn poison(task: &Task) -> String {
+    match &task.workflow {
+        Some(workflow) => {
+            let (turn, times) = (workflow.turns + 1, task.reclaims);
+            format!("turn {turn} was taken {times} times and never kept")
+        }
+        None => "leases ran out too often".to_owned(),
     }
 }

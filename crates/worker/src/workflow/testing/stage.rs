@@ -111,8 +111,8 @@ impl Stage {
                     Box::pin(self.turn(id, Vec::new())).await?;
                 }
             }
-            Standing::ContinueAsNew { input, carried, first_step } => {
-                execution.go_on(input, carried, first_step);
+            Standing::ContinueAsNew { input, version, carried, first_step } => {
+                execution.go_on(input, version, carried, first_step);
                 self.running.insert(id.clone(), execution);
                 let left = arrivals.into_iter().skip(finished.told).collect();
                 Box::pin(self.turn(id, left)).await?;
@@ -240,12 +240,14 @@ impl Execution {
     fn go_on(
         &mut self,
         input: Option<Payload>,
+        version: Option<String>,
         carried: Vec<crate::workflow::Unread>,
         first_step: u64,
     ) {
         let values = self.told.values.iter();
         let begin = Begin {
             execution: self.recorded.begin.execution + 1,
+            version: version.or_else(|| self.recorded.begin.version.clone()),
             first_step,
             input: input.map(Carried),
             carried,

@@ -1,0 +1,116 @@
+//! Workflows that are forgotten before their time, and executions of them.
+
+use std::time::Duration;
+
+use windlass_core::{Table, Task, Tenant};
+use windlass_engine::TaskFilter;
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Context, Failure};
+
+use crate::stage::{Stage, key};
+
+async fn nothing(_: Context, _: u32) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// Has children of its own, `n` deep, two each; the last of them wait.
+async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
+    ctx.activity(nothing, &n).await?;
+    if n == 0 {
+        return ctx.event("go").await;
+    }
+    let children = (0..2).map(|_| ctx.child_named::<()>("tree", &(n - 1)));
+    let children: Vec<_> = children.collect();
+    ctx.join(children).await.into_iter().collect()
+}
+
+/// What of a store is left but for the lanes and those who work.
+fn left(stage: &Stage) -> Vec<Table> {
+    let rows: Vec<Table> = stage.memory.snapshot().rows().map(|row| row.key.table).collect();
+    let kept = [Table::Lane, Table::Queue, Table::Worker, Table::Node];
+    rows.into_iter().filter(|table| !kept.contains(table)).collect()
+}
+
+/// Waits until all leaves of a tree of this depth wait for their message.
+async fn until_leaves_wait(stage: &Stage, depth: usize) {
+    let (tenant, filter) = (Tenant::default(), TaskFilter::default());
+    let waits = |task: &Task| {
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        turns == 2 && task.id.as_str().matches('/').count() == depth
+    };
+    loop {
+        let all = stage.other.tasks(&tenant, &filter, None, 100).await.unwrap();
+        if all.iter().filter(|task| waits(task)).count() == 1 << depth {
+            return;
+        }
+        // No entry of the log tells that a workflow waits.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_goes_whole_or_not_at_all() {
+    for ends in [false, true] {
+        let stage = Stage::new().await;
+        let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
+        let running = worker.start().unwrap();
+        let handle = stage.other.start_workflow::<()>("tree", &2).id("t").await.unwrap();
+        until_leaves_wait(&stage, 2).await;
+        let before = left(&stage);
+        assert_eq!(handle.delete(false).await.unwrap_err().code(), "not_ended");
+        assert_eq!(left(&stage), before);
+        if ends {
+            for leaf in ["t/1/1", "t/1/2", "t/2/1", "t/2/2"] {
+                stage.other.workflow(key(leaf)).signal("go", &()).await.unwrap();
+            }
+            handle.result().await.unwrap();
+        }
+        assert_eq!(handle.delete(!ends).await.unwrap(), 7);
+        running.drain(Duration::from_secs(10)).await;
+        assert_eq!(left(&stage), []);
+        assert_eq!(stage.memory.snapshot().payloads().count(), 0);
+        assert_eq!(handle.delete(true).await.unwrap_err().code(), "task_not_found");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_goes_with_its_parent() {
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
+    let running = worker.start().unwrap();
+    let handle = stage.other.start_workflow::<()>("tree", &1).id("t").await.unwrap();
+    until_leaves_wait(&stage, 1).await;
+    let child = stage.other.workflow(key("t/1")).returning::<()>();
+    child.signal("go", &()).await.unwrap();
+    child.result().await.unwrap();
+    assert_eq!(child.delete(true).await.unwrap_err().code(), "parent_open");
+    assert_eq!(handle.delete(true).await.unwrap(), 3);
+    running.drain(Duration::from_secs(10)).await;
+    assert_eq!(left(&stage), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
+    async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        if n == 0 {
+            for _ in 0..1_100 {
+                ctx.sleep(Duration::from_secs(1)).await?;
+            }
+            return Ok(ctx.info().execution);
+        }
+        match ctx.continue_as_new(&(n - 1)).await? {}
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("counts", counts)).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("counts", &5).id("t").await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 5);
+    assert_eq!(handle.prune(1, None).await.unwrap(), 4);
+    let numbers: Vec<u32> =
+        handle.executions().await.unwrap().iter().map(|execution| execution.number).collect();
+    assert_eq!(numbers, [4]);
+    assert_eq!(handle.history().await.unwrap().len(), 1_101, "more than goes at once");
+    assert_eq!(handle.delete(false).await.unwrap(), 1);
+    running.drain(Duration::from_secs(10)).await;
+    assert_eq!(left(&stage), []);
+    assert_eq!(stage.memory.snapshot().payloads().count(), 0);
+}

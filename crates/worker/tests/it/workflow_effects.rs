@@ -1,0 +1,190 @@
+//! Calls that workflows make to others: each once, whatever becomes of the turn.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use windlass_core::RetryPolicy;
+use windlass_engine::{Call, Downstream, Lookup};
+use windlass_worker::workflow::testing::WorkflowTest;
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Failure, Worker};
+
+use crate::stage::Stage;
+
+/// Somebody else's service, which keeps a log.
+#[derive(Debug, Default)]
+struct Bank {
+    /// What was booked, by the id of the call.
+    booked: Mutex<BTreeMap<String, u32>>,
+    log: Mutex<Vec<&'static str>>,
+    /// What the next calls do instead of answering, the last first.
+    moods: Mutex<Vec<Mood>>,
+    reached: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mood {
+    /// Books it, and never says so.
+    Silent,
+    /// Books it, and says that it failed.
+    Liar,
+    /// Does not say whether it was booked.
+    Vague,
+}
+
+impl Bank {
+    fn with(moods: &[Mood]) -> Arc<Self> {
+        let bank = Self::default();
+        *bank.moods.lock().unwrap() = moods.to_vec();
+        Arc::new(bank)
+    }
+
+    fn mood(&self) -> Option<Mood> {
+        self.moods.lock().unwrap().pop()
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().join(" ")
+    }
+}
+
+impl Downstream for Bank {
+    type Request = u32;
+    type Answer = u32;
+    type Error = String;
+
+    async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {
+        self.log.lock().unwrap().push("call");
+        let before = self.booked.lock().unwrap().insert(call.request_id.clone(), *amount);
+        assert_eq!(before, None, "booked twice");
+        match self.mood() {
+            Some(Mood::Silent) => {
+                self.reached.notify_one();
+                pending().await
+            }
+            Some(Mood::Liar) => Err("out of order".into()),
+            _ => Ok(amount + 1),
+        }
+    }
+
+    async fn lookup(&self, call: &Call) -> Lookup<u32> {
+        self.log.lock().unwrap().push("lookup");
+        if self.mood() == Some(Mood::Vague) {
+            return Lookup::Ambiguous("ask later".into());
+        }
+        let booked = self.booked.lock().unwrap().get(&call.request_id).copied();
+        booked.map_or(Lookup::NoRecord, |amount| Lookup::Found(amount + 1))
+    }
+}
+
+/// Pays twice, and between that comes to a point where it may be held up.
+fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> Program {
+    let (bank, held) = (bank.clone(), held.clone());
+    Program::named("pays", move |ctx: Workflow, n: u32| {
+        let (bank, held) = (bank.clone(), held.clone());
+        async move {
+            let first = ctx.effect("bank").run(bank.clone(), n).await?;
+            let point = bank.clone();
+            let held_up = move || async move {
+                if std::mem::take(&mut *held.lock().unwrap()) {
+                    point.reached.notify_one();
+                    pending::<()>().await;
+                }
+                Ok::<_, Failure>(())
+            };
+            ctx.local("point", held_up).await?;
+            let second = ctx.effect("bank").run(bank, first).await?;
+            Ok::<_, StepError>(second)
+        }
+    })
+}
+
+/// The worker dies in the middle of the turn: before it hears the answer, or after that and before
+/// the turn is committed. Another one makes the turn again.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_made_again_calls_nobody_again() {
+    let rows = [
+        (vec![Mood::Silent], false, "call lookup call"),
+        (vec![], true, "call call"),
+        (vec![Mood::Silent], true, "call lookup call"),
+    ];
+    for (moods, hold, log) in rows {
+        let stage = Stage::new().await;
+        let (bank, held) = (Bank::with(&moods), Arc::new(Mutex::new(hold)));
+        let deaths = moods.len() + usize::from(hold);
+        let handle = stage.other.start_workflow::<u32>("pays", &5).id("pays").await.unwrap();
+        for death in 0..deaths {
+            let worker = Worker::new(stage.engine.clone(), format!("w{death}"));
+            let running = worker.program(payer(&bank, &held)).start().unwrap();
+            bank.reached.notified().await;
+            drop(running);
+        }
+        let last = Worker::new(stage.engine.clone(), "last");
+        let last = last.program(payer(&bank, &held)).start().unwrap();
+        assert_eq!(handle.result().await.unwrap(), 7);
+        assert_eq!(bank.log(), log);
+        assert_eq!(bank.booked.lock().unwrap().len(), 2);
+        assert_eq!(handle.history().await.unwrap().len(), 1, "it was one turn");
+        last.drain(Duration::from_secs(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_failed_is_asked_for_before_it_is_made_again() {
+    // The last comes first: it is booked, and said to have failed; then nobody can tell.
+    let bank = Bank::with(&[Mood::Vague, Mood::Liar]);
+    let shared = bank.clone();
+    let program = Program::named("insists", move |ctx: Workflow, n: u32| {
+        let bank = shared.clone();
+        async move {
+            let retry = RetryPolicy::fixed(5, 1_000);
+            ctx.effect("bank").retry(retry).run(bank, n).await
+        }
+    });
+    let stage = Stage::new().await;
+    let running = stage.worker().program(program).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("insists", &5).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 6);
+    assert_eq!(bank.log(), "call lookup lookup");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_makes_two_steps_one_call() {
+    let bank = Bank::with(&[Mood::Liar]);
+    let shared = bank.clone();
+    let program = Program::named("named", move |ctx: Workflow, n: u32| {
+        let bank = shared.clone();
+        async move {
+            let charge = || ctx.effect("bank").name("charge");
+            let failed = charge().run(bank.clone(), n).await.unwrap_err();
+            ctx.sleep(Duration::from_secs(60)).await?;
+            let other = charge().run(bank.clone(), n + 1).await.unwrap_err();
+            let paid = charge().run(bank, n).await?;
+            Ok::<_, StepError>(format!("{failed}; {other}; {paid}"))
+        }
+    });
+    let stage = Stage::new().await;
+    let running = stage.worker().program(program).start().unwrap();
+    let handle = stage.other.start_workflow::<String>("named", &5).await.unwrap();
+    let said = handle.result().await.unwrap();
+    let rows: Vec<&str> = said.split("; ").collect();
+    assert_eq!(rows[0], "`effect bank` failed (transient): bank failed: out of order");
+    assert!(rows[1].contains("used before for a different request"), "{said}");
+    assert_eq!((rows[2], bank.log().as_str()), ("6", "call lookup"));
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
+async fn in_memory_it_is_just_a_call() {
+    async fn pays(ctx: Workflow, n: u32) -> Result<u32, Failure> {
+        let long = ctx.effect("x".repeat(200)).run(Bank::default(), n).await.unwrap_err();
+        assert!(long.to_string().contains("longer than"), "{long}");
+        Ok(ctx.effect("bank").run(Bank::default(), n).await?)
+    }
+    let tested = WorkflowTest::new(pays, &5).run().await.unwrap();
+    assert_eq!(tested.result, Ok(6));
+}

@@ -1,0 +1,159 @@
+//! A workflow as whoever started it sees it.
+
+use std::time::Duration;
+
+use windlass_core::{PublicState, Rejection};
+use windlass_engine::{Engine, Error, Starting, WorkflowHandle};
+use windlass_worker::workflow::{Program, StepError, Workflow};
+
+use crate::stage::{Stage, key};
+
+async fn tells(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+    let mut sum = 0;
+    for nth in 0..n {
+        ctx.set_status(format!("{nth} of {n}"))?;
+        sum += ctx.event::<u32>("add").await?;
+        ctx.set_value("sum", &sum)?;
+    }
+    ctx.set_status("done")?;
+    Ok(sum)
+}
+
+fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> Starting<'e, u32> {
+    engine.start_workflow(name, &input).id(name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_status_is_followed_and_its_values_are_read() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(tells).start().unwrap();
+    let handle = start(&stage.other, "tells", 2).label("customer", "7").await.unwrap();
+    let first = handle.wait_for_status(None).await.unwrap().unwrap();
+    assert_eq!(first.text, "0 of 2");
+    assert_eq!(handle.status().await.unwrap(), Some(first.clone()));
+    handle.signal("add", &3).await.unwrap();
+    let second = handle.wait_for_status(Some(first.change)).await.unwrap().unwrap();
+    assert!((second.text.as_str(), second.change > first.change) == ("1 of 2", true));
+    assert_eq!(handle.value("sum").await.unwrap(), Some(3));
+    for _ in 0..2 {
+        let posted = handle.signal("add", &4).idempotency_key("once").await.unwrap();
+        assert_eq!(posted.seq, 2);
+    }
+    let done = handle.wait_until(|status| status.text == "done").await.unwrap().unwrap();
+    assert_eq!(handle.result().await.unwrap(), 7);
+    assert_eq!(handle.wait_for_status(Some(done.change)).await.unwrap(), None, "it has ended");
+    assert_eq!(handle.wait_for_status(None).await.unwrap(), Some(done));
+    let values = handle.values().await.unwrap();
+    assert_eq!((values.len(), values[0].text.as_str()), (1, "7"));
+    assert_eq!(handle.history().await.unwrap().len(), 3);
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.labels["customer"].as_str(), info.generation), ("7", 0));
+    let told = stage.history("tells").matches("status_changed").count();
+    assert_eq!(told, 3, "the log tells of each");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_wait_for_the_status_of_one() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(tells).start().unwrap();
+    let handle = start(&stage.other, "tells", 1).await.unwrap();
+    let waits = (0..20).map(|_| {
+        let handle = handle.clone();
+        tokio::spawn(async move { handle.wait_until(|status| status.text == "done").await })
+    });
+    let waits: Vec<_> = waits.collect();
+    handle.signal("add", &1).await.unwrap();
+    for wait in waits {
+        assert_eq!(wait.await.unwrap().unwrap().unwrap().text, "done");
+    }
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_id_is_the_first_one_or_a_conflict() {
+    let stage = Stage::new().await;
+    let first = start(&stage.other, "tells", 1).await.unwrap();
+    assert!(!first.is_duplicate());
+    let again = start(&stage.engine, "tells", 1).await.unwrap();
+    assert!(again.is_duplicate());
+    assert_eq!(again.key(), first.key());
+    let other = start(&stage.other, "tells", 2).await.unwrap_err();
+    assert!(matches!(other, Error::Rejected(Rejection::Conflict)), "{other}");
+    let running = stage.worker().workflow(tells).start().unwrap();
+    first.signal("add", &1).await.unwrap();
+    assert_eq!(again.result().await.unwrap(), 1);
+    let late = start(&stage.other, "tells", 1).await.unwrap();
+    assert!(late.is_duplicate());
+    assert_eq!(start(&stage.other, "tells", 2).await.unwrap_err().code(), "conflict");
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_asked_to_end_or_ended() {
+    async fn cleans(ctx: Workflow, _: u32) -> Result<u32, StepError> {
+        ctx.set_status("waits")?;
+        let waited = ctx.event::<u32>("never").await;
+        ctx.set_status("cleaned up")?;
+        waited
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(2).program(Program::named("cleans", cleans));
+    let running = worker.start().unwrap();
+    for (id, force, last) in [("a", false, "cleaned up"), ("b", true, "waits")] {
+        let handle: WorkflowHandle<u32> = start(&stage.other, "cleans", 0).id(id).await.unwrap();
+        handle.wait_for_status(None).await.unwrap();
+        match force {
+            true => handle.terminate("enough").await.unwrap(),
+            false => handle.cancel("enough").await.unwrap(),
+        }
+        let ended = handle.ended().await.unwrap();
+        assert_eq!(ended.lifecycle.public(), PublicState::Cancelled);
+        assert_eq!(handle.result().await.unwrap_err().code(), "not_completed");
+        assert_eq!(handle.status().await.unwrap().unwrap().text, last);
+        assert_eq!(handle.signal("never", &1).await.unwrap_err().code(), "ended");
+    }
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_to_nobody_is_refused_and_changes_nothing() {
+    let stage = Stage::new().await;
+    let nobody = stage.other.workflow(key("nobody")).returning::<u32>();
+    let before = stage.memory.snapshot();
+    assert_eq!(nobody.signal("add", &1).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.cancel("enough").await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.terminate("enough").await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.result().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.wait_for_status(None).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(stage.memory.snapshot(), before);
+    assert_eq!(nobody.status().await.unwrap(), None);
+    stage.create("plain", "1").await;
+    let plain = stage.other.workflow(key("plain"));
+    assert_eq!(plain.history().await.unwrap_err().code(), "not_a_workflow");
+
+    // Nothing is stalled by it, and what is sent once it is there waits for its code.
+    let handle = start(&stage.other, "tells", 1).await.unwrap();
+    handle.signal("add", &5).await.unwrap();
+    let running = stage.worker().workflow(tells).start().unwrap();
+    assert_eq!(handle.result().await.unwrap(), 5);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_its_executions_are_listed() {
+    async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+        if n == 0 {
+            return Ok(ctx.info().execution);
+        }
+        match ctx.continue_as_new(&(n - 1)).await? {}
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("counts", counts)).start().unwrap();
+    let handle = start(&stage.other, "counts", 4).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 4);
+    let numbers: Vec<u32> =
+        handle.executions().await.unwrap().iter().map(|execution| execution.number).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    running.drain(Duration::from_secs(10)).await;
+}
