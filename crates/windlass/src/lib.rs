@@ -34,6 +34,7 @@
 
 mod engine;
 mod store_url;
+pub mod workflow;
 
 /// Its example is compiled.
 #[cfg(doctest)]
@@ -75,6 +76,20 @@ mod guide {
     mod payment {}
     #[doc = include_str!("../../../docs/guide/downstream.md")]
     mod downstream {}
+    #[doc = include_str!("../../../docs/learn/workflows.md")]
+    mod workflows {}
+    #[doc = include_str!("../../../docs/guide/saga.md")]
+    mod workflow_saga {}
+    #[doc = include_str!("../../../docs/guide/approval-workflow.md")]
+    mod workflow_approval {}
+    #[doc = include_str!("../../../docs/guide/fan-out.md")]
+    mod workflow_fan_out {}
+    #[doc = include_str!("../../../docs/guide/forever.md")]
+    mod workflow_forever {}
+    #[doc = include_str!("../../../docs/guide/agent.md")]
+    mod workflow_agent {}
+    #[doc = include_str!("../../../docs/guide/upgrade-workflow.md")]
+    mod workflow_upgrade {}
 }
 
 /// The examples of the guarantees, so that they run.
@@ -105,4 +120,6 @@ pub use windlass_engine::{
     TaskHandle, Ticket,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
+pub use workflow::{StepError, Workflow};
+
 pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};
