@@ -10,6 +10,9 @@ use windlass::{
 
 use crate::place::{Place, Said, claim};
 
+/// Longer than anything takes here: whoever waits so long has met a fault.
+const EVER: Duration = Duration::from_secs(60);
+
 async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
     if cents == 0 { Err(Failure::give_up("nothing to pay")) } else { Ok(format!("paid {cents}")) }
 }
@@ -52,13 +55,12 @@ fn key(id: &str) -> TaskKey {
 
 /// Looks until a workflow is in this state.
 async fn until(engine: &Engine, id: &str, is_so: impl Fn(&windlass::Task) -> bool) {
-    loop {
-        let task = engine.task(&key(id)).await.unwrap();
-        if task.is_some_and(|task| is_so(&task)) {
-            return;
+    let wait = async {
+        while !engine.task(&key(id)).await.unwrap().is_some_and(|task| is_so(&task)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    tokio::time::timeout(EVER, wait).await.unwrap_or_else(|_| panic!("{id} does not get there"));
 }
 
 /// Waits until an order has been paid and waits for its word.
