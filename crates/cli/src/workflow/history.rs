@@ -4,6 +4,7 @@ use windlass::TaskId;
 use crate::error::CliError;
 use crate::output::say;
 use crate::target::Target;
+use crate::workflow::open::unread;
 use crate::workflow::past::chapter;
 use crate::workflow::timeline::timeline;
 
@@ -44,7 +45,7 @@ impl History {
                 })?);
             }
         } else {
-            timeline(&task, &chapter, &rows);
+            timeline(&task, &chapter, &rows, &unread(&engine, &task).await?);
         }
         Ok(engine.shutdown().await?)
     }

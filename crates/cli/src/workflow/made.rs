@@ -34,6 +34,14 @@ pub(super) fn named(made: &Made) -> String {
     }
 }
 
+/// What is waited for where this has not ended.
+pub(super) fn awaited(made: &Made) -> String {
+    match made {
+        Made::Wait { name, .. } => format!("message {}", printable(name)),
+        _ => named(made),
+    }
+}
+
 /// What was made, with its step and what it was given.
 pub(super) fn told(made: &Made) -> String {
     let mut text = named(made);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass::Timestamp;
+use serde_json::Value;
 use windlass::workflow::{Arrival, Made, Turned};
+use windlass::{Engine, Error, Task, Timestamp};
 
 use crate::workflow::made::step_of;
 
@@ -21,6 +22,18 @@ struct Reader<'h> {
     open: BTreeMap<u64, Open<'h>>,
     /// The names of messages that nobody has waited for yet.
     unread: Vec<&'h str>,
+}
+
+/// The names of the messages that came along from the execution before.
+pub(super) async fn unread(engine: &Engine, task: &Task) -> Result<Vec<String>, Error> {
+    let carried = match task.carried_key() {
+        Some(key) => engine.payload(&key).await?,
+        None => None,
+    };
+    let carried = carried.and_then(|payload| serde_json::from_slice::<Value>(&payload.bytes).ok());
+    let messages = carried.as_ref().and_then(|carried| carried["unread"].as_array());
+    let name = |message: &Value| message["name"].as_str().map(str::to_owned);
+    Ok(messages.into_iter().flatten().filter_map(name).collect())
 }
 
 /// The steps that are open after these rows, which began with `unread` messages.

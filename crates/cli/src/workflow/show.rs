@@ -9,8 +9,8 @@ use crate::output::{counted, one_line, printable, say_json, say_pairs, time};
 use crate::target::Target;
 use crate::task::{payload_json, readable};
 use crate::workflow::list::workflow_json;
-use crate::workflow::made::named;
-use crate::workflow::open::{Open, open};
+use crate::workflow::made::awaited;
+use crate::workflow::open::{Open, open, unread};
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
@@ -40,13 +40,9 @@ impl Kept {
             Some(key) => engine.payload(&key).await?,
             None => None,
         };
-        let carried = match task.carried_key() {
-            Some(key) => engine.payload(&key).await?,
-            None => None,
-        };
         let notes = engine.notes(&task.task_key()).await?;
         let rows = engine.history(task, 0).await?;
-        Ok(Self { input, result, notes, rows, unread: unread(carried.as_ref()) })
+        Ok(Self { input, result, notes, rows, unread: unread(engine, task).await? })
     }
 
     fn status(&self) -> Option<&str> {
@@ -71,13 +67,6 @@ impl Kept {
     }
 }
 
-fn unread(carried: Option<&Payload>) -> Vec<String> {
-    let carried = carried.and_then(|payload| serde_json::from_slice::<Value>(&payload.bytes).ok());
-    let messages = carried.as_ref().and_then(|carried| carried["unread"].as_array());
-    let name = |message: &Value| message["name"].as_str().map(str::to_owned);
-    messages.into_iter().flatten().filter_map(name).collect()
-}
-
 impl Show {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
@@ -97,7 +86,7 @@ fn whole_json(task: &Task, kept: &Kept) -> Value {
     fields["status"] = json!(kept.status());
     fields["values"] = kept.values().map(|(name, value)| (name.to_owned(), value)).collect();
     let waits = kept.open(task).into_iter().map(
-        |open| json!({ "step": open.step, "what": named(open.made), "since": time(open.since) }),
+        |open| json!({ "step": open.step, "what": awaited(open.made), "since": time(open.since) }),
     );
     fields["waits_for"] = waits.collect();
     fields["input"] = kept.input.as_ref().map_or(Value::Null, payload_json);
@@ -118,7 +107,8 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
         let (turns, steps) = (u64::from(state.turns), state.next_step - state.first_step);
         let done = format!("{}, {}", counted(turns, "turn"), counted(steps, "step"));
         pairs.push(("execution", format!("{}: {done}", task.generation)));
-        let worker = state.sticky.as_ref().map(|sticky| sticky.worker.to_string());
+        let sticky = state.sticky.as_ref().filter(|_| task.lifecycle.ended_at().is_none());
+        let worker = sticky.map(|sticky| sticky.worker.to_string());
         pairs.extend(worker.map(|worker| ("in memory of", worker)));
     }
     pairs.extend(kept.status().map(|status| ("status", printable(status))));
@@ -126,7 +116,7 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
     let values = values.collect::<Vec<_>>().join("\n");
     pairs.extend((!values.is_empty()).then_some(("values", values)));
     let waits = kept.open(task).into_iter().map(|open| {
-        format!("{}, step {}, since {}", named(open.made), open.step, distance(open.since, now))
+        format!("{}, step {}, since {}", awaited(open.made), open.step, distance(open.since, now))
     });
     let waits = waits.collect::<Vec<_>>().join("\n");
     pairs.extend((!waits.is_empty()).then_some(("waits for", waits)));

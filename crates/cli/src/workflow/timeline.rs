@@ -7,11 +7,12 @@ use windlass::{Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, moment, now};
 use crate::output::{counted, one_line, say};
-use crate::workflow::made::{came, ended, named, step_of, told};
-use crate::workflow::open::open;
+use crate::workflow::made::{awaited, came, ended, named, step_of, told};
+use crate::workflow::open::{Open, open};
 use crate::workflow::past::Chapter;
 
-pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
+/// Prints the rows of an execution, which began with `unread` messages.
+pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unread: &[String]) {
     let turns = counted(rows.len() as u64, "turn");
     let (id, kind, number) = (&task.id, &task.kind, chapter.number());
     say(&format!("workflow {id} ({kind}), execution {number}, {turns}"));
@@ -19,12 +20,20 @@ pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
         say(&line);
     }
     say(&match chapter {
-        Chapter::Present(task) => standing(task, rows),
+        Chapter::Present(task) => standing(task, &open(rows, unread)),
         Chapter::Past(execution) => {
-            let took = brief(execution.started_at.ms_until(execution.ended_at));
+            let took = took(execution.started_at, execution.ended_at);
             format!("continued as execution {} after {took}", number + 1)
         }
     });
+}
+
+/// A length of time, also where tenths of a second matter.
+fn took(from: Timestamp, to: Timestamp) -> String {
+    match from.ms_until(to) {
+        ms @ 1_000..10_000 => format!("{}.{:02}s", ms / 1_000, ms % 1_000 / 10),
+        ms => brief(ms),
+    }
 }
 
 fn lines(rows: &[Turned]) -> Vec<String> {
@@ -32,10 +41,10 @@ fn lines(rows: &[Turned]) -> Vec<String> {
     let mut steps: BTreeMap<u64, (&Made, Timestamp)> = BTreeMap::new();
     let (mut lines, mut before) = (Vec::new(), begin);
     for (turn, row) in rows.iter().enumerate() {
-        let offset = format!("+{}", brief(begin.ms_until(row.at)));
+        let offset = format!("+{}", took(begin, row.at));
         let mut head = format!("turn {turn:>4}  {}  {offset:>8}", row.at);
         if turn > 0 {
-            head.push_str(&format!("  after {}", brief(before.ms_until(row.at))));
+            head.push_str(&format!("  after {}", took(before, row.at)));
         }
         lines.push(head);
         // A local activity is told of in the row that makes it.
@@ -55,7 +64,7 @@ fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Tim
     let Arrival::Report { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
     let (word, rest) = ended(outcome);
-    format!("{}, step {step}, {word} after {}{rest}", named(made), brief(since.ms_until(at)))
+    format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
 }
 
 fn made_of(made: &Made, steps: &BTreeMap<u64, (&Made, Timestamp)>) -> String {
@@ -69,11 +78,11 @@ fn made_of(made: &Made, steps: &BTreeMap<u64, (&Made, Timestamp)>) -> String {
 }
 
 /// How it stands behind the last row.
-fn standing(task: &Task, rows: &[Turned]) -> String {
+fn standing(task: &Task, open: &[Open<'_>]) -> String {
     let now = now();
     let state = task.lifecycle.public();
     if let Some(at) = task.lifecycle.ended_at() {
-        let took = brief(task.started_at.ms_until(at));
+        let took = took(task.started_at, at);
         let why = match &task.lifecycle {
             Lifecycle::Failed { class, reason, .. } => {
                 format!(": {}: {}", class.as_str(), one_line(reason))
@@ -83,17 +92,16 @@ fn standing(task: &Task, rows: &[Turned]) -> String {
         };
         return format!("{state} after {took}{why}");
     }
-    let open = open(rows, &[]);
     let waits = open.iter().map(|open| {
         format!(
             "\n           {}, step {}, since {}",
-            named(open.made),
+            awaited(open.made),
             open.step,
             moment(open.since, now)
         )
     });
     let waits: String = waits.collect();
-    if waits.is_empty() { state.to_string() } else { format!("{state}, open:{waits}") }
+    if waits.is_empty() { state.to_string() } else { format!("{state}, waits for:{waits}") }
 }
 
 #[cfg(test)]
@@ -135,8 +143,8 @@ turn    0  1970-01-01T00:00:00.000Z      +0ms
            -> local activity price, step 0
            -> activity charge, step 1: [5]
            -> timer until 1970-01-01T00:01:00.000Z, step 2
-turn    1  1970-01-01T00:00:01.500Z       +1s  after 1s
-           <- activity charge, step 1, completed after 1s: true
+turn    1  1970-01-01T00:00:01.500Z    +1.50s  after 1.50s
+           <- activity charge, step 1, completed after 1.50s: true
            <- message go from ada: 1
            -> gives up timer until 1970-01-01T00:01:00.000Z, step 2";
         assert_eq!(lines(&rows).join("\n"), expected);

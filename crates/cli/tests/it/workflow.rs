@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass::command::CommitTurn;
+use windlass::workflow::Program;
 use windlass::{
     Context, Engine, Failure, PublicState, Running, StepError, TaskKey, Tenant, Workflow,
 };
@@ -93,7 +94,7 @@ async fn from_start_to_end() {
     assert_eq!(shown["status"], "waiting for approval");
     assert_eq!(shown["values"], json!({ "paid": "paid 500" }));
     assert_eq!(shown["input"]["json"], 500);
-    assert_eq!(shown["waits_for"][0]["what"], "wait for message approved");
+    assert_eq!(shown["waits_for"][0]["what"], "message approved");
     let waits = shown["waits_for"].as_array().unwrap();
     let steps: Vec<&Value> = waits.iter().map(|open| &open["step"]).collect();
     assert_eq!(steps, [1, 2]);
@@ -104,11 +105,14 @@ async fn from_start_to_end() {
         "execution 0: 2 turns, 3 steps",
         "status waiting for approval",
         "values paid = \"paid 500\"",
-        "waits for wait for message approved, step 1, since just now timer until 20",
+        "waits for message approved, step 1, since just now timer until 20",
         "labels customer=42",
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }
+
+    let history = place.ok("workflow history o");
+    assert!(history.contains("suspended, waits for:\n           message approved, step 1, since "));
 
     let told = place.ok("workflow signal o approved --payload \"ada\" --source ops");
     assert_eq!(told, "Workflow o takes another turn with message 2.\n");
@@ -342,4 +346,54 @@ fn what_is_no_workflow_is_told() {
         let Said { code, err, .. } = place.run(&format!("workflow {missing}"));
         assert!(code == 4 && err.ends_with("[task_not_found]\n"), "{missing}: {err}");
     }
+}
+
+/// Code that does not fit a history: the workflow waits for code that does, and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_go_on_says_why() {
+    async fn changed(ctx: Workflow, cents: u64) -> Result<u64, StepError> {
+        ctx.activity(refund, &cents).await
+    }
+    let place = Place::empty();
+    let engine = place.application().await;
+    let running = works(&engine);
+    place.ok("workflow start order --id o --input 500");
+    until_paid(&engine, "o").await;
+    running.drain(Duration::from_secs(10)).await;
+    let worker = engine.worker("worker-1").activity(refund);
+    let running = worker.program(Program::named("order", changed)).start().unwrap();
+    place.ok("workflow signal o approved --payload \"ada\"");
+    until(&engine, "o", |task| task.progress.is_some()).await;
+    for line in ["workflow show o", "workflow list"] {
+        let said = place.ok(line);
+        let why = "the history has activity `charge` (step 0), the code makes activity `refund`";
+        assert!(said.contains(why), "{line}: {said}");
+    }
+    running.drain(Duration::from_secs(10)).await;
+    assert_eq!(place.ok("workflow replay-check o"), "execution 0: 2 turns, well formed\n");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_one_is_dead_and_stays_so() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    let running = works(&engine);
+    place.ok("workflow start order --id o --input 0");
+    until(&engine, "o", |task| task.lifecycle.ended_at().is_some()).await;
+    running.drain(Duration::from_secs(10)).await;
+    engine.shutdown().await.unwrap();
+    assert!(place.ok("workflow show o").contains("nothing to pay"));
+    let history = place.ok("workflow history o");
+    let told = history.lines().find(|line| line.contains("<- activity charge")).unwrap();
+    assert!(told.contains("failed after ") && told.ends_with(": permanent: nothing to pay"));
+    assert!(history.lines().last().unwrap().starts_with("failed after "), "{history}");
+    assert_eq!(place.one("dead list")["id"], "o");
+    let said = place.run("task replay o");
+    assert!(said.code == 3 && said.err.ends_with("[workflow_ended]\n"), "{said:?}");
+    assert_eq!(place.run("dead replay --all").code, 3);
+    place.ok("workflow delete o --yes");
+    let sqlite = rusqlite::Connection::open(place.file("app.db")).unwrap();
+    let left = "SELECT count(*) FROM payload";
+    assert_eq!(sqlite.query_row(left, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
