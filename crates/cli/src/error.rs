@@ -32,6 +32,17 @@ pub(crate) enum CliError {
     Demo(#[from] DemoError),
     #[error("there is no {what} {name}")]
     NotFound { what: &'static str, name: String },
+    #[error("task {0} is no workflow: windlass task show {0}")]
+    NotAWorkflow(String),
+    #[error(
+        "workflow {0} has not ended: wait for it (windlass task wait {0}), or end it first \
+         (windlass workflow cancel {0})"
+    )]
+    StillRuns(String),
+    #[error("what is forgotten does not come back: say --yes")]
+    NotConfirmed,
+    #[error("{}: {why}", path.display())]
+    NoHistoryFile { path: PathBuf, why: String },
     #[error("there is no database at {0}: name the one that your program uses")]
     NoDatabase(String),
     #[error("{} found", counted(*.0, "problem"))]
@@ -161,7 +172,12 @@ impl CliError {
             CliError::Bench(_) => "bench",
             CliError::Demo(error) => error.code(),
             CliError::NotFound { what: "lane", .. } => Rejection::LaneNotFound.code(),
+            CliError::NotFound { what: "execution", .. } => "execution_not_found",
             CliError::NotFound { .. } => Rejection::TaskNotFound.code(),
+            CliError::NotAWorkflow(_) => Rejection::NotAWorkflow.code(),
+            CliError::StillRuns(_) => Rejection::NotEnded.code(),
+            CliError::NotConfirmed => "not_confirmed",
+            CliError::NoHistoryFile { .. } => "history_file",
             CliError::NoDatabase(_) => "no_database",
             CliError::Unhealthy(_) => "unhealthy",
             CliError::Behind { .. } => "not_migrated",
@@ -181,13 +197,18 @@ impl CliError {
     /// signal ended it. Wrong arguments are 2, also when only the rules know that they are.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            CliError::Invalid { .. } | CliError::LabelTwice(_) | CliError::OneInput(..) => 2,
+            CliError::Invalid { .. }
+            | CliError::LabelTwice(_)
+            | CliError::OneInput(..)
+            | CliError::NotConfirmed => 2,
             CliError::NotFound { .. }
             | CliError::NoDatabase(_)
             | CliError::NoProgram(_)
             | CliError::NotReplayed { not_there: true, .. } => 4,
             CliError::Interrupted | CliError::Demo(DemoError::Interrupted) => 130,
             CliError::Engine(Error::Rejected(_) | Error::NotCompleted { .. })
+            | CliError::NotAWorkflow(_)
+            | CliError::StillRuns(_)
             | CliError::NotReplayed { .. }
             | CliError::Behind { .. } => 3,
             _ => 1,

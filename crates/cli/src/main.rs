@@ -26,6 +26,7 @@ mod task;
 mod usage;
 mod waitpoint;
 mod worker;
+mod workflow;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,8 @@ enum Command {
     Worker(worker::WorkerCommand),
     /// Create tasks, look at them, move them.
     Task(task::TaskCommand),
+    /// Start workflows, look at them and at what they remember, move them.
+    Workflow(workflow::WorkflowCommand),
     /// Look at lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
     /// Look at limits and set them: of keys, sessions, lanes and tenants.
@@ -81,6 +84,7 @@ impl Command {
     async fn run(self) -> Result<(), CliError> {
         match self {
             Command::Task(task) => task.run().await,
+            Command::Workflow(workflow) => workflow.run().await,
             Command::Lane(lane) => lane.run().await,
             Command::Quota(quota) => quota.run().await,
             Command::Session(session) => session.run().await,

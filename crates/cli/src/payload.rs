@@ -36,17 +36,23 @@ impl PayloadArgs {
             return Ok(Some(Payload::new(content_type("application/json"), text.as_bytes())));
         }
         let Some(path) = &self.payload_file else { return Ok(None) };
-        let bytes =
-            read(path).map_err(|error| CliError::PayloadFile { path: path.clone(), error })?;
-        let max_bytes = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap_or(usize::MAX);
-        if bytes.len() > max_bytes {
-            let (field, problem) = (limits::PAYLOAD_BYTES.field, Problem::TooLong { max_bytes });
-            return Err(CliError::Invalid { name: "--payload-file", field, problem });
-        }
+        let bytes = read_bytes(path, "--payload-file")?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let unsaid = if is_json { "application/json" } else { "application/octet-stream" };
         Ok(Some(Payload::new(content_type(unsaid), bytes)))
     }
+}
+
+/// What is in a file that was given by this option; - is standard input.
+pub(crate) fn read_bytes(path: &Path, option: &'static str) -> Result<Vec<u8>, CliError> {
+    let failed = |error| CliError::PayloadFile { path: path.to_owned(), error };
+    let bytes = read(path).map_err(failed)?;
+    let max_bytes = usize::try_from(limits::PAYLOAD_BYTES.max).unwrap_or(usize::MAX);
+    if bytes.len() > max_bytes {
+        let (field, problem) = (limits::PAYLOAD_BYTES.field, Problem::TooLong { max_bytes });
+        return Err(CliError::Invalid { name: option, field, problem });
+    }
+    Ok(bytes)
 }
 
 /// Enough of it to see whether it is too long.
@@ -61,7 +67,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn json_text(text: &str) -> Result<String, String> {
+pub(crate) fn json_text(text: &str) -> Result<String, String> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(format!("this is not JSON: {error}; other bytes go by --payload-file")),

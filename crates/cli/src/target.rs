@@ -61,6 +61,21 @@ impl Target {
         task.ok_or_else(|| CliError::NotFound { what: "task", name: id.to_string() })
     }
 
+    /// A task that is a workflow.
+    pub(crate) async fn workflow(
+        &self,
+        engine: &Engine,
+        id: &TaskId,
+    ) -> Result<Arc<Task>, CliError> {
+        let task = engine.task(&self.key(id)).await?;
+        let name = id.to_string();
+        match task {
+            Some(task) if task.workflow.is_some() => Ok(task),
+            Some(_) => Err(CliError::NotAWorkflow(name)),
+            None => Err(CliError::NotFound { what: "workflow", name }),
+        }
+    }
+
     pub(crate) fn key(&self, id: &TaskId) -> TaskKey {
         TaskKey::new(&self.tenant, id)
     }

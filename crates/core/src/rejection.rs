@@ -96,6 +96,8 @@ pub enum Rejection {
     EffectNotClaimed,
     #[error("the task is no workflow")]
     NotAWorkflow,
+    #[error("a workflow that has ended does not start over: start another one with its input")]
+    WorkflowEnded,
     #[error("the history of the workflow has {turns} rows: this is not the next one")]
     OtherTurn { turns: u32 },
 }
@@ -182,6 +184,7 @@ impl Rejection {
             Rejection::RateLimited { .. } => "rate_limited",
             Rejection::EffectNotClaimed => "effect_not_claimed",
             Rejection::NotAWorkflow => "not_a_workflow",
+            Rejection::WorkflowEnded => "workflow_ended",
             Rejection::OtherTurn { .. } => "other_turn",
         }
     }

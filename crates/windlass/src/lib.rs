@@ -34,6 +34,7 @@
 
 mod engine;
 mod store_url;
+pub mod workflow;
 
 /// Its example is compiled.
 #[cfg(doctest)]
@@ -77,6 +78,20 @@ mod guide {
     mod payment {}
     #[doc = include_str!("../../../docs/guide/downstream.md")]
     mod downstream {}
+    #[doc = include_str!("../../../docs/learn/workflows.md")]
+    mod workflows {}
+    #[doc = include_str!("../../../docs/guide/saga.md")]
+    mod workflow_saga {}
+    #[doc = include_str!("../../../docs/guide/approval-workflow.md")]
+    mod workflow_approval {}
+    #[doc = include_str!("../../../docs/guide/fan-out.md")]
+    mod workflow_fan_out {}
+    #[doc = include_str!("../../../docs/guide/forever.md")]
+    mod workflow_forever {}
+    #[doc = include_str!("../../../docs/guide/agent.md")]
+    mod workflow_agent {}
+    #[doc = include_str!("../../../docs/guide/upgrade-workflow.md")]
+    mod workflow_upgrade {}
 }
 
 /// The examples of the guarantees, so that they run.
@@ -107,5 +122,6 @@ pub use windlass_engine::{
     Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
-pub use windlass_worker::workflow::{self, Workflow};
+pub use windlass_worker::workflow::StepError;
 pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};
+pub use workflow::Workflow;

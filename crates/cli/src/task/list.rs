@@ -37,7 +37,7 @@ pub(crate) struct List {
     target: Target,
 }
 
-fn state() -> impl clap::builder::TypedValueParser<Value = PublicState> {
+pub(crate) fn state() -> impl clap::builder::TypedValueParser<Value = PublicState> {
     let names = PublicState::ALL.iter().map(|state| state.as_str());
     PossibleValuesParser::new(names).map(|name| {
         let known = PublicState::ALL.iter().find(|state| state.as_str() == name);

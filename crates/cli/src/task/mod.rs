@@ -20,6 +20,8 @@ mod why;
 
 pub(crate) use create::label;
 pub(crate) use json::task_json;
+pub(crate) use list::state;
 pub(crate) use note::{attempts, first_line, since};
 pub(crate) use options::TaskCommand;
 pub(crate) use pages::{Page, Pages};
+pub(crate) use payload::{brief, payload_json, readable};

@@ -23,6 +23,9 @@ pub(crate) struct Page {
     /// All there are, page by page.
     #[arg(long, conflicts_with = "limit", help_heading = "How much of it")]
     all: bool,
+    /// Which of the tasks are shown at all.
+    #[arg(skip)]
+    only: Option<fn(&Task) -> bool>,
 }
 
 /// Tasks page by page, in the order of their ids.
@@ -57,6 +60,11 @@ impl<'e> Pages<'e> {
 }
 
 impl Page {
+    /// Passes over all others. They are read all the same: no index knows them.
+    pub(crate) fn only(self, only: fn(&Task) -> bool) -> Self {
+        Self { only: Some(only), ..self }
+    }
+
     /// Gives the tasks that are as `filter` says to `show`, a page at a time. Says behind which id
     /// there are more, if there are.
     pub(crate) async fn of(
@@ -67,24 +75,29 @@ impl Page {
         mut show: impl FnMut(&[Arc<Task>]),
     ) -> Result<Option<TaskId>, Error> {
         let mut pages = Pages::new(engine, tenant, filter, self.after);
+        let is_shown = |task: &Arc<Task>| self.only.is_none_or(|only| only(task));
         if self.all {
             loop {
-                let page = pages.next(MOST).await?;
+                let mut page = pages.next(MOST).await?;
                 if page.is_empty() {
                     return Ok(None);
                 }
-                show(&page);
+                page.retain(is_shown);
+                if !page.is_empty() {
+                    show(&page);
+                }
             }
         }
         let limit = self.limit as usize;
         let mut found: Vec<Arc<Task>> = Vec::new();
         // One more than is shown tells whether there is more.
         while found.len() <= limit {
-            let page = pages.next(limit + 1 - found.len()).await?;
+            let most = if self.only.is_some() { MOST } else { limit + 1 - found.len() };
+            let page = pages.next(most).await?;
             if page.is_empty() {
                 break;
             }
-            found.extend(page);
+            found.extend(page.into_iter().filter(is_shown));
         }
         let more = found.len() > limit;
         found.truncate(limit);

@@ -12,7 +12,7 @@ const MOST_SHOWN: usize = 16 * 1_024;
 const MOST_BRIEF: usize = 60;
 
 /// JSON laid out, text as it is, anything else by its size.
-pub(super) fn readable(payload: &Payload) -> String {
+pub(crate) fn readable(payload: &Payload) -> String {
     let size = format!("{} bytes of {}", payload.bytes.len(), payload.content_type);
     if payload.bytes.len() > MOST_SHOWN {
         return size;
@@ -27,7 +27,7 @@ pub(super) fn readable(payload: &Payload) -> String {
 }
 
 /// A line of a table: JSON and text if they are short, anything else by its size.
-pub(super) fn brief(payload: &Payload) -> String {
+pub(crate) fn brief(payload: &Payload) -> String {
     let text = match as_json(payload) {
         Some(value) => Some(value.to_string()),
         None => as_text(payload).map(str::to_owned),
@@ -38,7 +38,7 @@ pub(super) fn brief(payload: &Payload) -> String {
     }
 }
 
-pub(super) fn payload_json(payload: &Payload) -> Value {
+pub(crate) fn payload_json(payload: &Payload) -> Value {
     let mut fields = json!({ "content_type": payload.content_type, "bytes": payload.bytes.len() });
     if let Some(value) = as_json(payload) {
         fields["json"] = value;

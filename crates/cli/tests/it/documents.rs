@@ -10,7 +10,7 @@ use windlass::command::ReportProgress;
 use crate::place::{Place, claim, fail};
 
 /// Objects whose names are data: of users, of lanes, of states, of the core.
-const DATA: &[&str] = &["labels", "json", "ready", "tasks", "details", "facts"];
+const DATA: &[&str] = &["labels", "json", "ready", "tasks", "details", "facts", "values"];
 
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
@@ -86,6 +86,18 @@ async fn every_field_is_in_the_guide() {
         "stats",
         "migrate",
         "doctor",
+    ] {
+        note(line);
+    }
+    for line in [
+        "workflow start k --id w --lane flows --input 1",
+        "workflow signal w go --payload 1",
+        "workflow list",
+        "workflow show w",
+        "workflow tree w",
+        "workflow replay-check w",
+        "workflow cancel w --force",
+        "workflow delete w --yes",
     ] {
         note(line);
     }

@@ -25,6 +25,7 @@ mod told;
 mod why;
 mod worker;
 mod worker_list;
+mod workflow;
 
 use std::process::{Command, Output};
 

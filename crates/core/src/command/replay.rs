@@ -7,7 +7,8 @@ use crate::world::World;
 
 /// Starts an ended task over, as its next generation, with the payload it was created with.
 ///
-/// `generation` names the one that ended, so that asking twice replays once.
+/// `generation` names the one that ended, so that asking twice replays once. A workflow has
+/// executions in place of generations, each with an input and a history: it is refused.
 #[derive(Clone, Debug)]
 pub struct Replay {
     pub task: TaskKey,
@@ -18,6 +19,12 @@ impl Replay {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
         let known = task(world, &self.task)?;
+        if known.workflow.is_some() {
+            return Err(match known.lifecycle.ended_at() {
+                Some(_) => Rejection::WorkflowEnded.into(),
+                None => Rejection::NotEnded.into(),
+            });
+        }
         if known.generation == self.generation.saturating_add(1) {
             return Ok(Outcome::Replayed { generation: known.generation });
         }
@@ -51,7 +58,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Complete, NewTask, Sweep};
+    use crate::command::{Cancel, Claim, Complete, Create, NewTask, Sweep};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, key, new_task};
 
@@ -89,6 +96,19 @@ mod tests {
         assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
         let far = Replay { generation: u32::MAX, ..replay };
         assert_eq!(stage.run(far), Err(Rejection::OtherGeneration { current: 1 }));
+    }
+
+    #[test]
+    fn a_workflow_does_not_start_over() {
+        let workflow = Some(crate::command::NewWorkflow::default());
+        let mut stage = Stage::new();
+        stage.must(Create::one(NewTask { workflow, ..new_task("t") }));
+        let replay = |generation| Replay { task: key("t"), generation };
+        assert_eq!(stage.run(replay(0)), Err(Rejection::NotEnded));
+        stage.must(Cancel { task: key("t"), reason: String::new() });
+        for generation in [0, u32::MAX] {
+            assert_eq!(stage.run(replay(generation)), Err(Rejection::WorkflowEnded));
+        }
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl Task {
         Range { index: Index::TaskLine, prefix, until: None }
     }
 
-    /// The children of a task that have not ended.
+    /// The children of a task that have not ended, and were not asked to.
     pub(crate) fn open_children(tenant: &Tenant, parent: &TaskId) -> Range {
         let prefix = vec![tenant.into(), parent.into()];
         Range { index: Index::TaskOpenChild, prefix, until: None }
@@ -376,6 +376,7 @@ impl Record for Task {
     fn columns(&self) -> Vec<Value> {
         let line = self.line();
         let open = self.lifecycle.ended_at().is_none();
+        let asked = self.workflow.as_ref().is_some_and(|state| state.cancelling.is_some());
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
@@ -389,7 +390,7 @@ impl Record for Task {
             line.as_ref().map(|(line, _)| line.as_str()).into(),
             line.as_ref().map(|(_, since)| *since).into(),
             self.parent.as_ref().into(),
-            self.parent.as_ref().filter(|_| open).into(),
+            self.parent.as_ref().filter(|_| open && !asked).into(),
         ]
     }
 }

@@ -222,3 +222,45 @@ async fn another_worker_goes_on() {
     assert_eq!(calls.load(Ordering::SeqCst), 2, "no activity is done again");
     second.drain(Duration::from_secs(10)).await;
 }
+
+/// The child of a workflow that is asked to end is asked too, and cleans up as well.
+#[tokio::test(start_paused = true)]
+async fn a_child_cleans_up_when_its_parent_is_asked_to_end() {
+    static UNDONE: AtomicU32 = AtomicU32::new(0);
+    async fn undo_child(_: Context, n: u32) -> Result<(), Failure> {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        UNDONE.fetch_add(n, Ordering::SeqCst);
+        Ok(())
+    }
+    async fn careful(ctx: Workflow, n: u32) -> Result<(), StepError> {
+        let waited = ctx.event::<()>("never").await;
+        ctx.shielded().activity(undo_child, &n).await?;
+        waited
+    }
+    async fn parent(ctx: Workflow, n: u32) -> Result<(), StepError> {
+        ctx.child_named("careful", &n).id("the-careful").await
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(4).activity(undo_child);
+    let worker = worker.program(Program::named("careful", careful));
+    let running = worker.program(Program::named("parent", parent)).start().unwrap();
+    let handle = start(&stage.other, "parent", 7).await;
+    let child = windlass_core::TaskKey::new(&Tenant::default(), &"the-careful".into());
+    let child = stage.other.handle(child);
+    while !child
+        .task()
+        .await
+        .is_ok_and(|task| matches!(task.lifecycle.public(), PublicState::Suspended))
+    {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ask = windlass_core::command::RequestCancel {
+        task: handle.key().clone(),
+        reason: "enough".into(),
+    };
+    stage.other.submit(ask).await.unwrap();
+    assert_eq!(handle.ended().await.unwrap().lifecycle.public(), PublicState::Cancelled);
+    assert_eq!(child.ended().await.unwrap().lifecycle.public(), PublicState::Cancelled);
+    assert_eq!(UNDONE.load(Ordering::SeqCst), 7);
+    running.drain(Duration::from_secs(10)).await;
+}

@@ -2,7 +2,7 @@ use crate::children::Children;
 use crate::command::sweep::Due;
 use crate::command::sweep::run::due;
 use crate::primitive::are_neighbours_readable;
-use crate::primitive::cancel;
+use crate::primitive::ask_to_end;
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
@@ -12,6 +12,10 @@ const PAGE: usize = 64;
 
 /// When to try again where none of them could be cancelled.
 const POSTPONED_MS: u64 = 1_000;
+
+/// When to look again where all that are left are workflows that were asked to end, or are of a
+/// version that cannot be read here.
+const LEFT_MS: u64 = 60_000;
 
 const REASON: &str = "its parent was cancelled or expired";
 
@@ -34,22 +38,28 @@ impl Due for Children {
     }
 }
 
-/// Cancels a page of the children of a task that was called off. Whether that was the last page
-/// is known by their number, not by the scan.
+/// Calls off a page of the children of a task that was called off: workflows are asked to end, and
+/// are not among them from then on, others are cancelled. Whether that was the last page is known
+/// by their number, not by the scan.
 fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
     let page = world.scan::<Task>(&Task::open_children(&known.tenant, &known.parent), PAGE)?;
     page.iter().for_each(|child| child.prefetch(world));
     let cancelled = world.each(&page, |world, child| {
         let readable = are_neighbours_readable(world, child)?;
         if readable {
-            cancel(world, child, REASON)?;
+            ask_to_end(world, child, REASON)?;
         }
         Ok(readable)
     })?;
     let cancelled = cancelled.into_iter().filter(|cancelled| *cancelled).count();
     let key = Children::key_of(&known.tenant, &known.parent);
     let left = world.get::<Children>(&key)?.expect("a parent is kept while a child is open");
-    let again = world.now().plus_ms(if cancelled > 0 { 0 } else { POSTPONED_MS });
+    let pause_ms = match cancelled {
+        0 if page.is_empty() => LEFT_MS,
+        0 => POSTPONED_MS,
+        _ => 0,
+    };
+    let again = world.now().plus_ms(pause_ms);
     let due_at = (left.open > 0).then_some(again);
     world.put::<Children>(Children { due_at, ..(*left).clone() });
     Ok(())

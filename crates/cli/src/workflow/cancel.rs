@@ -1,0 +1,53 @@
+use clap::Args;
+use serde_json::json;
+use windlass::{PublicState, TaskId, command};
+
+use crate::error::CliError;
+use crate::output::{say, say_json};
+use crate::target::Target;
+
+const EXAMPLES: &str = "Examples:
+  windlass workflow cancel order-42 --reason 'the customer has left'
+  windlass workflow cancel order-42 --force
+
+Asked to end, a workflow gets `Cancelled` from what it awaits, undoes what it must, and ends. That
+takes a worker that has its code. With --force nothing of it runs any more, and nothing is undone.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Cancel {
+    /// The id of the workflow, as `workflow list` shows it.
+    id: TaskId,
+    /// Why, for its code and for whoever looks at it later.
+    #[arg(long, default_value = "cancelled from the command line")]
+    reason: String,
+    /// End it at once, without its code.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Cancel {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let before = self.target.workflow(&engine, &self.id).await?;
+        let (task, reason) = (before.task_key(), self.reason);
+        if self.force {
+            engine.submit(command::Cancel { task, reason }).await?;
+        } else {
+            engine.submit(command::RequestCancel { task, reason }).await?;
+        }
+        let after = self.target.workflow(&engine, &self.id).await?;
+        let (state, id) = (after.lifecycle.public(), &self.id);
+        if self.target.json {
+            let asked = state != PublicState::Cancelled;
+            say_json(&json!({ "id": id, "state": state, "asked": asked }));
+        } else if state == PublicState::Cancelled {
+            say(&format!("Workflow {id} is cancelled."));
+        } else {
+            say(&format!("Workflow {id} is asked to end: a worker that has its code tells it."));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}

@@ -1,0 +1,226 @@
+//! Whether a history agrees with itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass::Timestamp;
+use windlass::workflow::{Arrival, Made, StepOutcome, Turned};
+
+use crate::workflow::made::{named, step_of};
+
+/// Something that no workflow can have done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    /// Which row it is in, from 0; none when it is about the whole.
+    pub(super) turn: Option<usize>,
+    pub(super) what: String,
+}
+
+/// What a history comes to.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) flaws: Vec<Flaw>,
+    /// The number of the step after the last one, where one is known.
+    pub(super) next_step: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Checker<'h> {
+    turn: usize,
+    at: Timestamp,
+    first_step: Option<u64>,
+    next_step: Option<u64>,
+    made: BTreeMap<u64, &'h Made>,
+    reported: BTreeSet<u64>,
+    given_up: BTreeSet<u64>,
+    patches: BTreeSet<&'h str>,
+    /// Reports of steps that are not made yet: a turn that was cut into several rows has what
+    /// arrived in the first, its local activities perhaps in a later one.
+    early: BTreeMap<u64, usize>,
+    flaws: Vec<Flaw>,
+}
+
+/// Goes through the rows of an execution, whose first step has this number where it is known.
+pub(super) fn check(rows: &[Turned], first_step: Option<u64>) -> Checked {
+    let mut checker = Checker {
+        turn: 0,
+        at: rows.first().map_or_else(Timestamp::default, |row| row.at),
+        first_step,
+        next_step: first_step,
+        made: BTreeMap::new(),
+        reported: BTreeSet::new(),
+        given_up: BTreeSet::new(),
+        patches: BTreeSet::new(),
+        early: BTreeMap::new(),
+        flaws: Vec::new(),
+    };
+    for (turn, row) in rows.iter().enumerate() {
+        checker.turn = turn;
+        checker.row(row);
+    }
+    for (step, turn) in std::mem::take(&mut checker.early) {
+        let what = format!("step {step} has ended, and was never made");
+        checker.flaws.push(Flaw { turn: Some(turn), what });
+    }
+    Checked { flaws: checker.flaws, next_step: checker.next_step }
+}
+
+impl<'h> Checker<'h> {
+    fn flaw(&mut self, what: String) {
+        self.flaws.push(Flaw { turn: Some(self.turn), what });
+    }
+
+    fn row(&mut self, row: &'h Turned) {
+        // A row in which nothing happened has the time of whoever looked.
+        if !row.arrived.is_empty() || !row.made.is_empty() {
+            if row.at < self.at {
+                self.flaw(format!("it is {}, which is before the turn before it", row.at));
+            }
+            self.at = row.at;
+        }
+        for arrival in &row.arrived {
+            if let Arrival::Report { step, outcome } = arrival {
+                self.report(*step, outcome, row);
+            }
+        }
+        for made in &row.made {
+            self.make(made);
+        }
+    }
+
+    fn report(&mut self, step: u64, outcome: &StepOutcome, row: &'h Turned) {
+        // It was left over from the execution before, which nobody is told of.
+        if self.first_step.is_some_and(|first| step < first) {
+            return;
+        }
+        if !self.reported.insert(step) {
+            return self.flaw(format!("step {step} has ended a second time"));
+        }
+        let here = row.made.iter().find(|made| step_of(made) == Some(step));
+        match (self.made.get(&step).copied(), here) {
+            (Some(made), _) => self.fits(step, made, outcome),
+            (None, Some(made @ Made::Local { .. })) => self.fits(step, made, outcome),
+            (None, Some(made)) => {
+                self.flaw(format!("{}, step {step}, has ended before it was made", named(made)));
+            }
+            (None, None) => drop(self.early.insert(step, self.turn)),
+        }
+    }
+
+    /// Whether something can end like this.
+    fn fits(&mut self, step: u64, made: &Made, outcome: &StepOutcome) {
+        let fired = matches!(outcome, StepOutcome::Fired);
+        match made {
+            Made::Timer { .. } if fired => {}
+            Made::Activity { .. } | Made::Local { .. } | Made::Child { .. } if !fired => {}
+            _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
+        }
+    }
+
+    fn make(&mut self, made: &'h Made) {
+        match made {
+            Made::Patch { id } => {
+                if !self.patches.insert(id) {
+                    self.flaw(format!("patch {id} is taken a second time"));
+                }
+            }
+            Made::Cancel { step } => self.give_up(*step),
+            _ => {
+                let Some(step) = step_of(made) else { return };
+                let due = self.next_step.unwrap_or(step);
+                if step != due {
+                    self.flaw(format!("{} is step {step}, and step {due} is due", named(made)));
+                }
+                self.next_step = Some(step + 1);
+                self.made.insert(step, made);
+                if self.early.remove(&step).is_some() && !matches!(made, Made::Local { .. }) {
+                    self.flaw(format!(
+                        "{}, step {step}, has ended before it was made",
+                        named(made)
+                    ));
+                }
+            }
+        }
+    }
+
+    fn give_up(&mut self, step: u64) {
+        match self.made.get(&step) {
+            None => self.flaw(format!("step {step} is given up, and was never made")),
+            Some(Made::Wait { .. } | Made::Start { .. } | Made::Post { .. }) => {
+                self.flaw(format!("step {step} is given up, and is nothing that can be"));
+            }
+            Some(_) if !self.given_up.insert(step) => {
+                self.flaw(format!("step {step} is given up a second time"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row from words: `a3` makes activity 3, and likewise l(ocal), t(imer), w(ait); `x3` gives
+    /// it up, `p` takes a patch; `+3` reports its end, `!3` that it fired; `@5` is the time.
+    fn row(words: &str) -> Turned {
+        let mut row = Turned { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
+        for word in words.split_whitespace() {
+            let (letter, number) = word.split_at(1);
+            let step = number.parse().unwrap_or(0);
+            let name = "n".to_owned();
+            let completed = StepOutcome::Completed { result: None };
+            match letter {
+                "a" => row.made.push(Made::Activity { step, name, input: None }),
+                "l" => row.made.push(Made::Local { step, name }),
+                "t" => row.made.push(Made::Timer { step, until: Timestamp::default() }),
+                "w" => row.made.push(Made::Wait { step, name }),
+                "x" => row.made.push(Made::Cancel { step }),
+                "p" => row.made.push(Made::Patch { id: name }),
+                "+" => row.arrived.push(Arrival::Report { step, outcome: completed }),
+                "!" => row.arrived.push(Arrival::Report { step, outcome: StepOutcome::Fired }),
+                "@" => row.at = Timestamp::from_millis(i64::try_from(step).unwrap()),
+                other => panic!("{other}"),
+            }
+        }
+        row
+    }
+
+    #[test]
+    fn flaws() {
+        for (first, rows, expected) in [
+            (Some(0), "a0 t1 | +0 a2 x1 | +2", &[][..]),
+            (Some(0), "a0 t1 | +0 x1 | +1", &["cannot end as"]),
+            (Some(0), "a0 t1 | +0 x1 | !1", &[]),
+            (Some(5), "a5 | +5", &[]),
+            (Some(5), "a5 | +2 +5", &[]),
+            (None, "a7 | +7 a8", &[]),
+            (Some(0), "+0 l0 a1", &[]),
+            (Some(0), "+1 a0 | l1", &[]),
+            (Some(0), "p a0", &[]),
+            (Some(0), "@5 a0 | @5 +0 | @3", &[]),
+            (Some(0), "a1", &["step 0 is due"]),
+            (Some(0), "a0 a2", &["step 1 is due"]),
+            (Some(0), "a0 a0", &["step 1 is due"]),
+            (Some(0), "a0 | +1", &["never made"]),
+            (Some(0), "a0 | +1 a1", &["before it was made"]),
+            (Some(0), "+1 a0 | a1", &["before it was made"]),
+            (Some(0), "a0 | +0 | +0", &["a second time"]),
+            (Some(0), "a0 | !0", &["cannot end as"]),
+            (Some(0), "t0 | +0", &["cannot end as"]),
+            (Some(0), "w0 | +0", &["cannot end as"]),
+            (Some(0), "x0", &["never made"]),
+            (Some(0), "w0 x0", &["nothing that can be"]),
+            (Some(0), "a0 x0 x0", &["a second time"]),
+            (Some(0), "p p", &["a second time"]),
+            (Some(0), "@5 a0 | @3 +0", &["before the turn before it"]),
+        ] {
+            let rows: Vec<Turned> = rows.split('|').map(row).collect();
+            let checked = check(&rows, first);
+            let found: Vec<&str> = checked.flaws.iter().map(|flaw| flaw.what.as_str()).collect();
+            assert_eq!(found.len(), expected.len(), "{rows:?}: {found:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.contains(expected), "{found}: {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `windlass workflow`: start workflows, look at them, and at what they remember.
+
+mod cancel;
+mod check;
+mod delete;
+mod history;
+mod list;
+mod made;
+mod open;
+mod options;
+mod past;
+mod replay_check;
+mod show;
+mod signal;
+mod start;
+mod timeline;
+mod tree;
+
+pub(crate) use options::WorkflowCommand;

@@ -1,0 +1,167 @@
+//! What a workflow waits for, as far as its history tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use windlass::workflow::{Arrival, Made, Turned};
+use windlass::{Engine, Error, Task, Timestamp};
+
+use crate::workflow::made::step_of;
+
+/// A step that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open<'h> {
+    pub(super) step: u64,
+    pub(super) made: &'h Made,
+    pub(super) since: Timestamp,
+}
+
+/// Goes through a history and keeps what is open.
+#[derive(Debug, Default)]
+struct Reader<'h> {
+    open: BTreeMap<u64, Open<'h>>,
+    /// The names of messages that nobody has waited for yet.
+    unread: Vec<&'h str>,
+}
+
+/// The names of the messages that came along from the execution before.
+pub(super) async fn unread(engine: &Engine, task: &Task) -> Result<Vec<String>, Error> {
+    let carried = match task.carried_key() {
+        Some(key) => engine.payload(&key).await?,
+        None => None,
+    };
+    let carried = carried.and_then(|payload| serde_json::from_slice::<Value>(&payload.bytes).ok());
+    let messages = carried.as_ref().and_then(|carried| carried["unread"].as_array());
+    let name = |message: &Value| message["name"].as_str().map(str::to_owned);
+    Ok(messages.into_iter().flatten().filter_map(name).collect())
+}
+
+/// The steps that are open after these rows, which began with `unread` messages.
+pub(super) fn open<'h>(rows: &'h [Turned], unread: &'h [String]) -> Vec<Open<'h>> {
+    let unread = unread.iter().map(String::as_str).collect();
+    let mut reader = Reader { unread, ..Reader::default() };
+    for row in rows {
+        // A local activity is made and reported in the same row.
+        let mut early = BTreeSet::new();
+        for arrival in &row.arrived {
+            match arrival {
+                Arrival::Report { step, .. } => {
+                    if !reader.end(*step) {
+                        early.insert(*step);
+                    }
+                }
+                Arrival::Message { name, .. } => reader.deliver(name),
+                Arrival::Cancel { .. } => {}
+            }
+        }
+        for made in &row.made {
+            reader.make(made, row.at, &early);
+        }
+    }
+    reader.open.into_values().collect()
+}
+
+impl<'h> Reader<'h> {
+    /// Whether it was open.
+    fn end(&mut self, step: u64) -> bool {
+        let Some(ended) = self.open.remove(&step) else { return false };
+        // A timer that was made right behind a wait is its time limit: code that reads a message
+        // or gives up after so long leaves no other trace of having given up.
+        if let (Made::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
+            let wait = self.open.get(&before);
+            if wait.is_some_and(|wait| matches!(wait.made, Made::Wait { .. })) {
+                self.open.remove(&before);
+            }
+        }
+        true
+    }
+
+    /// The first message goes to the first wait.
+    fn deliver(&mut self, name: &'h str) {
+        let is_it =
+            |open: &Open<'_>| matches!(open.made, Made::Wait { name: of, .. } if of == name);
+        match self.open.values().find(|open| is_it(open)).map(|open| open.step) {
+            Some(step) => drop(self.open.remove(&step)),
+            None => self.unread.push(name),
+        }
+    }
+
+    fn make(&mut self, made: &'h Made, since: Timestamp, early: &BTreeSet<u64>) {
+        match made {
+            Made::Cancel { step } => drop(self.open.remove(step)),
+            Made::Start { .. } | Made::Post { .. } | Made::Patch { .. } => {}
+            Made::Wait { name, .. } if self.unread.contains(&name.as_str()) => {
+                let place = self.unread.iter().position(|unread| unread == name);
+                place.map(|place| self.unread.remove(place));
+            }
+            _ => {
+                if let Some(step) = step_of(made).filter(|step| !early.contains(step)) {
+                    self.open.insert(step, Open { step, made, since });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::workflow::StepOutcome;
+
+    use super::*;
+
+    fn row(arrived: Vec<Arrival>, made: Vec<Made>) -> Turned {
+        Turned { at: Timestamp::from_millis(1), arrived, made }
+    }
+
+    fn wait(step: u64) -> Made {
+        Made::Wait { step, name: "go".into() }
+    }
+
+    fn timer(step: u64) -> Made {
+        Made::Timer { step, until: Timestamp::from_millis(9) }
+    }
+
+    fn activity(step: u64) -> Made {
+        Made::Activity { step, name: "charge".into(), input: None }
+    }
+
+    fn report(step: u64) -> Arrival {
+        let fired = StepOutcome::Fired;
+        let outcome = if step == 1 { fired } else { StepOutcome::Completed { result: None } };
+        Arrival::Report { step, outcome }
+    }
+
+    fn message() -> Arrival {
+        Arrival::Message { name: "go".into(), source: "ada".into(), payload: None }
+    }
+
+    #[test]
+    fn what_is_open() {
+        let local = Made::Local { step: 0, name: "price".into() };
+        let cancel = |step| Made::Cancel { step };
+        for (rows, unread, expected) in [
+            (vec![row(vec![], vec![activity(0), timer(1)])], 0, vec![0, 1]),
+            (vec![row(vec![], vec![activity(0)]), row(vec![report(0)], vec![])], 0, vec![]),
+            (vec![row(vec![report(0)], vec![local, activity(1)])], 0, vec![1]),
+            (vec![row(vec![], vec![activity(0), timer(1), cancel(0)])], 0, vec![1]),
+            // A wait with a time limit: a message came, or nobody did.
+            (vec![row(vec![], vec![wait(0), timer(1)])], 0, vec![0, 1]),
+            (
+                vec![
+                    row(vec![], vec![wait(0), timer(1)]),
+                    row(vec![message()], vec![cancel(1), activity(2)]),
+                ],
+                0,
+                vec![2],
+            ),
+            (vec![row(vec![], vec![wait(0), timer(1)]), row(vec![report(1)], vec![])], 0, vec![]),
+            // Messages that came before anybody waited.
+            (vec![row(vec![message()], vec![]), row(vec![], vec![wait(0), wait(1)])], 0, vec![1]),
+            (vec![row(vec![], vec![wait(0), wait(1)])], 1, vec![1]),
+        ] {
+            let unread = vec!["go".to_owned(); unread];
+            let found: Vec<u64> = open(&rows, &unread).iter().map(|open| open.step).collect();
+            assert_eq!(found, expected, "{rows:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+use clap::{Args, Subcommand};
+
+use crate::error::CliError;
+use crate::workflow::cancel::Cancel;
+use crate::workflow::delete::Delete;
+use crate::workflow::history::History;
+use crate::workflow::list::List;
+use crate::workflow::replay_check::ReplayCheck;
+use crate::workflow::show::Show;
+use crate::workflow::signal::Signal;
+use crate::workflow::start::Start;
+use crate::workflow::tree::Tree;
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkflowCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Start a workflow and print its id; a worker that has its code runs it.
+    Start(Start),
+    /// List workflows by id; other tasks are passed over.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// How a workflow stands: its steps, its status, its values, and what it waits for.
+    Show(Show),
+    /// What a workflow was told and what it made of it, turn by turn, with times and durations.
+    History(History),
+    /// A workflow with its open activities and its children, and theirs.
+    Tree(Tree),
+    /// Send a message to a workflow.
+    Signal(Signal),
+    /// Ask a workflow to end: its code is told and may clean up; --force ends it at once.
+    Cancel(Cancel),
+    /// Forget an ended workflow, its history and all it has left, before its time.
+    Delete(Delete),
+    /// Check that a history is well formed and consistent with itself; it runs no code.
+    ReplayCheck(ReplayCheck),
+}
+
+impl WorkflowCommand {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self.verb {
+            Verb::Start(start) => start.run().await,
+            Verb::List(list) => list.run().await,
+            Verb::Show(show) => show.run().await,
+            Verb::History(history) => history.run().await,
+            Verb::Tree(tree) => tree.run().await,
+            Verb::Signal(signal) => signal.run().await,
+            Verb::Cancel(cancel) => cancel.run().await,
+            Verb::Delete(delete) => delete.run().await,
+            Verb::ReplayCheck(check) => check.run().await,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use windlass::workflow::Turned;
+use windlass::{Engine, Error, PublicState, Task, TaskId};
+
+use crate::error::CliError;
+use crate::output::{counted, say, say_json};
+use crate::target::Target;
+use crate::workflow::check::{Checked, Flaw, check};
+use crate::workflow::past::{Chapter, chapter, chapters};
+
+const EXAMPLES: &str = "Examples:
+  windlass workflow replay-check order-42
+  windlass workflow replay-check feed-7 --execution 3
+  windlass workflow history order-42 --json > order-42.jsonl
+  windlass workflow replay-check --file order-42.jsonl
+
+It looks whether steps are numbered without a gap, whether only what was made has ended, and once,
+in a way in which it can end, whether time goes forward, and whether the store agrees.
+This command has none of your code and cannot replay it. Whether changed code still fits a history
+is tried in a test of yours: `replay_check` of windlass::workflow::testing.";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = EXAMPLES,
+    group = clap::ArgGroup::new("what").args(["id", "file"]).required(true)
+)]
+pub(crate) struct ReplayCheck {
+    /// The id of the workflow, as `workflow list` shows it.
+    id: Option<TaskId>,
+    /// A file in place of the store: rows as `history --json` prints them, an array of them, or
+    /// what a test has recorded; - is standard input.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Which execution, from 0 [default: all that are kept]
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    execution: Option<u32>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What was found of one execution.
+struct Finding {
+    /// None where a file does not say.
+    execution: Option<u32>,
+    turns: usize,
+    flaws: Vec<Flaw>,
+}
+
+impl ReplayCheck {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let findings = match (&self.id, &self.file) {
+            (Some(id), _) => self.of_store(id).await?,
+            (None, Some(path)) => vec![of_file(path)?],
+            (None, None) => unreachable!("one of the two is asked for"),
+        };
+        for finding in &findings {
+            if self.target.json {
+                say_json(&finding.json());
+            } else {
+                finding.lines().iter().for_each(|line| say(line));
+            }
+        }
+        let flaws = findings.iter().map(|finding| finding.flaws.len() as u64).sum();
+        if flaws > 0 { Err(CliError::Unhealthy(flaws)) } else { Ok(()) }
+    }
+
+    async fn of_store(&self, id: &TaskId) -> Result<Vec<Finding>, CliError> {
+        let engine = self.target.open().await?;
+        let task = self.target.workflow(&engine, id).await?;
+        let chapters = match self.execution {
+            Some(_) => vec![chapter(&engine, &task, self.execution).await?],
+            None => chapters(&engine, &task).await?,
+        };
+        let mut findings: Vec<Finding> = Vec::new();
+        // The number that the first step of the next execution has.
+        let mut next = Some((0, 0));
+        for chapter in chapters {
+            let number = chapter.number();
+            let first_step = next.filter(|(of, _)| *of == number).map(|(_, step)| step);
+            let (finding, next_step) = of_chapter(&engine, &task, &chapter, first_step).await?;
+            next = next_step.map(|step| (number + 1, step));
+            findings.push(finding);
+        }
+        engine.shutdown().await?;
+        Ok(findings)
+    }
+}
+
+async fn of_chapter(
+    engine: &Engine,
+    task: &Task,
+    chapter: &Chapter<'_>,
+    first_step: Option<u64>,
+) -> Result<(Finding, Option<u64>), CliError> {
+    let execution = Some(chapter.number());
+    let rows = match chapter.rows(engine).await {
+        Ok(rows) => rows,
+        Err(error @ (Error::NoHistory { .. } | Error::Payload(_))) => {
+            let flaws = vec![Flaw { turn: None, what: error.to_string() }];
+            return Ok((Finding { execution, turns: 0, flaws }, None));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let state = task.workflow.as_deref().filter(|_| matches!(chapter, Chapter::Present(_)));
+    let first_step = first_step.or(state.map(|state| state.first_step));
+    let Checked { mut flaws, next_step } = check(&rows, first_step);
+    if let Some(state) = state {
+        let mut disagree = |what: &str, store: u64, history: u64| {
+            let what = format!("the store says {what} {store}, the history {history}");
+            flaws.push(Flaw { turn: None, what });
+        };
+        let next = next_step.unwrap_or(state.first_step);
+        // A turn that is being committed in parts has given all its numbers.
+        let rests = task.lifecycle.public() == PublicState::Suspended
+            || task.lifecycle.ended_at().is_some_and(|_| !is_forced(task));
+        if next > state.next_step || rests && next != state.next_step {
+            disagree("that the next step is", state.next_step, next);
+        }
+        if first_step.is_some_and(|first| first != state.first_step) {
+            disagree("that the first step is", state.first_step, first_step.unwrap_or_default());
+        }
+    }
+    Ok((Finding { execution, turns: rows.len(), flaws }, next_step.or(first_step)))
+}
+
+/// Whether it was ended from outside, perhaps in the middle of a turn.
+fn is_forced(task: &Task) -> bool {
+    !matches!(task.lifecycle.public(), PublicState::Completed)
+}
+
+fn of_file(path: &Path) -> Result<Finding, CliError> {
+    let refused = |why: String| CliError::NoHistoryFile { path: path.to_owned(), why };
+    let text = match path.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|error| refused(error.to_string()))?;
+    let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let mut values: Vec<Value> =
+        values.collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))?;
+    let (mut execution, mut first_step) = (None, None);
+    let rows = match values.as_mut_slice() {
+        [Value::Array(rows)] => std::mem::take(rows),
+        [recorded] if recorded["rows"].is_array() => {
+            let begin = &recorded["begin"];
+            execution = begin["execution"].as_u64().and_then(|number| number.try_into().ok());
+            first_step = begin["first_step"].as_u64();
+            serde_json::from_value(recorded["rows"].take()).unwrap_or_default()
+        }
+        _ => values,
+    };
+    if rows.is_empty() {
+        return Err(refused("there is no row in it".to_owned()));
+    }
+    let read = |(turn, row)| {
+        let row = serde_json::from_value::<Turned>(row);
+        row.map_err(|error| refused(format!("row {turn} is none of a history: {error}")))
+    };
+    let rows = rows.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    let Checked { flaws, .. } = check(&rows, first_step);
+    Ok(Finding { execution, turns: rows.len(), flaws })
+}
+
+impl Finding {
+    fn json(&self) -> Value {
+        let flaws = self.flaws.iter();
+        let flaws = flaws.map(|flaw| json!({ "turn": flaw.turn, "what": flaw.what }));
+        let flaws: Vec<Value> = flaws.collect();
+        json!({ "execution": self.execution, "turns": self.turns, "flaws": flaws })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let name = match self.execution {
+            Some(number) => format!("execution {number}"),
+            None => "history".to_owned(),
+        };
+        if self.flaws.is_empty() {
+            return vec![format!("{name}: {}, well formed", counted(self.turns as u64, "turn"))];
+        }
+        let line = |flaw: &Flaw| match flaw.turn {
+            Some(turn) => format!("{name}, turn {turn}: {}", flaw.what),
+            None => format!("{name}: {}", flaw.what),
+        };
+        self.flaws.iter().map(line).collect()
+    }
+}

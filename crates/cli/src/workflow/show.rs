@@ -1,0 +1,170 @@
+use clap::Args;
+use serde_json::{Value, json};
+use windlass::workflow::{Note, Turned};
+use windlass::{Engine, Lifecycle, Payload, Task, TaskId, Timestamp};
+
+use crate::duration::{distance, moment, now};
+use crate::error::CliError;
+use crate::output::{counted, one_line, printable, say_json, say_pairs, time};
+use crate::target::Target;
+use crate::task::{payload_json, readable};
+use crate::workflow::list::workflow_json;
+use crate::workflow::made::awaited;
+use crate::workflow::open::{Open, open, unread};
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The id of the workflow, as `workflow list` shows it.
+    id: TaskId,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What is kept beside the record of a workflow.
+struct Kept {
+    input: Option<Payload>,
+    result: Option<Payload>,
+    notes: Vec<Note>,
+    rows: Vec<Turned>,
+    /// The names of the messages that came along from the execution before.
+    unread: Vec<String>,
+}
+
+impl Kept {
+    async fn of(engine: &Engine, task: &Task) -> Result<Self, CliError> {
+        let input = match task.input_key() {
+            Some(key) => engine.payload(&key).await?,
+            None => None,
+        };
+        let result = match task.result_key() {
+            Some(key) => engine.payload(&key).await?,
+            None => None,
+        };
+        let notes = engine.notes(&task.task_key()).await?;
+        let rows = engine.history(task, 0).await?;
+        Ok(Self { input, result, notes, rows, unread: unread(engine, task).await? })
+    }
+
+    fn status(&self) -> Option<&str> {
+        let status = self.notes.iter().find(|note| note.name == Note::STATUS);
+        status.map(|status| status.text.as_str())
+    }
+
+    fn values(&self) -> impl Iterator<Item = (&str, Value)> {
+        let values = self.notes.iter().filter(|note| note.name != Note::STATUS);
+        values.map(|note| {
+            let value = serde_json::from_str(&note.text);
+            (note.name.as_str(), value.unwrap_or_else(|_| json!(note.text)))
+        })
+    }
+
+    /// What it waits for; nothing once it has ended.
+    fn open(&self, task: &Task) -> Vec<Open<'_>> {
+        match task.lifecycle.ended_at() {
+            Some(_) => Vec::new(),
+            None => open(&self.rows, &self.unread),
+        }
+    }
+}
+
+impl Show {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let engine = self.target.open().await?;
+        let task = self.target.workflow(&engine, &self.id).await?;
+        let kept = Kept::of(&engine, &task).await?;
+        if self.target.json {
+            say_json(&whole_json(&task, &kept));
+        } else {
+            say_pairs(&pairs(&task, &kept, now()));
+        }
+        Ok(engine.shutdown().await?)
+    }
+}
+
+fn whole_json(task: &Task, kept: &Kept) -> Value {
+    let mut fields = workflow_json(task);
+    fields["status"] = json!(kept.status());
+    fields["values"] = kept.values().map(|(name, value)| (name.to_owned(), value)).collect();
+    let waits = kept.open(task).into_iter().map(
+        |open| json!({ "step": open.step, "what": awaited(open.made), "since": time(open.since) }),
+    );
+    fields["waits_for"] = waits.collect();
+    fields["input"] = kept.input.as_ref().map_or(Value::Null, payload_json);
+    fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
+    fields
+}
+
+fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)> {
+    let mut pairs = vec![
+        ("workflow", task.id.to_string()),
+        ("kind", task.kind.to_string()),
+        ("lane", task.lane.to_string()),
+        ("state", standing(task, now)),
+    ];
+    add_trouble(&mut pairs, task, now);
+    if let Some(state) = task.workflow.as_deref() {
+        pairs.extend(state.version.clone().map(|version| ("version", version)));
+        let (turns, steps) = (u64::from(state.turns), state.next_step - state.first_step);
+        let done = format!("{}, {}", counted(turns, "turn"), counted(steps, "step"));
+        pairs.push(("execution", format!("{}: {done}", task.generation)));
+        let sticky = state.sticky.as_ref().filter(|_| task.lifecycle.ended_at().is_none());
+        let worker = sticky.map(|sticky| sticky.worker.to_string());
+        pairs.extend(worker.map(|worker| ("in memory of", worker)));
+    }
+    pairs.extend(kept.status().map(|status| ("status", printable(status))));
+    let values = kept.values().map(|(name, value)| printable(&format!("{name} = {value}")));
+    let values = values.collect::<Vec<_>>().join("\n");
+    pairs.extend((!values.is_empty()).then_some(("values", values)));
+    let waits = kept.open(task).into_iter().map(|open| {
+        format!("{}, step {}, since {}", awaited(open.made), open.step, distance(open.since, now))
+    });
+    let waits = waits.collect::<Vec<_>>().join("\n");
+    pairs.extend((!waits.is_empty()).then_some(("waits for", waits)));
+    let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
+    let labels = labels.collect::<Vec<_>>().join("\n");
+    pairs.extend((!labels.is_empty()).then_some(("labels", labels)));
+    pairs.extend(task.parent.as_ref().map(|parent| ("parent", parent.to_string())));
+    pairs.push(("created", moment(task.created_at, now)));
+    if task.generation > 0 {
+        pairs.push(("continued", moment(task.started_at, now)));
+    }
+    pairs.extend(kept.input.as_ref().map(|input| ("input", readable(input))));
+    pairs.extend(kept.result.as_ref().map(|result| ("result", readable(result))));
+    pairs
+}
+
+/// The state, and since when.
+fn standing(task: &Task, now: Timestamp) -> String {
+    let state = task.lifecycle.public();
+    match &task.lifecycle {
+        Lifecycle::Suspended(suspension) => {
+            format!("{state} since {}", moment(suspension.since, now))
+        }
+        Lifecycle::Active(lease) => format!("{state}, a turn at {}", lease.worker),
+        Lifecycle::Delayed { until, .. } => format!("{state} until {}", moment(*until, now)),
+        lifecycle => match lifecycle.ended_at() {
+            Some(at) => format!("{state} {}", moment(at, now)),
+            None => state.to_string(),
+        },
+    }
+}
+
+/// Why it failed, why it is to end, what keeps it.
+fn add_trouble(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timestamp) {
+    match &task.lifecycle {
+        Lifecycle::Failed { class, reason, .. } => {
+            pairs.push(("failure", format!("{}: {}", class.as_str(), printable(reason))));
+        }
+        Lifecycle::Cancelled { reason, .. } => pairs.push(("reason", printable(reason))),
+        lifecycle if lifecycle.ended_at().is_none() => {
+            let asked = task.workflow.as_ref().and_then(|state| state.cancelling.as_ref());
+            pairs.extend(asked.map(|reason| ("asked to end", printable(reason))));
+            // A worker that cannot go on with it says so here.
+            let trouble = task.progress.as_ref().map(|progress| {
+                format!("{} ({})", printable(&progress.message), distance(progress.at, now))
+            });
+            pairs.extend(trouble.map(|trouble| ("trouble", trouble)));
+        }
+        _ => {}
+    }
+}

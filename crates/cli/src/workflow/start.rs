@@ -1,0 +1,136 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use windlass::{Config, Creation, Engine, Kind, LaneName, Payload, StoreUrl, TaskId};
+
+use crate::error::CliError;
+use crate::output::{say, say_json};
+use crate::payload::{json_text, read_bytes};
+use crate::target::Target;
+use crate::task::label;
+
+/// The options that give fields of another name.
+const OPTIONS: &[(&str, &str)] = &[
+    ("id", "--id"),
+    ("kind", "KIND"),
+    ("lane", "--lane"),
+    ("version", "--version"),
+    ("payload in bytes", "--input in bytes"),
+];
+
+const EXAMPLES: &str = "Examples:
+  windlass workflow start order --id order-42 --input '{\"card\":\"4242\"}'
+  windlass workflow start report --input @month.json --lane slow --label customer=42
+  jq .order event.json | windlass workflow start order --input @-
+
+The same again under an id is the same workflow, and is said to be a duplicate; with another input
+it is a conflict. A database that is not there is made.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Start {
+    /// The name of the workflow: that of its function, unless its worker gave it another.
+    kind: Kind,
+    /// An id of your own [default: a fresh one]
+    #[arg(long)]
+    id: Option<TaskId>,
+    /// What it is given, as JSON; @FILE reads it from a file, @- from standard input.
+    #[arg(long, value_name = "JSON|@FILE", value_parser = input)]
+    input: Option<Given>,
+    /// The queue in which its turns wait, and its activities unless they have one of their own.
+    #[arg(long, default_value = "default")]
+    lane: LaneName,
+    /// The version of its code that it is to stay with.
+    #[arg(long)]
+    version: Option<String>,
+    /// A name and a value for people to find it by; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Debug)]
+enum Given {
+    Json(String),
+    File(PathBuf),
+}
+
+fn input(text: &str) -> Result<Given, String> {
+    match text.strip_prefix('@') {
+        Some(path) => Ok(Given::File(path.into())),
+        None => json_text(text).map(Given::Json),
+    }
+}
+
+impl Given {
+    fn read(&self) -> Result<Payload, CliError> {
+        let path = match self {
+            Given::Json(text) => return Ok(Payload::json(text.as_str())),
+            Given::File(path) => path,
+        };
+        let bytes = read_bytes(path, "--input")?;
+        let parsed = serde_json::from_slice::<serde_json::Value>(&bytes);
+        let refused = |error| CliError::PayloadFile { path: path.clone(), error };
+        parsed.map_err(|error| refused(error.into()))?;
+        Ok(Payload::new("application/json", bytes))
+    }
+}
+
+impl Start {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        self.check_labels()?;
+        let input = self.input.as_ref().map(Given::read).transpose()?;
+        let is_there = self.target.store.exists();
+        if !is_there {
+            self.rehearse(input.clone()).await?;
+        }
+        let engine = self.target.open_or_make().await?;
+        if !is_there && !self.target.json {
+            eprintln!("windlass: {} was not there and has been made", self.target.store);
+        }
+        let creation = self.describe(engine.create(self.kind.clone()), input);
+        let started = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
+        if self.target.json {
+            say_json(&json!({ "id": started.id(), "duplicate": started.is_duplicate() }));
+        } else if started.is_duplicate() {
+            say(&format!("{} (duplicate: it was started before)", started.id()));
+        } else {
+            say(started.id().as_str());
+        }
+        Ok(engine.shutdown().await?)
+    }
+
+    /// Asks the rules in memory first: a workflow that they refuse leaves no database behind.
+    async fn rehearse(&self, input: Option<Payload>) -> Result<(), CliError> {
+        let config = Config { background: false, ..Config::default() };
+        let engine = Engine::open_with(&StoreUrl::Memory, config).await?;
+        let creation = self.describe(engine.create(self.kind.clone()), input);
+        creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
+        Ok(engine.shutdown().await?)
+    }
+
+    fn check_labels(&self) -> Result<(), CliError> {
+        let mut names = BTreeSet::new();
+        match self.label.iter().find(|(name, _)| !names.insert(name)) {
+            Some((name, _)) => Err(CliError::LabelTwice(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn describe<'e>(&self, creation: Creation<'e>, input: Option<Payload>) -> Creation<'e> {
+        let mut creation = creation
+            .tenant(self.target.tenant.clone())
+            .lane(self.lane.clone())
+            .workflow(self.version.clone());
+        if let Some(id) = &self.id {
+            creation = creation.id(id.clone());
+        }
+        if let Some(input) = input {
+            creation = creation.raw_payload(input);
+        }
+        self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))
+    }
+}

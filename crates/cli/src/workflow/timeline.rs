@@ -1,0 +1,152 @@
+//! A history as people read it.
+
+use std::collections::BTreeMap;
+
+use windlass::workflow::{Arrival, Made, Turned};
+use windlass::{Lifecycle, Task, Timestamp};
+
+use crate::duration::{brief, moment, now};
+use crate::output::{counted, one_line, say};
+use crate::workflow::made::{awaited, came, ended, named, step_of, told};
+use crate::workflow::open::{Open, open};
+use crate::workflow::past::Chapter;
+
+/// Prints the rows of an execution, which began with `unread` messages.
+pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unread: &[String]) {
+    let turns = counted(rows.len() as u64, "turn");
+    let (id, kind, number) = (&task.id, &task.kind, chapter.number());
+    say(&format!("workflow {id} ({kind}), execution {number}, {turns}"));
+    for line in lines(rows) {
+        say(&line);
+    }
+    say(&match chapter {
+        Chapter::Present(task) => standing(task, &open(rows, unread)),
+        Chapter::Past(execution) => {
+            let took = took(execution.started_at, execution.ended_at);
+            format!("continued as execution {} after {took}", number + 1)
+        }
+    });
+}
+
+/// A length of time, also where tenths of a second matter.
+fn took(from: Timestamp, to: Timestamp) -> String {
+    match from.ms_until(to) {
+        ms @ 1_000..10_000 => format!("{}.{:02}s", ms / 1_000, ms % 1_000 / 10),
+        ms => brief(ms),
+    }
+}
+
+fn lines(rows: &[Turned]) -> Vec<String> {
+    let Some(begin) = rows.first().map(|row| row.at) else { return Vec::new() };
+    let mut steps: BTreeMap<u64, (&Made, Timestamp)> = BTreeMap::new();
+    let (mut lines, mut before) = (Vec::new(), begin);
+    for (turn, row) in rows.iter().enumerate() {
+        let offset = format!("+{}", took(begin, row.at));
+        let mut head = format!("turn {turn:>4}  {}  {offset:>8}", row.at);
+        if turn > 0 {
+            head.push_str(&format!("  after {}", took(before, row.at)));
+        }
+        lines.push(head);
+        // A local activity is told of in the row that makes it.
+        let made = row.made.iter().filter_map(|made| Some((step_of(made)?, (made, row.at))));
+        steps.extend(made);
+        let arrived = row.arrived.iter().map(|arrival| arrived(arrival, &steps, row.at));
+        lines.extend(arrived.map(|text| format!("           <- {text}")));
+        lines
+            .extend(row.made.iter().map(|made| format!("           -> {}", made_of(made, &steps))));
+        before = row.at;
+    }
+    lines
+}
+
+/// What came; of the end of a step also what it was, and how long it took.
+fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Timestamp) -> String {
+    let Arrival::Report { step, outcome } = arrival else { return came(arrival) };
+    let Some((made, since)) = steps.get(step) else { return came(arrival) };
+    let (word, rest) = ended(outcome);
+    format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
+}
+
+fn made_of(made: &Made, steps: &BTreeMap<u64, (&Made, Timestamp)>) -> String {
+    match made {
+        Made::Cancel { step } => match steps.get(step) {
+            Some((given_up, _)) => format!("gives up {}, step {step}", named(given_up)),
+            None => told(made),
+        },
+        _ => told(made),
+    }
+}
+
+/// How it stands behind the last row.
+fn standing(task: &Task, open: &[Open<'_>]) -> String {
+    let now = now();
+    let state = task.lifecycle.public();
+    if let Some(at) = task.lifecycle.ended_at() {
+        let took = took(task.started_at, at);
+        let why = match &task.lifecycle {
+            Lifecycle::Failed { class, reason, .. } => {
+                format!(": {}: {}", class.as_str(), one_line(reason))
+            }
+            Lifecycle::Cancelled { reason, .. } => format!(": {}", one_line(reason)),
+            _ => String::new(),
+        };
+        return format!("{state} after {took}{why}");
+    }
+    let waits = open.iter().map(|open| {
+        format!(
+            "\n           {}, step {}, since {}",
+            awaited(open.made),
+            open.step,
+            moment(open.since, now)
+        )
+    });
+    let waits: String = waits.collect();
+    if waits.is_empty() { state.to_string() } else { format!("{state}, waits for:{waits}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::Payload;
+    use windlass::workflow::{Carried, StepOutcome};
+
+    use super::*;
+
+    #[test]
+    fn what_a_person_reads() {
+        let at = |ms| Timestamp::from_millis(ms);
+        let carried = |text: &str| Some(Carried(Payload::json(text)));
+        let completed = |step, text| Arrival::Report {
+            step,
+            outcome: StepOutcome::Completed { result: carried(text) },
+        };
+        let message =
+            Arrival::Message { name: "go".into(), source: "ada".into(), payload: carried("1") };
+        let rows = [
+            Turned {
+                at: at(0),
+                arrived: vec![completed(0, "5")],
+                made: vec![
+                    Made::Local { step: 0, name: "price".into() },
+                    Made::Activity { step: 1, name: "charge".into(), input: carried("[5]") },
+                    Made::Timer { step: 2, until: at(60_000) },
+                ],
+            },
+            Turned {
+                at: at(1_500),
+                arrived: vec![completed(1, "true"), message],
+                made: vec![Made::Cancel { step: 2 }],
+            },
+        ];
+        let expected = "\
+turn    0  1970-01-01T00:00:00.000Z      +0ms
+           <- local activity price, step 0, completed after 0ms: 5
+           -> local activity price, step 0
+           -> activity charge, step 1: [5]
+           -> timer until 1970-01-01T00:01:00.000Z, step 2
+turn    1  1970-01-01T00:00:01.500Z    +1.50s  after 1.50s
+           <- activity charge, step 1, completed after 1.50s: true
+           <- message go from ada: 1
+           -> gives up timer until 1970-01-01T00:01:00.000Z, step 2";
+        assert_eq!(lines(&rows).join("\n"), expected);
+    }
+}

@@ -1,0 +1,40 @@
+//! Durable workflows: ordinary async code that goes on where it stopped, also after a crash.
+//!
+//! Code gets a [`Workflow`] and does everything through it that is to outlive the process. It is
+//! started by [`Engine::start`][crate::Engine::start], and run by a worker that was told of it with
+//! [`Worker::workflow`][crate::Worker::workflow]. [`testing`] runs it in memory, under virtual time
+//! and with mocks, and tries changed code against a history that was recorded.
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass::{Context, Engine, Failure, StepError, Workflow};
+//!
+//! async fn greet(_: Context, name: String) -> Result<String, Failure> {
+//!     Ok(format!("Hello, {name}!"))
+//! }
+//!
+//! async fn welcome(ctx: Workflow, name: String) -> Result<String, StepError> {
+//!     ctx.sleep(Duration::from_millis(20)).await?;
+//!     ctx.activity(greet, &name).await
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::open("memory:").await?;
+//! let worker = engine.worker("greeter").activity(greet).workflow(welcome).start()?;
+//!
+//! let started = engine.start(welcome, &"Ada".to_owned()).id("welcome-ada").await?;
+//! let said: String = started.result().await?;
+//! assert_eq!(said, "Hello, Ada!");
+//!
+//! worker.drain(Duration::from_secs(10)).await;
+//! engine.shutdown().await?;
+//! # Ok(()) }
+//! ```
+
+pub use windlass_core::{
+    Arrival, Carried, Execution, Made, Note, StepOutcome, Turned, WorkflowState,
+};
+pub use windlass_worker::workflow::{
+    Activity, Begin, Cancelled, Child, Detached, Doing, Either, Event, Info, Join, MOST_CARRIED,
+    Nondeterminism, Program, Queue, Select, Step, StepError, Unnamed, Unread, Workflow, testing,
+};
