@@ -331,6 +331,12 @@ fn tables_have_the_columns_that_migrations_name() {
              EffectDue(due_at tenant parent provider name / due_at)",
         ),
         ("limiter: tenant name | contended due_at", "LimiterDue(due_at tenant name / due_at)"),
+        (
+            "execution: tenant task number | due_at",
+            "ExecutionOfTask(tenant task number / number) \
+             ExecutionDue(due_at tenant task number / due_at)",
+        ),
+        ("note: tenant task name | ", "NoteOfTask(tenant task name / name)"),
     ];
     assert_eq!(rows.len(), Table::ALL.len());
     for ((columns, indexes), table) in rows.into_iter().zip(Table::ALL) {
