@@ -30,7 +30,7 @@ async fn it_is_started_by_its_function_and_knows_what_it_returns() {
     assert!(start().await.unwrap().is_duplicate());
     let other = engine.start(order, &8).id("order-42").version("1.2.0").await.unwrap_err();
     assert_eq!(other.code(), "conflict");
-    let unnamed = engine.start(|ctx, n| order(ctx, n), &7).await.unwrap_err();
+    let unnamed = engine.start(|ctx, n: u32| order(ctx, n + 1), &7).await.unwrap_err();
     assert_eq!(unnamed.code(), "invalid");
     worker.drain(Duration::from_secs(10)).await;
     engine.shutdown().await.unwrap();
