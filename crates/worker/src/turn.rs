@@ -9,8 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_core::command::{
-    Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, NewWorkflow, Release,
-    ReportProgress, Then,
+    Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, Release, ReportProgress, Then,
 };
 use windlass_core::{
     Carried, LaneName, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
@@ -377,7 +376,7 @@ impl TurnAttempt {
             NewTask { lane, ..task }
         };
         let workflow = |task: NewTask| {
-            let workflow = Some(task.workflow.clone().unwrap_or_else(NewWorkflow::default));
+            let workflow = Some(task.workflow.clone().unwrap_or_default());
             let policy =
                 Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
             NewTask { workflow, policy, ..own(task) }

@@ -115,6 +115,7 @@ macro_rules! commands {
     ($($Name:ident),*) => {
         /// Everything that can be asked of the engine, and everything it asks of itself.
         #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant, reason = "it is moved once, into its batch")]
         pub enum Command { $($Name($Name)),* }
 
         $(impl From<$Name> for Command {

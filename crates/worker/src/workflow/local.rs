@@ -21,11 +21,12 @@ pub struct Local {
     run: Run,
 }
 
+type Plan = Box<dyn FnOnce(u64, Option<Arc<dyn Calls>>) -> Running + Send>;
 type Running = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
 enum Run {
     /// It is not asked for before it is polled, with all that was lent to it.
-    Planned(Option<Box<dyn FnOnce(u64, Option<Arc<dyn Calls>>) -> Running + Send>>),
+    Planned(Option<Plan>),
     Running(Running),
 }
 
