@@ -18,7 +18,11 @@ pub(crate) struct Workflows {
     #[command(flatten)]
     common: Common,
     /// How many workflows are run.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        default_value_t = 2_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     workflows: u32,
     /// How many activities each has.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
