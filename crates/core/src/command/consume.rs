@@ -1,6 +1,7 @@
 use crate::command::{Claim, Outcome, Transition};
+use crate::lane::Lane;
 use crate::name::WorkerId;
-use crate::primitive::task;
+use crate::primitive::{task, tenant_key};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, PublicState, TaskKey};
 use crate::world::World;
@@ -27,6 +28,9 @@ impl Consume {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
         let known = task(world, &self.task)?;
+        // It may be kept for this worker only by what is decided before this in the same batch.
+        world.prefetch(Lane::key_of(&known.tenant, &known.lane));
+        world.prefetch(tenant_key(&known.tenant));
         match &known.lifecycle {
             Lifecycle::Reserved { worker, until, .. }
                 if *worker == self.worker && until.is_none_or(|until| now < until) => {}
