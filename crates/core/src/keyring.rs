@@ -80,7 +80,7 @@ impl Keyring {
         self.keys.last()
     }
 
-    /// A key for one call to a provider, of one caller and no other: see [`token::derive`].
+    /// A key for one call to a provider, of one caller and no other.
     pub fn derive(&self, caller: &Caller, provider: &str, name: &str) -> Option<String> {
         let parent = caller.parent();
         let own = format!("{}/{parent}/{name}", parent.len());
