@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::primitive::{cancel, task};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, TaskKey};
-use crate::world::World;
+use crate::task::{Lifecycle, Task, TaskKey};
+use crate::world::{Halt, World};
 
 /// Cancels a task by an operator, wherever it stands. Its holder's writes are refused from then on.
 #[derive(Clone, Debug)]
@@ -14,17 +16,27 @@ pub struct Cancel {
 
 impl Cancel {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        limits::REASON.check_prose(&self.reason)?;
-        let known = task(world, &self.task)?;
-        match &known.lifecycle {
-            Lifecycle::Cancelled { .. } => return Ok(Outcome::Cancelled),
-            other if other.ended_at().is_some() => {
-                return Err(Rejection::Ended { state: other.public() }.into());
-            }
-            _ => {}
+        if let Some(open) = open_task(world, &self.task, &self.reason)? {
+            cancel(world, &open, &self.reason)?;
         }
-        cancel(world, &known, &self.reason)?;
         Ok(Outcome::Cancelled)
+    }
+}
+
+/// A task that can be cancelled for this reason; none if it was before.
+pub(super) fn open_task(
+    world: &mut World,
+    key: &TaskKey,
+    reason: &str,
+) -> Result<Option<Arc<Task>>, Halt> {
+    limits::REASON.check_prose(reason)?;
+    let known = task(world, key)?;
+    match &known.lifecycle {
+        Lifecycle::Cancelled { .. } => Ok(None),
+        other if other.ended_at().is_some() => {
+            Err(Rejection::Ended { state: other.public() }.into())
+        }
+        _ => Ok(Some(known)),
     }
 }
 

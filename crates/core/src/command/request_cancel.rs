@@ -1,8 +1,7 @@
+use crate::command::cancel::open_task;
 use crate::command::{Outcome, Transition};
-use crate::limits;
-use crate::primitive::{ask_to_end, task};
-use crate::rejection::Rejection;
-use crate::task::{Lifecycle, TaskKey};
+use crate::primitive::ask_to_end;
+use crate::task::TaskKey;
 use crate::world::World;
 
 /// Asks a workflow to end. Its code is told, and may clean up before it does. Any other task is
@@ -15,16 +14,9 @@ pub struct RequestCancel {
 
 impl RequestCancel {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        limits::REASON.check_prose(&self.reason)?;
-        let known = task(world, &self.task)?;
-        match &known.lifecycle {
-            Lifecycle::Cancelled { .. } => return Ok(Outcome::Cancelled),
-            other if other.ended_at().is_some() => {
-                return Err(Rejection::Ended { state: other.public() }.into());
-            }
-            _ => {}
+        if let Some(open) = open_task(world, &self.task, &self.reason)? {
+            ask_to_end(world, &open, &self.reason)?;
         }
-        ask_to_end(world, &known, &self.reason)?;
         Ok(Outcome::Cancelled)
     }
 }
