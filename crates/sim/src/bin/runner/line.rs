@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Line {
     /// A process runs an activity.
     Began { process: u32, step: u32 },
-    /// It runs it no longer, whatever came of it.
+    /// It has stopped running it, whatever came of it.
     Left { process: u32, step: u32 },
     /// The workflow has ended, and its history is gone through again without a difference.
     Ended { sum: u64, turns: usize },

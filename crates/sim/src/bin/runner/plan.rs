@@ -46,7 +46,7 @@ impl Block {
 
 /// Whether an activity calls the bank. All others are plain.
 pub(crate) fn pays(step: u32) -> bool {
-    step % 3 == 0
+    step.is_multiple_of(3)
 }
 
 /// The order of the call of an activity.
