@@ -767,6 +767,24 @@ mod tests {
         assert!(matches!(own, Outcome::Claimed(tasks) if tasks.len() == 1));
     }
 
+    /// It died with an activity in its hands, which somebody else brings to its end.
+    #[test]
+    fn a_worker_that_lost_a_step_is_not_asked_first() {
+        for (by, is_kept_for_w) in [("w", false), ("u", true)] {
+            let mut stage = started();
+            let deeds = vec![activity(0)];
+            let sticky_ms = Some(5_000);
+            stage.must(CommitTurn { deeds, next_step: 1, sticky_ms, ..turn(1, 0, Then::Wait) });
+            stage.must(Claim { lanes: vec!["work".into()], ..Claim::new(by) });
+            stage.later(31_000);
+            stage.must(Sweep::default());
+            work(&mut stage, 0, None);
+            let other = stage.must(Claim { worker: "v".into(), ..claim() });
+            let Outcome::Claimed(tasks) = other else { panic!("it is a claim") };
+            assert_eq!(tasks.is_empty(), is_kept_for_w, "lost by {by}");
+        }
+    }
+
     #[test]
     fn it_is_asked_to_end_once() {
         let mut stage = started();

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use windlass_store_test::Random;
 use windlass_store_test::differential::seeds;
 
+use crate::bank::Entry;
 use judge::{Judge, not_replayed};
 use line::{Ask, By, Line, Word};
 use point::{Chain, chains};
@@ -196,7 +197,7 @@ fn storms(place: &Place, processes: usize) {
     let mut judge = Judge::default();
     judge.hear(&told);
     let keys: Vec<String> = asked.keys().cloned().collect();
-    let own = |entry: &judge::Entry| asked.contains_key(&entry.order);
+    let own = |entry: &Entry| asked.contains_key(&entry.order);
     let books: Vec<_> = place.books().into_iter().filter(own).collect();
     assert_eq!(judge.broken(&keys, &books), [""; 0], "{processes} processes");
     for (key, times) in asked {

@@ -7,9 +7,9 @@ use crate::primitive::{
     PURGE_PAGE, are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
     prefetch_neighbours, prefetch_purge,
 };
-use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, Turn};
+use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
 use crate::time::Timestamp;
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, unless_quarantined};
 
 /// When to look again at a task whose lane this version cannot read.
 pub(super) const POSTPONED_MS: u64 = 60_000;
@@ -68,7 +68,10 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     leave(world, known)?;
     let mut task = known.clone();
     let change = match &known.lifecycle {
-        Lifecycle::Active(lease) => end_lease(world, &mut task, lease),
+        Lifecycle::Active(lease) => {
+            unstick(world, known, lease)?;
+            end_lease(world, &mut task, lease)
+        }
         Lifecycle::Reserved { turn, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
                 workflow.sticky = None;
@@ -97,10 +100,28 @@ pub(super) fn lose(world: &mut World, known: &Task) -> Result<bool, Halt> {
     }
     let mut task = known.clone();
     leave(world, known)?;
+    unstick(world, known, lease)?;
     let change = end_lease(world, &mut task, lease);
     world.emit(Event::of_task(&task, world.now(), change));
     place(world, task)?;
     Ok(true)
+}
+
+/// Whoever loses a step of a workflow is not asked first for its next turn: it is taken for dead,
+/// and so is what it had in memory.
+fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(), Halt> {
+    let Some(parent) = step.parent.as_ref().filter(|_| step.step.is_some()) else { return Ok(()) };
+    let parent = world.get::<Task>(&TaskKey::new(&step.tenant, parent).row_key());
+    let Some(parent) = unless_quarantined(parent)?.flatten() else { return Ok(()) };
+    let mut workflow = parent.workflow.clone();
+    let kept_for = workflow.as_mut().map(|workflow| &mut workflow.sticky);
+    if let Some(sticky) =
+        kept_for.filter(|kept| matches!(kept, Some(s) if s.worker == lease.worker))
+    {
+        *sticky = None;
+        world.put::<Task>(Task { workflow, ..(*parent).clone() });
+    }
+    Ok(())
 }
 
 /// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;

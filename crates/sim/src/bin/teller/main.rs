@@ -9,6 +9,7 @@ mod bank;
 mod desk;
 mod line;
 mod stage;
+mod store;
 mod watched;
 
 use std::io::BufRead;
@@ -19,9 +20,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use windlass_core::{Terms, limits};
 use windlass_engine::{Config, Engine, Error, Racers, RequestPolicy};
-use windlass_store::{Store, StoreError};
-use windlass_store_postgres::{Options, PostgresStore};
-use windlass_store_sqlite::SqliteStore;
 
 use crate::bank::Bank;
 use crate::desk::Desk;
@@ -30,7 +28,6 @@ use crate::stage::Stage;
 use crate::watched::Watched;
 
 const THREADS: usize = 2;
-const CONNECTIONS: usize = 3;
 const LEASE: Duration = Duration::from_secs(1);
 /// Longer than anybody waits for an answer that will come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,15 +68,6 @@ fn main() -> Result<(), Error> {
     runtime.expect("there is room for a runtime").block_on(live(orders))
 }
 
-async fn open(store: &str) -> Result<Arc<dyn Store>, StoreError> {
-    if !store.starts_with("postgres://") {
-        return Ok(Arc::new(SqliteStore::open(store)?));
-    }
-    let (config, options) = Options::parse(store).expect("the server's own URL is one");
-    let options = Options { connections: CONNECTIONS, ..options };
-    Ok(Arc::new(PostgresStore::open_with(config, options).await?))
-}
-
 /// The parent's words.
 fn hear() -> mpsc::UnboundedReceiver<Word> {
     let (said, heard) = mpsc::unbounded_channel();
@@ -97,7 +85,7 @@ fn hear() -> mpsc::UnboundedReceiver<Word> {
 async fn live(orders: Orders) -> Result<(), Error> {
     let mut heard = hear();
     let stage = Arc::new(Stage { point: orders.point.clone() });
-    let store = Watched { store: open(&orders.store).await?, stage: stage.clone() };
+    let store = Watched { store: store::open(&orders.store).await?, stage: stage.clone() };
     let engine = Engine::start(store, orders.config()).await?;
     let (go, goes) = watch::channel(false);
     let bank = Bank { port: orders.bank_port, stage: stage.clone() };

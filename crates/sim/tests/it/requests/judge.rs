@@ -3,16 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-
 use super::line::Line;
-
-/// A line in the books of the bank.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) order: String,
-    pub(crate) receipt: String,
-}
+use crate::bank::Entry;
 
 /// What was told of every key, by whomever and whenever.
 #[derive(Debug, Default)]

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -10,8 +9,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use windlass_store_test::postgres::Server;
 
-use super::judge::Entry;
 use super::line::{Line, Word};
+use crate::bank::{Bank, Entry};
 
 /// Far longer than anything takes that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,9 +20,7 @@ pub(crate) const NO_POINT: &str = "-";
 /// A store, and a bank beside it.
 pub(crate) struct Place {
     store: String,
-    bank: Child,
-    bank_port: String,
-    books: PathBuf,
+    bank: Bank,
     /// How long a request is in flight at most.
     in_flight_ms: u64,
     _folder: TempDir,
@@ -43,22 +40,8 @@ impl Place {
     }
 
     fn open(store: String, in_flight_ms: u64, folder: TempDir, server: Option<Server>) -> Self {
-        let books = folder.path().join("books");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
-        let mut bank = command.arg(&books).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let bank_port = {
-            let out = bank.as_mut().unwrap().stdout.take().unwrap();
-            BufReader::new(out).lines().next().unwrap().unwrap()
-        };
-        let place = Self {
-            store,
-            bank: bank.unwrap(),
-            bank_port,
-            books,
-            in_flight_ms,
-            _folder: folder,
-            _server: server,
-        };
+        let bank = Bank::open(folder.path());
+        let place = Self { store, bank, in_flight_ms, _folder: folder, _server: server };
         // Whoever is killed finds the tables made: those who make them are killed elsewhere.
         place.teller(NO_POINT, &[]).ended();
         place
@@ -66,7 +49,7 @@ impl Place {
 
     pub(crate) fn teller(&self, point: &str, lanes: &[String]) -> Teller {
         let mut child = Command::new(env!("CARGO_BIN_EXE_teller"))
-            .args([&self.store, &self.bank_port, &self.in_flight_ms.to_string(), point])
+            .args([&self.store, &self.bank.port, &self.in_flight_ms.to_string(), point])
             .args(lanes)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -88,15 +71,7 @@ impl Place {
     }
 
     pub(crate) fn books(&self) -> Vec<Entry> {
-        let books = std::fs::read_to_string(&self.books).unwrap();
-        books.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = self.bank.kill();
-        let _ = self.bank.wait();
+        self.bank.books()
     }
 }
 
