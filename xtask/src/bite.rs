@@ -159,7 +159,7 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "an ended task stays for a while",
         file: "crates/core/src/task/record.rs",
-        from: "return Some(at.plus_ms(self.policy.retention_ms))",
+        from: "return Some(at.plus_ms(kept_ms))",
         to: "return Some(*at)",
     },
     Bite {
