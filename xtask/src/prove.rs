@@ -130,7 +130,10 @@ mod tests {
         for (line, proof) in [
             ("PASS [ 0.1s] (1/3) windlass-core name::tests::table", "windlass-core"),
             ("PASS [ 0.1s] (2/3) windlass-sim::it requests::a_kill", "windlass-sim::it requests"),
-            ("PASS [ 9.5s] (3/3) windlass-sim::it workflows::outlive", "windlass-sim::it workflows"),
+            (
+                "PASS [ 9.5s] (3/3) windlass-sim::it workflows::outlive",
+                "windlass-sim::it workflows",
+            ),
         ] {
             assert_eq!(verdict(line).map(|verdict| verdict.proof()).as_deref(), Some(proof));
         }
