@@ -97,6 +97,9 @@ fn worth(steps: u32) -> u64 {
     (0..steps).chain(in_turns(steps)).map(plan::worth).sum()
 }
 
+/// What it shows, the lines, the entries of the bank, the sum, and how many rules are broken.
+type Case<'a> = (&'a str, &'a [Line], &'a [Entry], u64, usize);
+
 #[test]
 fn what_is_wrong_is_found() {
     use Line::{Began, Died, Ended, Killing, Left};
@@ -115,7 +118,7 @@ fn what_is_wrong_is_found() {
     let ended = [&right[..], &[Ended { sum: 17, turns: 3 }]].concat();
     let twice = [&books[..], &books[..1]].concat();
     let stray = [&books[..], &[paid("activity 1")]].concat();
-    let cases: &[(&str, &[Line], &[Entry], u64, usize)] = &[
+    let cases: &[Case<'_>] = &[
         ("right", &ended, &books, 17, 0),
         ("again after a death", &again, &books, 17, 0),
         ("two processes", &both, &books, 17, 1),
