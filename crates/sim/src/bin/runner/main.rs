@@ -26,7 +26,7 @@ use windlass_worker::workflow::Begin;
 use windlass_worker::workflow::testing::Recorded;
 
 use crate::bank::Bank;
-use crate::chain::{CHAIN, Chain};
+use crate::chain::{CHAIN, Chain, SlowBank};
 use crate::line::Line;
 use crate::stage::Stage;
 use crate::watched::Watched;
@@ -69,7 +69,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let store = again(async || store::open(&orders.store).await.map_err(Error::from)).await?;
     let watched = || Watched { store: store.clone(), stage: stage.clone() };
     let engine = again(async || Engine::start(watched(), Config::default()).await).await?;
-    let bank = Bank { port: orders.bank_port, stage: stage.clone() };
+    let bank = SlowBank(Bank { port: orders.bank_port, stage: stage.clone() });
     let chain = Chain { bank, stage: stage.clone(), process: orders.process };
     let running = chain.work(&engine)?;
     let start = async || engine.start_workflow::<u64>(CHAIN, &orders.steps).id(CHAIN).await;
