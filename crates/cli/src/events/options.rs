@@ -201,11 +201,13 @@ async fn follow(
     loop {
         let before = log.cursor().clone();
         tokio::select! {
-            () = &mut left => return Ok(before),
+            // It listens from its first look on, which is before the first entry is shown.
+            biased;
             pressed = &mut stop => {
                 pressed.map_err(CliError::Signal)?;
                 return Ok(before);
             }
+            () = &mut left => return Ok(before),
             entries = log.next() => {
                 let entries = entries.map_err(|error| CliError::expired(Some(&before), error))?;
                 for entry in entries.iter().filter(|entry| filter.takes(entry)) {
