@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
 /// Declares a name: a cheap-to-clone text that cannot be confused with another kind of name.
@@ -92,6 +94,26 @@ impl IdempotencyKey {
     pub fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// Whether it is one at all.
+    pub fn check(&self) -> Result<(), Rejection> {
+        limits::IDEMPOTENCY_KEY.check(self.reveal())
+    }
+
+    /// Whether it is long enough, and of such letters, that nobody finds it by trying, and that it
+    /// goes through every header and every log as it is.
+    pub fn check_plain(&self) -> Result<(), Rejection> {
+        self.check()?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+        let problem = if self.reveal().len() < limits::PLAIN_KEY_MIN as usize {
+            Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN }
+        } else if !self.reveal().chars().all(is_plain) {
+            Problem::NotAPlainKey
+        } else {
+            return Ok(());
+        };
+        Err(Rejection::Invalid { field: limits::IDEMPOTENCY_KEY.field, problem })
+    }
 }
 
 impl From<&str> for IdempotencyKey {
@@ -128,5 +150,32 @@ impl Default for Tenant {
 impl Default for LaneName {
     fn default() -> Self {
         Self::new("default")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_keys() {
+        let long = "x".repeat(256);
+        for (text, problem) in [
+            ("order-2024:000.017_b", None),
+            ("0123456789abcdef", None),
+            ("0123456789abcde", Some(Problem::TooShort { min_bytes: 16 })),
+            ("", Some(Problem::Empty)),
+            ("0123456789abcde/", Some(Problem::NotAPlainKey)),
+            ("0123456789abcde+", Some(Problem::NotAPlainKey)),
+            ("0123456789 abcdef", Some(Problem::NotAPlainKey)),
+            ("0123456789abcd\u{e9}f", Some(Problem::NotAPlainKey)),
+            ("0123456789abcdef\n", Some(Problem::ControlCharacter)),
+            (&long, Some(Problem::TooLong { max_bytes: 255 })),
+        ] {
+            let field = limits::IDEMPOTENCY_KEY.field;
+            let expected = problem.map(|problem| Rejection::Invalid { field, problem });
+            assert_eq!(IdempotencyKey::new(text).check_plain().err(), expected, "{text:?}");
+        }
+        assert_eq!(IdempotencyKey::new("a key").check(), Ok(()));
     }
 }

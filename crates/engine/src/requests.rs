@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 use windlass_core::command::{Admit, Answer, Withdraw};
 use windlass_core::{
-    Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Problem, Rate, Rejection,
-    RequestKey, Tenant, Terms, Timestamp, fingerprint, limits,
+    Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Rate, Rejection, RequestKey,
+    Tenant, Terms, Timestamp, fingerprint,
 };
 use windlass_store::StoreError;
 
@@ -119,18 +119,7 @@ impl RequestPolicy {
     }
 
     fn check_key(&self, key: &IdempotencyKey) -> Result<(), Rejection> {
-        limits::IDEMPOTENCY_KEY.check(key.reveal())?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-        let field = limits::IDEMPOTENCY_KEY.field;
-        match key.reveal() {
-            _ if self.any_key => Ok(()),
-            text if text.len() < limits::PLAIN_KEY_MIN as usize => {
-                let problem = Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN };
-                Err(Rejection::Invalid { field, problem })
-            }
-            text if text.chars().all(plain) => Ok(()),
-            _ => Err(Rejection::Invalid { field, problem: Problem::NotAPlainKey }),
-        }
+        if self.any_key { key.check() } else { key.check_plain() }
     }
 }
 

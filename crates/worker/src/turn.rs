@@ -12,7 +12,7 @@ use windlass_core::command::{
     Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, Release, ReportProgress, Then,
 };
 use windlass_core::{
-    Carried, LaneName, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
+    Carried, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
 };
 use windlass_engine::{Came, Claimed, Error, Input};
 
@@ -69,6 +69,8 @@ enum Stop {
     Broken(TurnFailure),
     /// Something is wrong with what is stored, or with the way to it.
     Failed(Error),
+    /// There is more to do, which is not done here.
+    GivenBack,
     /// What was asked was refused or came too late: the lease is not this worker's.
     Lost,
 }
@@ -97,13 +99,13 @@ impl TurnAttempt {
             ending = this.lease.keep() => {
                 turns.shutdown().await;
                 match ending {
-                    Ending::Near => Stop::Failed(Error::Overloaded),
+                    Ending::Near => Stop::GivenBack,
                     Ending::Over | Ending::Lost(_) => Stop::Lost,
                 }
             }
             () = interrupting.cancelled() => {
                 turns.shutdown().await;
-                Stop::Failed(Error::ShuttingDown)
+                Stop::GivenBack
             }
         };
         this.conclude(stop).await;
@@ -122,14 +124,16 @@ impl TurnAttempt {
                 self.put_off(BROKEN, &error.to_string()).await;
             }
             Stop::Failed(error) => {
-                if !matches!(error, Error::ShuttingDown) {
-                    tracing::warn!(%task, %error, "a turn is given back");
-                }
-                let released = self.lease.settle(Release { fence: self.lease.fence() }.into());
-                // Whatever came of it, the lease is over soon.
-                let _ = released.await;
+                tracing::warn!(%task, %error, "a turn is given back");
+                self.release().await;
             }
+            Stop::GivenBack => self.release().await,
         }
+    }
+
+    async fn release(&self) {
+        // Whatever came of it, the lease is over soon.
+        let _ = self.lease.settle(Release { fence: self.lease.fence() }.into()).await;
     }
 
     /// Says why, where people look, and leaves the workflow alone for a while.
@@ -151,6 +155,7 @@ impl TurnAttempt {
             Ok(instance) => instance,
             Err(stop) => return stop,
         };
+        instance.set_attempt(self.task.reclaims.saturating_add(1));
         let mut at = self.claimed_at();
         loop {
             let came = match self.came().await {
@@ -183,7 +188,7 @@ impl TurnAttempt {
             match self.worker.cache.take_at(&self.task.task_key(), position) {
                 Some(kept) => instance = kept,
                 // There are more of them than fit into memory: its next turn replays it.
-                None => return Stop::Failed(Error::Overloaded),
+                None => return Stop::GivenBack,
             }
         }
     }
@@ -224,6 +229,7 @@ impl TurnAttempt {
             execution: task.generation,
             version: state.and_then(|state| state.version.clone()),
             parent: task.parent.clone(),
+            lane: task.lane.clone(),
             first_step: state.map_or(0, |state| state.first_step),
             input,
             carried: over.unread,
@@ -370,22 +376,16 @@ impl TurnAttempt {
 
     /// What the engine is asked to do for what the code did.
     fn deed(&self, deed: Deed) -> Command {
-        let own = |task: NewTask| {
-            let lane =
-                if task.lane == LaneName::default() { self.task.lane.clone() } else { task.lane };
-            NewTask { lane, ..task }
-        };
         let workflow = |task: NewTask| {
             let workflow = Some(task.workflow.clone().unwrap_or_default());
             let policy =
                 Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
-            NewTask { workflow, policy, ..own(task) }
+            NewTask { workflow, policy, ..task }
         };
         match deed {
             Deed::Activity { step, task } => {
-                let task = own(*task);
                 let eager = self.worker.runs(&task);
-                Command::Activity { step, task, eager }
+                Command::Activity { step, task: *task, eager }
             }
             Deed::Child { step, task } => Command::Child { step, task: workflow(*task) },
             Deed::Start { task, .. } => Command::Start { task: workflow(*task) },

@@ -2,7 +2,7 @@ use std::io::{IsTerminal as _, Write as _, stdin, stdout};
 
 use clap::Args;
 use serde_json::json;
-use windlass::{Engine, Error, Rejection, Task, TaskId, command};
+use windlass::{Error, Rejection, TaskId};
 
 use crate::error::CliError;
 use crate::output::{say, say_json};
@@ -33,9 +33,9 @@ impl Delete {
         if !self.yes && !is_confirmed(&self.id)? {
             return Err(CliError::NotConfirmed);
         }
-        delete(&engine, &task).await?;
+        let tasks = engine.delete_workflow(&task.task_key(), false).await?;
         if self.target.json {
-            say_json(&json!({ "id": self.id, "deleted": true }));
+            say_json(&json!({ "id": self.id, "deleted": true, "tasks": tasks }));
         } else {
             say(&format!("Workflow {} is forgotten.", self.id));
         }
@@ -49,24 +49,10 @@ fn is_confirmed(id: &TaskId) -> Result<bool, CliError> {
     }
     let failed = |error| CliError::System { what: "the answer cannot be read", error };
     let mut out = stdout();
-    write!(out, "Forget workflow {id} and its history for good? [y/N] ").map_err(failed)?;
+    write!(out, "Forget workflow {id}, its history and its children for good? [y/N] ")
+        .map_err(failed)?;
     out.flush().map_err(failed)?;
     let mut answer = String::new();
     stdin().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-/// A long history goes page by page.
-async fn delete(engine: &Engine, task: &Task) -> Result<(), CliError> {
-    let key = task.task_key();
-    loop {
-        match engine.submit(command::Reap { task: key.clone() }).await {
-            // Somebody else was quicker.
-            Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
-            reaped => reaped?,
-        };
-        if engine.task(&key).await?.is_none() {
-            return Ok(());
-        }
-    }
 }

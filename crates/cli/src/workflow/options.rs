@@ -34,7 +34,7 @@ enum Verb {
     Signal(Signal),
     /// Ask a workflow to end: its code is told and may clean up; --force ends it at once.
     Cancel(Cancel),
-    /// Forget an ended workflow, its history and all it has left, before its time.
+    /// Forget an ended workflow, its history and its children, before their time.
     Delete(Delete),
     /// Check that a history is well formed and consistent with itself; it runs no code.
     ReplayCheck(ReplayCheck),

@@ -209,13 +209,17 @@ async fn executions_and_children() {
     let second = place.one("workflow replay-check s --execution 1");
     assert_eq!(second["execution"], 1);
 
-    // The executions go with the workflow; its children are their own.
+    // The executions and the children go with the workflow.
     let said = place.run("workflow delete s");
     assert!(said.code == 2 && said.err.ends_with("[not_confirmed]\n"), "{said:?}");
-    assert_eq!(place.one("workflow delete s --yes"), json!({ "id": "s", "deleted": true }));
-    assert_eq!(place.run("workflow show s").code, 4);
+    assert_eq!(
+        place.one("workflow delete s --yes"),
+        json!({ "id": "s", "deleted": true, "tasks": 3 })
+    );
+    for id in ["s", "order-100", "order-200"] {
+        assert_eq!(place.run(&format!("workflow show {id}")).code, 4, "{id}");
+    }
     assert!(engine.executions(&key("s"), None, 10).await.unwrap().is_empty());
-    assert_eq!(place.ok("workflow delete order-100 --yes"), "Workflow order-100 is forgotten.\n");
     engine.shutdown().await.unwrap();
 }
 
@@ -392,7 +396,7 @@ async fn a_failed_one_is_dead_and_stays_so() {
     let said = place.run("task replay o");
     assert!(said.code == 3 && said.err.ends_with("[workflow_ended]\n"), "{said:?}");
     assert_eq!(place.run("dead replay --all").code, 3);
-    place.ok("workflow delete o --yes");
+    assert_eq!(place.ok("workflow delete o --yes"), "Workflow o is forgotten.\n");
     let sqlite = rusqlite::Connection::open(place.file("app.db")).unwrap();
     let left = "SELECT count(*) FROM payload";
     assert_eq!(sqlite.query_row(left, [], |row| row.get::<_, i64>(0)).unwrap(), 0);

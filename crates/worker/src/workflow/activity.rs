@@ -50,15 +50,19 @@ impl Workflow {
         input: &(impl Serialize + ?Sized),
     ) -> Activity<O> {
         let name = name.into();
-        let task = planned(&name, input);
+        let task = planned(self, &name, input);
         Activity { workflow: self.clone(), name, task, output: PhantomData }
     }
 }
 
 /// A task that has an input, and no id yet.
-pub(super) fn planned(name: &str, input: &(impl Serialize + ?Sized)) -> Result<NewTask, StepError> {
-    let payload = encoded(name, input)?;
-    Ok(NewTask { payload, ..NewTask::new("", name) })
+pub(super) fn planned(
+    workflow: &Workflow,
+    name: &str,
+    input: &(impl Serialize + ?Sized),
+) -> Result<NewTask, StepError> {
+    let (payload, lane) = (encoded(name, input)?, workflow.begin().lane.clone());
+    Ok(NewTask { payload, lane, ..NewTask::new("", name) })
 }
 
 impl<O> Activity<O> {

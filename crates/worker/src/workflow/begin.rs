@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Carried, TaskId};
+use windlass_core::{Carried, LaneName, TaskId};
 
 use super::mail::Unread;
 
@@ -16,6 +16,9 @@ pub struct Begin {
     pub version: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
+    /// Where its steps go, unless the code says otherwise.
+    #[serde(default)]
+    pub lane: LaneName,
     /// What `random` and `uuid` are drawn from.
     pub seed: u64,
     /// The number of its first step: those of earlier executions never come again.
@@ -39,6 +42,7 @@ impl Begin {
             execution: 0,
             version: None,
             parent: None,
+            lane: LaneName::default(),
             seed,
             first_step: 1,
             input: None,

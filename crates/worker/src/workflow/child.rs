@@ -46,7 +46,7 @@ impl Planned {
     }
 
     fn named(workflow: &Workflow, name: &str, input: &(impl Serialize + ?Sized)) -> Self {
-        let task = planned(name, input);
+        let task = planned(workflow, name, input);
         Self { workflow: workflow.clone(), name: name.to_owned(), task }
     }
 

@@ -264,3 +264,23 @@ async fn a_child_cleans_up_when_its_parent_is_asked_to_end() {
     assert_eq!(UNDONE.load(Ordering::SeqCst), 7);
     running.drain(Duration::from_secs(10)).await;
 }
+
+/// Steps go where their workflow goes, unless its code says otherwise.
+#[tokio::test(start_paused = true)]
+async fn steps_are_in_the_lane_of_their_workflow() {
+    async fn lane(ctx: Context, _: u32) -> Result<String, Failure> {
+        Ok(ctx.lane().to_string())
+    }
+    async fn lanes(ctx: Workflow, n: u32) -> Result<Vec<String>, StepError> {
+        let own = ctx.activity(lane, &n).await?;
+        let said = ctx.activity(lane, &n).lane("default").await?;
+        Ok(vec![own, said, ctx.info().attempt.to_string()])
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().lanes(["orders", "default"]).activity(lane);
+    let running = worker.program(Program::named("lanes", lanes)).start().unwrap();
+    let create = stage.other.create("lanes").lane("orders").payload(&0).workflow(None);
+    let handle = create.await.unwrap();
+    assert_eq!(handle.result::<Vec<String>>().await.unwrap(), ["orders", "default", "1"]);
+    running.drain(Duration::from_secs(10)).await;
+}
