@@ -87,10 +87,11 @@ impl Release {
         if !there {
             return Err(CliError::NotFound { what: "session", name });
         }
-        let running = match engine.submit(ReleaseSession { tenant, session }).await? {
-            Outcome::SessionReleased { running } => running,
-            other => unreachable!("a release is answered as a release, not {other:?}"),
-        };
+        let running =
+            match engine.submit(ReleaseSession { tenant, session, affinity: false }).await? {
+                Outcome::SessionReleased { running } => running,
+                other => unreachable!("a release is answered as a release, not {other:?}"),
+            };
         if self.target.json {
             say_json(&json!({ "session": self.session, "running": running }));
         } else if running > 0 {

@@ -26,6 +26,9 @@ pub struct Execution {
     pub has_input: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carries: bool,
+    /// What was to be known of it, in the words of a runtime of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// When it is forgotten.
     pub due_at: Timestamp,
 }
@@ -44,6 +47,7 @@ impl Execution {
             version: workflow.and_then(|workflow| workflow.version.clone()),
             has_input: task.input_bytes.is_some(),
             carries: task.carried_key().is_some(),
+            about: workflow.and_then(|workflow| workflow.about.clone()),
             due_at: now.plus_ms(task.policy.retention_ms),
         }
     }

@@ -18,6 +18,9 @@ pub enum GateKey {
     Key(String),
     /// Tasks of one session run at the worker that owns it.
     Session(String),
+    /// Tasks of one affinity go to the worker that has its lock, any number at once. The lock runs
+    /// out by itself, whatever runs, unless it is renewed.
+    Affinity(String),
 }
 
 /// What a gate limits.
@@ -26,6 +29,7 @@ pub enum GateKey {
 pub enum GateKind {
     Key,
     Session,
+    Affinity,
     /// All tasks of a lane, asked when they are claimed.
     Lane,
     /// All tasks of a tenant, asked when they are claimed.
@@ -81,6 +85,9 @@ pub struct Owner {
     /// For how long it stays with the worker after something of it has run; not at all, and it
     /// starts nothing more, once it was taken from it.
     pub idle_ms: u64,
+    /// When it last did something for an affinity: took a task, renewed one or was done with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_at: Option<Timestamp>,
 }
 
 impl GateKey {
@@ -88,12 +95,13 @@ impl GateKey {
         match self {
             GateKey::Key(_) => GateKind::Key,
             GateKey::Session(_) => GateKind::Session,
+            GateKey::Affinity(_) => GateKind::Affinity,
         }
     }
 
     pub fn name(&self) -> &str {
         match self {
-            GateKey::Key(name) | GateKey::Session(name) => name,
+            GateKey::Key(name) | GateKey::Session(name) | GateKey::Affinity(name) => name,
         }
     }
 
@@ -114,7 +122,7 @@ impl GateKey {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         match self {
             GateKey::Key(name) => limits::KEY.check(name),
-            GateKey::Session(name) => limits::SESSION.check(name),
+            GateKey::Session(name) | GateKey::Affinity(name) => limits::SESSION.check(name),
         }
     }
 }
@@ -124,6 +132,7 @@ impl GateKind {
         match self {
             GateKind::Key => "key",
             GateKind::Session => "session",
+            GateKind::Affinity => "affinity",
             GateKind::Lane => "lane",
             GateKind::Tenant => "tenant",
         }
@@ -132,10 +141,18 @@ impl GateKind {
     const fn default_limit(self) -> Option<u32> {
         match self {
             GateKind::Key | GateKind::Session => Some(1),
-            GateKind::Lane | GateKind::Tenant => None,
+            GateKind::Affinity | GateKind::Lane | GateKind::Tenant => None,
         }
     }
+
+    /// Whether its tasks go to the worker that owns it.
+    pub(crate) const fn is_owned(self) -> bool {
+        matches!(self, GateKind::Session | GateKind::Affinity)
+    }
 }
+
+/// How long an affinity is known after its lock ran out, unless somebody forgets it before.
+const FORGOTTEN_MS: u64 = 3_600_000;
 
 /// How many of a session may be let through and not claimed: they are moved together when it
 /// changes hands.
@@ -176,6 +193,7 @@ impl Gate {
         match self.kind {
             GateKind::Key => Some(GateKey::Key(self.name.clone())),
             GateKind::Session => Some(GateKey::Session(self.name.clone())),
+            GateKind::Affinity => Some(GateKey::Affinity(self.name.clone())),
             GateKind::Lane | GateKind::Tenant => None,
         }
     }
@@ -192,7 +210,8 @@ impl Gate {
 
     /// Whether its owner is to lose it with the end of what runs, and to start nothing until then.
     fn is_released(&self) -> bool {
-        self.running > 0 && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
+        let runs = self.running > 0 && self.kind != GateKind::Affinity;
+        runs && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
     }
 
     fn places(&self) -> u32 {
@@ -202,7 +221,9 @@ impl Gate {
         let taken = self.running.saturating_add(self.admitted);
         let places = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
         match self.kind {
-            GateKind::Session => places.min(SESSION_ADMITTED.saturating_sub(self.admitted)),
+            GateKind::Session | GateKind::Affinity => {
+                places.min(SESSION_ADMITTED.saturating_sub(self.admitted))
+            }
             GateKind::Key | GateKind::Lane | GateKind::Tenant => places,
         }
     }
@@ -254,8 +275,22 @@ impl Gate {
     }
 
     /// Whose session it is. A worker that has run nothing of it for too long has lost it.
-    pub(crate) fn owner(&self, now: Timestamp) -> Option<&Owner> {
-        self.owner.as_ref().filter(|owner| self.running > 0 || now < owner.until)
+    pub fn owner(&self, now: Timestamp) -> Option<&Owner> {
+        let runs = self.running > 0 && self.kind != GateKind::Affinity;
+        self.owner.as_ref().filter(|owner| runs || now < owner.until)
+    }
+
+    /// Notes that the owner of an affinity does something for it. Whoever has lost it does nothing.
+    pub(crate) fn touch(&mut self, now: Timestamp) {
+        let alive = self.kind == GateKind::Affinity && self.owner(now).is_some();
+        if let Some(owner) = self.owner.as_mut().filter(|_| alive) {
+            owner.active_at = Some(now);
+        }
+    }
+
+    /// Whether nobody stands at it, or runs.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0 && self.admitted == 0 && self.running == 0
     }
 
     /// When the rate lets the next one through, if that is what it waits for.
@@ -267,7 +302,7 @@ impl Gate {
     /// The earliest moment at which it needs the engine.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let line = match self.kind {
-            GateKind::Key | GateKind::Session => self.waiting > 0,
+            GateKind::Key | GateKind::Session | GateKind::Affinity => self.waiting > 0,
             GateKind::Lane | GateKind::Tenant => !self.refused.is_empty(),
         };
         let opens_at = match line {
@@ -276,14 +311,19 @@ impl Gate {
             false => None,
         };
         let narrowed = self.is_overfull(now).then_some(now);
-        let idle = self.owner.as_ref().filter(|_| self.running == 0).map(|owner| owner.until);
+        let idle = match self.kind {
+            GateKind::Affinity => self.owner.as_ref().map(|owner| match self.admitted {
+                0 => owner.until.plus_ms(FORGOTTEN_MS),
+                _ => owner.until,
+            }),
+            _ => self.owner.as_ref().filter(|_| self.running == 0).map(|owner| owner.until),
+        };
         opens_at.into_iter().chain(narrowed).chain(idle).min()
     }
 
     /// Nobody has set it, and nobody stands at it.
     pub(crate) fn is_unused(&self) -> bool {
-        let nobody = self.waiting == 0 && self.admitted == 0 && self.running == 0;
-        nobody && !self.configured && self.owner.is_none()
+        self.is_empty() && !self.configured && self.owner.is_none()
     }
 }
 

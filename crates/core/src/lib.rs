@@ -89,7 +89,7 @@ pub use task::{
     Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
     OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
     Route, Run, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, Suspension, TagFilter,
-    Task, TaskKey, Timeout, Turn,
+    Task, TaskKey, Timeout, Turn, VersionRange,
 };
 pub use time::Timestamp;
 pub use token::Token;

@@ -73,6 +73,7 @@ pub const OWNER: TextLimit = text("owner", 64);
 
 pub const NOTE_NAME: TextLimit = text("name", 255);
 pub const NOTE: TextLimit = text("value", 64 * 1_024);
+pub const ABOUT: TextLimit = text("about", 16 * 1_024);
 pub const STATUS: TextLimit = text("status", 256 * 1_024);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
@@ -103,7 +104,7 @@ pub const PAGE: RangeLimit = range("page", 1, 10_000);
 pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
 pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
 pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
-pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 100, DAY_MS);
+pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 10, DAY_MS);
 pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
 pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
 pub const POSTS: RangeLimit = range("messages", 1, 1_000);
@@ -135,6 +136,9 @@ pub const ROUTES_PER_LANE: u32 = 256;
 /// How much a mailbox holds: the condition of its task is decided over all of it.
 pub const MAILBOX_MESSAGES: u32 = 1_000;
 pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
+/// How much the mailbox of a workflow holds of what was sent to it.
+pub const PARCELS: u32 = 100_000;
+pub const PARCELS_BYTES: u64 = 1_024 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 

@@ -58,6 +58,9 @@ pub struct Message {
     /// attempt; one that begins later sees it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<Timestamp>,
+    /// How often it was received and not taken, apart from the lease that has it in hand.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
     /// The end of a step that it tells of, to a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
@@ -130,6 +133,7 @@ impl Message {
             visible_at: now,
             bytes: None,
             taken_by: None,
+            attempts: 0,
             report: None,
             due_at: None,
         }

@@ -141,7 +141,7 @@ fn spent<'a>(task: &Task, around: &Around<'a>) -> Option<&'a Gate> {
         let counts = match gate.kind {
             GateKind::Lane => gate.name == task.lane.as_str(),
             GateKind::Tenant => true,
-            GateKind::Key | GateKind::Session => false,
+            GateKind::Key | GateKind::Session | GateKind::Affinity => false,
         };
         counts && gate.configured && gate.room(around.now) == 0
     })

@@ -28,6 +28,9 @@ pub struct WorkflowState {
     /// Messages of the execution before came along to this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carries: bool,
+    /// What is to be known of this execution, in the words of a runtime of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 /// The worker that has a workflow in memory is asked first.
@@ -68,6 +71,7 @@ impl WorkflowState {
             sticky: None,
             cancelling: None,
             carries: false,
+            about: None,
         }
     }
 }

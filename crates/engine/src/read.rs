@@ -115,6 +115,18 @@ impl Engine {
         Ok(found.into_iter().next().flatten())
     }
 
+    /// Payloads in the order of their keys; none where there is none.
+    pub async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, Error> {
+        Ok(self.store().payloads(keys).await?)
+    }
+
+    /// How many messages the tasks of a tenant have, those included that are visible later.
+    pub async fn count_messages(&self, tenant: &Tenant) -> Result<u64, Error> {
+        let (table, prefix) = (Table::Message, vec![tenant.into()]);
+        let count = Count { table, prefix, present: None, by: vec!["tenant"] };
+        Ok(self.store().count(&count).await?.into_iter().map(|(_, messages)| messages).sum())
+    }
+
     /// The result of a task's present generation, once it has one.
     pub async fn result(&self, key: &TaskKey) -> Result<Option<Payload>, Error> {
         match self.task(key).await?.and_then(|task| task.result_key()) {

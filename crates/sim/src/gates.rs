@@ -42,7 +42,7 @@ pub(crate) fn order(wish: &Wish) -> Option<Command> {
         }
         Wish::ReleaseSession { session } => {
             let session = SESSIONS[usize::from(session) % SESSIONS.len()].to_owned();
-            ReleaseSession { tenant, session }.into()
+            ReleaseSession { tenant, session, affinity: false }.into()
         }
         _ => return None,
     })
@@ -90,7 +90,7 @@ impl Writer {
         let scope = match &self.tasks[first].gate {
             Some(GateKey::Session(name)) => 2 + u8::from(name != SESSIONS[0]),
             Some(GateKey::Key(name)) => u8::from(name != KEYS[0]),
-            None => 7,
+            Some(GateKey::Affinity(_)) | None => 7,
         };
         let lost = self.random.percent(30);
         if lost {

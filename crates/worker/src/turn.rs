@@ -327,6 +327,7 @@ impl TurnAttempt {
             then,
             sticky_ms: Some(STICKY_MS),
             eager: (!inputs.is_empty()).then(|| self.eager(room + 1)),
+            foreign: None,
         };
         let asked = Instant::now();
         match self.lease.settle(commit.into()).await {

@@ -70,6 +70,7 @@ pub(super) fn subject(kind: GateKind, name: &str) -> String {
     match kind {
         GateKind::Key => format!("Key {name}"),
         GateKind::Session => format!("Session {name}"),
+        GateKind::Affinity => format!("Affinity {name}"),
         GateKind::Lane => format!("Lane {name}"),
         GateKind::Tenant => "The tenant".to_owned(),
     }

@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn what_a_row_says() {
         let at = Timestamp::from_millis;
-        let offer = |tags| Offer { capabilities: ["gpu".to_owned()].into(), tags };
+        let capabilities = || ["gpu".to_owned()].into();
+        let offer = |tags| Offer { capabilities: capabilities(), tags, ..Offer::default() };
         let worker = |tags, missed_at| RegisteredWorker {
             tenant: Tenant::default(),
             id: "w".into(),

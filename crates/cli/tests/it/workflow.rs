@@ -311,6 +311,7 @@ async fn a_history_that_is_none_is_told() {
             then: if last { windlass::command::Then::Wait } else { windlass::command::Then::GoOn },
             sticky_ms: None,
             eager: None,
+            foreign: None,
         };
         engine.submit(commit).await.unwrap();
     }

@@ -5,7 +5,7 @@ use crate::event::{Change, Event};
 use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::{Meters, begin, meters, start, startable, tenant_key};
+use crate::primitive::{Meters, begin, meters, receive, start, startable, tenant_key};
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::row::Range;
@@ -43,6 +43,8 @@ pub struct Claim {
     pub registered: bool,
     /// Takes what is granted to this worker as well. Who takes sessions does so anyhow.
     pub grants: bool,
+    /// Receives what is in the mailbox of each task that it leases: see [`Lease::received`].
+    pub receives: bool,
 }
 
 impl Claim {
@@ -59,6 +61,7 @@ impl Claim {
             turn: 0,
             registered: false,
             grants: false,
+            receives: false,
             session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
         }
     }
@@ -152,7 +155,11 @@ impl Claim {
         let leased = tasks.iter().map(|task| self.lease(world, (**task).clone(), gated, metered));
         let leased: Vec<Arc<Task>> = leased.collect();
         world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
-        claimed.extend(leased);
+        if self.receives {
+            claimed.extend(world.each(leased, |world, task| receive(world, &task))?);
+        } else {
+            claimed.extend(leased);
+        }
         Ok(())
     }
 
@@ -272,6 +279,7 @@ impl Claim {
             resumed: paused.is_some(),
             gated,
             metered,
+            received: Vec::new(),
             registered: self.registered,
         };
         if self.begin {

@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
+use crate::command::foreign::Foreign;
+use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -12,13 +14,12 @@ use crate::name::{TaskId, Tenant};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, held, leave, next_turn, place,
-    refuse_step, set_timer, task, tenant_key,
+    answered, cancel_step, deliver, fail, forget_message, has_more, held, leave, next_turn, place,
+    refuse_step, rest, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
-    Condition, FailureClass, Fence, Lease, Lifecycle, Retry, Run, Settle, Settled, SuspendReason,
-    Suspension, Task, TaskKey,
+    FailureClass, Fence, Lease, Lifecycle, Retry, Run, Settle, Settled, Suspension, Task, TaskKey,
 };
 use crate::time::Timestamp;
 use crate::workflow::{Sticky, WorkflowState};
@@ -42,6 +43,8 @@ pub struct CommitTurn {
     pub sticky_ms: Option<u64>,
     /// How to lease activities to the worker of this turn in the same commit, and how many.
     pub eager: Option<Claim>,
+    /// What a runtime other than Windlass's own says besides.
+    pub foreign: Option<Box<Foreign>>,
 }
 
 /// What a workflow does that the engine is to see to.
@@ -76,6 +79,8 @@ pub enum Deed {
     },
     /// Whom it does not reach, it does not reach.
     Post(NewMessage),
+    /// Where it cannot be delivered, the turn is refused.
+    Send(Parcel),
     /// What it tells of itself: see [`crate::Note`].
     Note {
         name: String,
@@ -90,6 +95,9 @@ pub enum Then {
     GoOn,
     /// It waits for whatever comes. When something is there already, the lease stays.
     Wait,
+    /// It waits for whatever comes, and its lease ends. When something is there already, whoever
+    /// comes next has that turn.
+    Rest,
     Complete(Option<Payload>),
     Fail {
         class: FailureClass,
@@ -115,9 +123,15 @@ impl CommitTurn {
         if answered(&known, self.fence.epoch, digest)?.is_some() {
             return Ok(Outcome::Turned { claimed: Vec::new(), goes_on: false });
         }
-        let (known, lease) = held(world, &self.fence)?;
-        let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
+        let (mut known, lease) = held(world, &self.fence)?;
+        if known.workflow.is_none() {
+            return Err(Rejection::NotAWorkflow.into());
+        }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
+        if let Some(foreign) = &self.foreign {
+            known = Arc::new(foreign.prepare(world, &known)?);
+        }
+        let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
             return Err(Rejection::OtherTurn { turns: workflow.turns }.into());
         }
@@ -140,6 +154,7 @@ impl CommitTurn {
                 task.payload.as_ref()
             }
             Deed::Post(message) => message.payload.as_ref(),
+            Deed::Send(parcel) => parcel.payload.as_ref(),
             Deed::Timer { .. }
             | Deed::CancelTimer { .. }
             | Deed::CancelTask { .. }
@@ -150,6 +165,7 @@ impl CommitTurn {
 
     fn check(&self) -> Result<(), Rejection> {
         self.row.as_ref().map_or(Ok(()), Payload::check)?;
+        self.foreign.as_ref().map_or(Ok(()), |foreign| foreign.check())?;
         limits::TURN_ITEMS.check(self.deeds.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
@@ -157,7 +173,7 @@ impl CommitTurn {
         }
         self.eager.as_ref().map_or(Ok(()), Claim::check)?;
         match &self.then {
-            Then::GoOn | Then::Wait | Then::Complete(None) => Ok(()),
+            Then::GoOn | Then::Wait | Then::Rest | Then::Complete(None) => Ok(()),
             Then::Complete(Some(result)) => result.check(),
             Then::Fail { reason, .. } | Then::Cancel { reason } => {
                 limits::REASON.check_prose(reason)
@@ -198,6 +214,7 @@ impl CommitTurn {
                     world.prefetch(TaskKey::new(tenant, &message.task).row_key());
                     world.prefetch(Mailbox::key_of(tenant, &message.task));
                 }
+                Deed::Send(parcel) => prefetch_parcel(world, tenant, parcel),
                 Deed::Note { name, .. } => {
                     world.prefetch(Note::key_of(tenant, id, name));
                 }
@@ -214,8 +231,12 @@ impl CommitTurn {
             Then::Fail { .. } => 3,
             Then::Cancel { .. } => 4,
             Then::ContinueAsNew { .. } => 5,
+            Then::Rest => 6,
         };
-        let digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
+        let mut digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
+        if let Some(foreign) = &self.foreign {
+            digester = digester.part(foreign.nonce.as_bytes());
+        }
         Payload::digest(self.row.as_ref(), digester).finish()
     }
 
@@ -226,6 +247,7 @@ impl CommitTurn {
             turns: self.turn + u32::from(self.row.is_some()),
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
+            about: self.foreign.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
             ..workflow.clone()
         };
         Task { workflow: Some(Box::new(workflow)), reclaims: 0, ..known.clone() }
@@ -258,6 +280,7 @@ impl CommitTurn {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
             Deed::Post(message) => post(world, &known.tenant, message),
+            Deed::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
             Deed::Note { name, text } => note(world, known, name, text.as_deref()),
         }
     }
@@ -278,9 +301,10 @@ impl CommitTurn {
         let mut task = known.clone();
         let (answer, change) = match &self.then {
             Then::GoOn | Then::Wait => {
-                task.lifecycle = Lifecycle::Suspended(until_mail(run, now));
+                task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
                 (Settled::Suspended, None)
             }
+            Then::Rest => (Settled::Suspended, None),
             Then::Complete(result) => {
                 complete(world, &mut task, result.as_ref());
                 (Settled::Completed, Some(Change::Completed { epoch: task.epoch }))
@@ -306,6 +330,7 @@ impl CommitTurn {
         }
         match &self.then {
             Then::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
+            Then::Rest => rest(world, task, run),
             _ => place(world, task),
         }?;
         Ok(false)
@@ -384,25 +409,6 @@ fn note(world: &mut World, known: &Task, name: &str, text: Option<&str>) -> Resu
     Ok(())
 }
 
-fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
-    if !task.has_mail {
-        return Ok(false);
-    }
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-    Ok(mailbox.is_some_and(|mailbox| mailbox.shows_any()))
-}
-
-fn until_mail(run: &Run, now: Timestamp) -> Suspension {
-    Suspension {
-        since: now,
-        reason: SuspendReason::StepBoundary,
-        condition: Condition::Mail,
-        timeout: None,
-        escalated_at: None,
-        paused: run.paused(now),
-    }
-}
-
 fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
     task.lifecycle = Lifecycle::Completed { at: world.now() };
     if let Some(result) = result {
@@ -412,7 +418,7 @@ fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
 }
 
 /// The next execution: another input, an empty history, and steps that count on.
-fn start_over(
+pub(super) fn start_over(
     world: &mut World,
     task: &mut Task,
     input: Option<&Payload>,
@@ -440,7 +446,7 @@ fn start_over(
 }
 
 /// Its next turns are for those who have this version of its code.
-fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
+pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
     let Some(workflow) = &mut task.workflow else { return Ok(()) };
     if workflow.version.as_deref() == Some(version) {
         return Ok(());
@@ -477,6 +483,7 @@ mod tests {
             then,
             sticky_ms: None,
             eager: None,
+            foreign: None,
         }
     }
 

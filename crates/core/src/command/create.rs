@@ -52,6 +52,8 @@ pub struct NewTask {
     pub gate: Option<GateKey>,
     /// It is a workflow: its handler is replayed.
     pub workflow: Option<NewWorkflow>,
+    /// It is this step of its parent, which is a workflow and is told of its end.
+    pub step: Option<u64>,
 }
 
 /// What makes a task a workflow.
@@ -195,7 +197,10 @@ impl Create {
             Some(known) if step.is_none() && known.fingerprint == fingerprint => Ok(None),
             Some(_) => Err(Rejection::Conflict.into()),
             None => {
-                let task = Task { step, ..self.build(world, new, &route, fingerprint)? };
+                let task = Task {
+                    step: step.or(new.step),
+                    ..self.build(world, new, &route, fingerprint)?
+                };
                 if task.workflow.is_some() {
                     world.emit(Event::of_task(&task, world.now(), Change::Created));
                 }
@@ -267,11 +272,12 @@ impl NewTask {
             gate: None,
             parent: None,
             workflow: None,
+            step: None,
         }
     }
 
     pub fn route(&self) -> Route {
-        let session = matches!(self.gate, Some(GateKey::Session(_)));
+        let session = matches!(self.gate, Some(GateKey::Session(_) | GateKey::Affinity(_)));
         let session = session.then(|| SESSIONS.to_owned());
         let own: Vec<String> = session.into_iter().chain(self.version_demanded()).collect();
         if own.is_empty() {
@@ -310,8 +316,10 @@ impl NewTask {
         if let Some(idempotency) = &self.idempotency {
             idempotency.check()?;
         }
-        if let Some(parent) = &self.parent {
-            limits::PARENT.check(parent.as_str())?;
+        match &self.parent {
+            Some(parent) => limits::PARENT.check(parent.as_str())?,
+            None if self.step.is_some() => return Err(Rejection::ParentNotFound),
+            None => {}
         }
         if let Some(gate) = &self.gate {
             gate.check()?;
@@ -388,7 +396,7 @@ impl NewTask {
             has_effects: false,
             has_children: false,
             workflow: self.workflow.as_ref().map(|new| Box::new(new.to_state())),
-            step: None,
+            step: self.step,
             results: Vec::new(),
         }
     }

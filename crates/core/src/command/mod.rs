@@ -14,9 +14,12 @@ mod complete;
 mod consume;
 mod create;
 mod create_waitpoint;
+mod decline;
 mod delay;
+mod discard;
 mod drop_bookmark;
 mod fail;
+mod foreign;
 mod grant;
 mod leave;
 mod limit_lane;
@@ -29,6 +32,7 @@ mod register_worker;
 mod release;
 mod release_session;
 mod renew;
+mod renew_sessions;
 mod replay;
 mod report_progress;
 mod request_cancel;
@@ -36,6 +40,7 @@ mod resume;
 mod retire_worker;
 mod revoke;
 mod rotate_key;
+mod send;
 mod set_lane_state;
 mod set_quota;
 mod settle_effect;
@@ -62,9 +67,12 @@ pub use complete::Complete;
 pub use consume::Consume;
 pub use create::{Create, Idempotency, NewTask, NewWorkflow, Start};
 pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
+pub use decline::Decline;
 pub use delay::Delay;
+pub use discard::Discard;
 pub use drop_bookmark::DropBookmark;
 pub use fail::Fail;
+pub use foreign::Foreign;
 pub use grant::Grant;
 pub use leave::Leave;
 pub use limit_lane::LimitLane;
@@ -77,6 +85,7 @@ pub use register_worker::RegisterWorker;
 pub use release::Release;
 pub use release_session::ReleaseSession;
 pub use renew::Renew;
+pub use renew_sessions::RenewSessions;
 pub use replay::Replay;
 pub use report_progress::ReportProgress;
 pub use request_cancel::RequestCancel;
@@ -84,6 +93,7 @@ pub use resume::Resume;
 pub use retire_worker::RetireWorker;
 pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
+pub use send::{Parcel, Send};
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use settle_effect::SettleEffect;
@@ -182,7 +192,11 @@ commands!(
     Suspend,
     Resume,
     TakeMessages,
-    RotateKey
+    RotateKey,
+    Send,
+    Decline,
+    Discard,
+    RenewSessions
 );
 
 /// Decides one command against the world. The one way in which anything changes.
@@ -230,6 +244,9 @@ impl Command {
             | Command::Withdraw(_)
             | Command::SettleEffect(_)
             | Command::CommitTurn(_)
+            | Command::Decline(_)
+            | Command::Discard(_)
+            | Command::RenewSessions(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -255,6 +272,7 @@ impl Command {
             | Command::MoveBookmark(_)
             | Command::DropBookmark(_)
             | Command::Post(_)
+            | Command::Send(_)
             | Command::Signal(_)
             | Command::CreateWaitpoint(_)
             | Command::Resume(_)
@@ -287,6 +305,9 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::CommitTurn(turn) => turn.bytes(),
+            Command::Send(send) => {
+                send.parcel.payload.as_ref().map_or(0, |payload| payload.bytes.len())
+            }
             Command::Answer(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => {

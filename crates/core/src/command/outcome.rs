@@ -56,6 +56,10 @@ pub enum Outcome {
     SessionReleased {
         running: u32,
     },
+    /// How many locks were renewed.
+    SessionsRenewed {
+        renewed: usize,
+    },
     /// `joined` when the worker was not registered before.
     WorkerRegistered {
         joined: bool,

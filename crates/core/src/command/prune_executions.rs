@@ -92,6 +92,7 @@ mod tests {
             then,
             sticky_ms: None,
             eager: None,
+            foreign: None,
         }
     }
 

@@ -11,12 +11,17 @@ use crate::world::World;
 pub struct ReleaseSession {
     pub tenant: Tenant,
     pub session: String,
+    /// It is an affinity. What runs of it goes on, and keeps nothing for its worker.
+    pub affinity: bool,
 }
 
 impl ReleaseSession {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        let key = GateKey::Session(self.session.clone());
+        let key = match self.affinity {
+            true => GateKey::Affinity(self.session.clone()),
+            false => GateKey::Session(self.session.clone()),
+        };
         key.check()?;
         let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
         let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
@@ -34,7 +39,7 @@ mod tests {
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
     fn release() -> ReleaseSession {
-        ReleaseSession { tenant: Tenant::default(), session: "s".into() }
+        ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false }
     }
 
     #[test]

@@ -72,6 +72,12 @@ impl Gate {
 
     /// Notes that a lease has ended. A holder that was not heard of keeps nothing.
     fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
+        if self.kind == GateKind::Affinity {
+            if !lost {
+                self.touch(now);
+            }
+            return;
+        }
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.worker == lease.worker) {
             owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };
         }
@@ -329,7 +335,7 @@ pub(crate) fn startable(
             continue;
         };
         if let Some(gate) = &gate
-            && gate.kind == GateKind::Session
+            && gate.kind.is_owned()
             && gate.admitted > 1
             && gate.owner(now).is_none()
         {
@@ -358,16 +364,45 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
     let mut gate = of_task(world, &task.tenant, key)?;
     gate.uncount(Some(Stage::Admitted));
     gate.charge(1, now);
-    if gate.kind == GateKind::Session {
+    if gate.kind.is_owned() {
         let worker = lease.worker.clone();
         let changed = gate.owner(now).is_none();
-        gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms });
+        let active_at = (gate.kind == GateKind::Affinity).then_some(now);
+        gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
         if changed {
             align(world, &gate, key)?;
         }
     }
     gate.count(Some(Stage::Running));
     save(world, gate, true)
+}
+
+/// Notes that something is done for the affinity of a task.
+pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let Some(key @ GateKey::Affinity(_)) = &task.gate else { return Ok(()) };
+    let mut gate = of_task(world, &task.tenant, key)?;
+    gate.touch(world.now());
+    save(world, gate, true)
+}
+
+/// Renews the lock of an affinity for its owner, if it has not run out and the owner has done
+/// something for it in time. Says whether.
+pub(crate) fn renew_affinity(
+    world: &mut World,
+    gate: &Gate,
+    lock_ms: u64,
+    idle_ms: u64,
+) -> Result<bool, Halt> {
+    let now = world.now();
+    let known = world.get::<Gate>(&Gate::key_of(&gate.tenant, gate.kind, &gate.name))?;
+    let Some(known) = known.filter(|known| known.kind == GateKind::Affinity) else {
+        return Ok(false);
+    };
+    let active = |owner: &&Owner| owner.active_at.is_some_and(|at| now < at.plus_ms(idle_ms));
+    let Some(owner) = known.owner(now).filter(active) else { return Ok(false) };
+    let owner = Some(Owner { until: now.plus_ms(lock_ms), ..owner.clone() });
+    save(world, Gate { owner, ..(*known).clone() }, true)?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -39,6 +39,14 @@ impl Letter<'_> {
         Ok(())
     }
 
+    /// As [`Letter::check`], for one that may be as long as any payload.
+    pub(crate) fn check_parcel(&self) -> Result<(), Rejection> {
+        limits::MESSAGE_NAME.check(self.name)?;
+        Message::check_source(self.source)?;
+        limits::DELAY_MS.check(self.after_ms)?;
+        self.payload.map_or(Ok(()), Payload::check)
+    }
+
     /// What makes two of them the same.
     fn fingerprint(&self) -> Digest {
         let waitpoint = self.waitpoint.map_or("", WaitpointId::as_str);
@@ -111,6 +119,29 @@ pub(crate) fn deliver(
     task: &Task,
     letter: &Letter<'_>,
 ) -> Result<Delivered, Halt> {
+    deliver_within(world, task, letter, limits::MAILBOX_MESSAGES, limits::MAILBOX_BYTES.into())
+}
+
+/// As [`deliver`], for what waits for nothing but any message: no condition is decided over all of
+/// its mailbox, so that it may be long.
+pub(crate) fn deliver_parcel(
+    world: &mut World,
+    task: &Task,
+    letter: &Letter<'_>,
+) -> Result<Delivered, Halt> {
+    if task.workflow.is_none() {
+        return deliver(world, task, letter);
+    }
+    deliver_within(world, task, letter, limits::PARCELS, limits::PARCELS_BYTES)
+}
+
+fn deliver_within(
+    world: &mut World,
+    task: &Task,
+    letter: &Letter<'_>,
+    most_messages: u32,
+    most_bytes: u64,
+) -> Result<Delivered, Halt> {
     if task.lifecycle.ended_at().is_some() {
         return Err(Rejection::Ended { state: task.lifecycle.public() }.into());
     }
@@ -118,8 +149,7 @@ pub(crate) fn deliver(
     let first = !task.has_mail;
     let mailbox = open(world, &mut task)?;
     prefetch(world, &task, Some(&mailbox), 1);
-    let full = mailbox.held >= limits::MAILBOX_MESSAGES
-        || mailbox.bytes + letter.bytes() > u64::from(limits::MAILBOX_BYTES);
+    let full = mailbox.held >= most_messages || mailbox.bytes + letter.bytes() > most_bytes;
     if full {
         let (messages, bytes) = (mailbox.held, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
@@ -158,6 +188,7 @@ pub(crate) fn put(
         visible_at,
         bytes: letter.payload.map(|_| letter.bytes()),
         taken_by: None,
+        attempts: 0,
         report: None,
         due_at: (now < visible_at).then_some(visible_at),
     };

@@ -11,6 +11,7 @@ mod mailbox;
 mod meter;
 mod place;
 mod purge;
+mod receive;
 mod report;
 mod reserve;
 mod resume;
@@ -24,20 +25,24 @@ pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
-pub(crate) use gate::{disown, open as open_gate, release as release_session, start, startable};
+pub(crate) use gate::{
+    disown, open as open_gate, release as release_session, renew_affinity, start, startable, touch,
+};
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, open, prefetch, put, put_for_engine, reserve_message, scope_of,
+    Delivered, Letter, deliver, deliver_parcel, open, prefetch, put, put_for_engine,
+    reserve_message, scope_of,
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
     QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
 };
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
+pub(crate) use receive::{empty_handed, put_back, receive};
 use report::report;
 pub(crate) use report::{prefetch_report, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
-pub(crate) use resume::{met, next_turn, resume, resume_if_met, take};
+pub(crate) use resume::{has_more, met, next_turn, rest, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
 pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};

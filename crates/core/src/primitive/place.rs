@@ -1,7 +1,7 @@
 use crate::gate::Gate;
 use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::primitive::{family, gate, meter};
+use crate::primitive::{family, gate, meter, put_back};
 use crate::queue::Queue;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};
@@ -111,9 +111,10 @@ pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> 
 }
 
 /// Takes a task out of its lease as far as others are concerned: what counts the lease admits the
-/// next one.
+/// next one, and messages that it had in hand and that are still there were received in vain.
 pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
+    put_back(world, task, &lease.received, None, true)?;
     meter::leave(world, task)?;
     if !lease.gated {
         return Ok(());

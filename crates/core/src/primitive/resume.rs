@@ -4,7 +4,9 @@ use crate::event::{Change, Event};
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::place;
 use crate::record::{Filed, Record};
-use crate::task::{Condition, Lifecycle, Paused, ResumeCause, Resumption, Task, Turn};
+use crate::task::{
+    Condition, Lifecycle, Paused, ResumeCause, Resumption, Run, Suspension, Task, Turn,
+};
 use crate::time::Timestamp;
 use crate::workflow::Sticky;
 use crate::world::{Halt, World};
@@ -87,6 +89,26 @@ pub(crate) fn resume(
     let resumption = Some(Resumption { at: now, cause, messages, request: None });
     let lifecycle = Lifecycle::resumed(paused, now);
     place(world, Task { lifecycle, resumption, ..task.clone() })
+}
+
+/// Whether there is anything to be seen in the mailbox of a task.
+pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    if !task.has_mail {
+        return Ok(false);
+    }
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    Ok(mailbox.is_some_and(|mailbox| mailbox.shows_any()))
+}
+
+/// Leaves a workflow to whatever comes: it waits for that, or has its next turn to make when
+/// something is there.
+pub(crate) fn rest(world: &mut World, mut task: Task, run: &Run) -> Result<(), Halt> {
+    let now = world.now();
+    if has_more(world, &task)? {
+        return next_turn(world, task, run.paused(now));
+    }
+    task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
+    place(world, task)
 }
 
 /// A workflow has a turn to make. Who has it in memory is asked first.

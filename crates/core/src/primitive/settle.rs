@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::event::{Change, Event};
 use crate::primitive::place::{leave, place};
-use crate::primitive::{hold, prefetch_report};
+use crate::primitive::{empty_handed, hold, prefetch_report};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
@@ -36,7 +36,11 @@ pub(crate) fn settle(
     if known.step.is_some() {
         prefetch_report(world, &known);
     }
-    leave(world, &known)?;
+    match late {
+        Late::IfAllowed => leave(world, &known)?,
+        // What is given back is as if it had not been taken, and so is what came with it.
+        Late::Never => leave(world, &empty_handed(&known))?,
+    }
     let mut task = (*known).clone();
     let (answer, change) = next(world, &mut task, now);
     task.last_settle = Some(Settle { epoch: fence.epoch, digest, answer: answer.clone() });

@@ -200,6 +200,7 @@ mod tests {
                 visible_at: Timestamp::default(),
                 bytes: None,
                 taken_by: None,
+                attempts: 0,
                 report: None,
                 due_at: None,
             }

@@ -98,6 +98,9 @@ pub struct Lease {
     /// Which quotas count this lease.
     #[serde(default, skip_serializing_if = "Metered::is_default")]
     pub metered: Metered,
+    /// The messages that were there when it began, if its holder was to receive them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<u64>,
     /// Whether its holder is registered, so that the lease ends when the holder is taken for dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,

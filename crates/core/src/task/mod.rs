@@ -13,7 +13,7 @@ pub use lifecycle::{
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub(crate) use route::check_token;
-pub use route::{Offer, Route, SESSIONS, TagFilter};
+pub use route::{Offer, Route, SESSIONS, TagFilter, VersionRange};
 pub use suspension::{
     Condition, Distinct, Matcher, OnTimeout, ResumeCause, Resumption, SuspendReason,
     SuspendRequest, Suspension, Timeout,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::code_version::CodeVersion;
 use crate::limits;
-use crate::name::WorkerId;
+use crate::name::{Kind, WorkerId};
 use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
@@ -111,6 +112,36 @@ pub const SESSIONS: &str = "windlass.session";
 pub struct Offer {
     pub capabilities: BTreeSet<String>,
     pub tags: TagFilter,
+    /// Versions that it can serve without naming each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionRange>,
+}
+
+/// Versions of one kind of workflow, the first and the last included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRange {
+    pub kind: Kind,
+    pub min: String,
+    pub max: String,
+}
+
+impl VersionRange {
+    /// Whether what a workflow demands is a version in this range.
+    fn covers(&self, capability: &str) -> bool {
+        let version = capability.strip_prefix(self.kind.as_str());
+        let version = version.and_then(|rest| rest.strip_prefix(':')?.parse::<CodeVersion>().ok());
+        let ends = (self.min.parse::<CodeVersion>(), self.max.parse::<CodeVersion>());
+        match (version, ends) {
+            (Some(version), (Ok(min), Ok(max))) => min <= version && version <= max,
+            _ => false,
+        }
+    }
+
+    fn check(&self) -> Result<(), Rejection> {
+        limits::KIND.check(self.kind.as_str())?;
+        self.min.parse::<CodeVersion>()?;
+        self.max.parse::<CodeVersion>().map(drop)
+    }
 }
 
 /// Which tags a worker takes.
@@ -156,12 +187,16 @@ impl Offer {
     }
 
     /// The capabilities that the route demands and this offer lacks.
-    pub fn missing<'r>(&self, route: &'r Route) -> impl Iterator<Item = &'r str> {
-        route.capabilities().filter(|capability| !self.capabilities.contains(*capability))
+    pub fn missing<'r>(&'r self, route: &'r Route) -> impl Iterator<Item = &'r str> {
+        let covered = |capability: &str| self.versions.iter().any(|range| range.covers(capability));
+        let offered = move |capability: &str| self.capabilities.contains(capability);
+        route.capabilities().filter(move |capability| !offered(capability) && !covered(capability))
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         Route::check(&self.capabilities, None)?;
+        limits::CAPABILITIES.check(self.versions.len())?;
+        self.versions.iter().try_for_each(VersionRange::check)?;
         self.tags.tags().try_for_each(|tag| Route::check(&BTreeSet::new(), Some(tag)))
     }
 }
@@ -211,7 +246,7 @@ mod tests {
             ("", TagFilter::None, "", false),
             ("", TagFilter::None, "@red", false),
         ] {
-            let offer = Offer { capabilities: set(capabilities), tags };
+            let offer = Offer { capabilities: set(capabilities), tags, versions: Vec::new() };
             assert_eq!(offer.meets(&Route(Arc::from(route))), meets, "{offer:?} {route}");
         }
     }

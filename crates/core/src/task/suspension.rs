@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::name::WaitpointId;
-use crate::task::Paused;
+use crate::task::{Paused, Run};
 use crate::time::Timestamp;
 
 /// A task that waits until a condition over its mailbox holds, or until a time.
@@ -17,6 +17,20 @@ pub struct Suspension {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<Timestamp>,
     pub paused: Paused,
+}
+
+impl Suspension {
+    /// How a workflow waits between its turns.
+    pub(crate) fn until_mail(run: &Run, now: Timestamp) -> Self {
+        Self {
+            since: now,
+            reason: SuspendReason::StepBoundary,
+            condition: Condition::Mail,
+            timeout: None,
+            escalated_at: None,
+            paused: run.paused(now),
+        }
+    }
 }
 
 /// What must be in the mailbox for a task to go on.

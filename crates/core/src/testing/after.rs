@@ -91,6 +91,7 @@ impl Stage {
             }
             Ok(Outcome::QuotaSet) => "set".into(),
             Ok(Outcome::SessionReleased { running }) => format!("released {running} running"),
+            Ok(Outcome::SessionsRenewed { renewed }) => format!("renewed {renewed}"),
             Ok(Outcome::WorkerRegistered { joined: true }) => "joined".into(),
             Ok(Outcome::WorkerRegistered { joined: false }) => "registered".into(),
             Ok(Outcome::WorkerRetired) => "retired".into(),

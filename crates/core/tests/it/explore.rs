@@ -261,11 +261,14 @@ impl Act {
                     GateKind::Session => QuotaScope::Session("s".into()),
                     GateKind::Lane => QuotaScope::Lane(lane),
                     GateKind::Tenant => QuotaScope::Tenant,
+                    GateKind::Affinity => unreachable!("an affinity has no quota"),
                 };
                 let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
                 SetQuota { tenant, scope, limit, rate }.into()
             }
-            Act::ReleaseSession => ReleaseSession { tenant, session: "s".into() }.into(),
+            Act::ReleaseSession => {
+                ReleaseSession { tenant, session: "s".into(), affinity: false }.into()
+            }
             Act::Raise(id) => ChangePriority { task: key(id), priority: 5 }.into(),
             Act::ClaimRegistered => {
                 Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()

@@ -52,7 +52,7 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
     let counts = |gate: &Gate, task: &Task| match gate.kind {
         GateKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
         GateKind::Tenant => metered(task).tenant,
-        GateKind::Key | GateKind::Session => false,
+        GateKind::Key | GateKind::Session | GateKind::Affinity => false,
     };
     for gate in view.gates.iter().filter(|gate| gate.gate_key().is_none()) {
         let leases = view.tasks.values().filter(|task| counts(gate, task)).count();
@@ -89,7 +89,7 @@ pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
     let counts = |gate: &&Gate| match gate.kind {
         GateKind::Lane => gate.name == lane.name.as_str(),
         GateKind::Tenant => true,
-        GateKind::Key | GateKind::Session => false,
+        GateKind::Key | GateKind::Session | GateKind::Affinity => false,
     };
     let quotas = view.gates.iter().filter(counts).filter(|gate| gate.configured);
     quotas.map(|gate| room(gate, view.now)).min().unwrap_or(usize::MAX)
@@ -168,7 +168,7 @@ fn name(gate: &Gate) -> String {
 
 fn counts(gate: &Gate, task: &Task) -> bool {
     match gate.kind {
-        GateKind::Key | GateKind::Session => is_of(task, gate),
+        GateKind::Key | GateKind::Session | GateKind::Affinity => is_of(task, gate),
         GateKind::Lane => gate.configured && task.lane.as_str() == gate.name,
         GateKind::Tenant => gate.configured,
     }

@@ -264,7 +264,12 @@ impl Dice {
             }
             23 | 24 => WaitChildren { fence: self.fence() }.into(),
             25 => self.set_quota().into(),
-            26 => ReleaseSession { tenant, session: self.pick(&["s1", "s2"]).to_owned() }.into(),
+            26 => ReleaseSession {
+                tenant,
+                session: self.pick(&["s1", "s2"]).to_owned(),
+                affinity: false,
+            }
+            .into(),
             _ => Sweep { page: self.pick(&[1, 3, 256]) }.into(),
         }
     }

@@ -246,6 +246,7 @@ fn gated(gates: usize, gate: fn(String) -> GateKey, quota: Option<&SetQuota>) ->
         let scope = match gate(format!("{n}")) {
             GateKey::Key(name) => QuotaScope::Key(name),
             GateKey::Session(name) => QuotaScope::Session(name),
+            GateKey::Affinity(_) => unreachable!("an affinity has no quota"),
         };
         if let Some(quota) = quota {
             let quota = SetQuota { scope, ..quota.clone() };

@@ -88,6 +88,7 @@ fn scope_of(gate: &GateKey) -> QuotaScope {
     match gate {
         GateKey::Key(name) => QuotaScope::Key(name.clone()),
         GateKey::Session(name) => QuotaScope::Session(name.clone()),
+        GateKey::Affinity(_) => unreachable!("nobody wishes for one here"),
     }
 }
 

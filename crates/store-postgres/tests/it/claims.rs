@@ -31,7 +31,7 @@ fn tagged(id: &str, tag: &str, priority: i32) -> Create {
 
 /// Of whatever tag.
 fn any(limit: u32) -> Claim {
-    let offer = Offer { tags: TagFilter::Any, capabilities: BTreeSet::new() };
+    let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
     Claim { limit, offer, ..Claim::new("w") }
 }
 

@@ -78,7 +78,7 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     let claim = Claim {
         tenant: tenant.clone(),
         lanes: vec![lane.clone()],
-        offer: Offer { capabilities: offered, tags: TagFilter::Any },
+        offer: Offer { capabilities: offered, tags: TagFilter::Any, ..Offer::default() },
         ..Claim::new(wide(random, limits::WORKER.max_bytes))
     };
     must(store, LimitLane { tenant: tenant.clone(), lane: lane.clone(), limit: Some(1) }).await;

@@ -146,7 +146,9 @@ pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdi
     let third = claimed(ground, claim_as("v", 9)).await?;
     same("after its owner was idle", &ids(&third), &vec!["c"])?;
     complete(ground, third[0].fence()).await?;
-    ground.must(ReleaseSession { tenant: Tenant::default(), session: "s".into() }).await?;
+    ground
+        .must(ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false })
+        .await?;
     same("gates left over", &gates(&*ground.store).await?.len(), &0)
 }
 

@@ -23,6 +23,7 @@ fn turn(fence: Fence, turn: u32, then: Then) -> CommitTurn {
         then,
         sticky_ms: None,
         eager: None,
+        foreign: None,
     }
 }
 

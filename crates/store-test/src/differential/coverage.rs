@@ -77,6 +77,8 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::ChildrenDone(_) => "children_done",
         Outcome::QuotaSet => "quota_set",
         Outcome::SessionReleased { .. } => "session_released",
+        Outcome::SessionsRenewed { renewed: 0 } => "renewed_none",
+        Outcome::SessionsRenewed { .. } => "renewed",
         Outcome::WorkerRegistered { joined: true } => "joined",
         Outcome::WorkerRegistered { joined: false } => "beaten",
         Outcome::WorkerRetired => "retired",

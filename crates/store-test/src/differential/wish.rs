@@ -225,7 +225,7 @@ pub(super) fn offer(random: &mut Random) -> Offer {
     if random.percent(50) {
         capabilities.insert(SESSIONS.to_owned());
     }
-    Offer { capabilities, tags }
+    Offer { capabilities, tags, versions: Vec::new() }
 }
 
 fn claim(random: &mut Random, live: &Live) -> Command {
@@ -246,6 +246,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         session_idle_ms: *random.pick(&[100, 5_000]),
         registered: random.percent(40),
         grants: random.percent(30),
+        receives: random.percent(30),
     }
     .into()
 }
@@ -412,5 +413,5 @@ fn release_session(random: &mut Random, _: &Live) -> Command {
     let tenant = Tenant::new(*random.pick(TENANTS));
     let bad = random.percent(BAD * 3);
     let session = if bad { String::new() } else { text(random, SESSION_NAMES) };
-    ReleaseSession { tenant, session }.into()
+    ReleaseSession { tenant, session, affinity: false }.into()
 }

@@ -172,7 +172,7 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
     match &task.gate {
         None => Ok(()),
         Some(GateKey::Key(key)) => limits::KEY.check(key),
-        Some(GateKey::Session(session)) => limits::SESSION.check(session),
+        Some(GateKey::Session(name) | GateKey::Affinity(name)) => limits::SESSION.check(name),
     }
 }
 

@@ -1,0 +1,188 @@
+use crate::command::{Outcome, Transition};
+use crate::digest::Digester;
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::{answered, empty_handed, held, leave, put_back, rest, task};
+use crate::rejection::Rejection;
+use crate::task::{Fence, Settle, Settled};
+use crate::world::World;
+
+/// Gives a turn of a workflow back by whoever holds it. The messages that its lease had in hand are
+/// to be received again: at once, or after a while, in which others may come and be received.
+#[derive(Clone, Debug)]
+pub struct Decline {
+    pub fence: Fence,
+    pub delay_ms: u64,
+    /// Counts them as received in vain.
+    pub counts: bool,
+}
+
+impl Decline {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::DELAY_MS.check(self.delay_ms)?;
+        let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
+        let known = task(world, &self.fence.task)?;
+        if let Some(answer) = answered(&known, self.fence.epoch, digest)? {
+            return Ok(Outcome::Settled(answer));
+        }
+        let (known, lease) = held(world, &self.fence)?;
+        if known.workflow.is_none() {
+            return Err(Rejection::NotAWorkflow.into());
+        }
+        let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
+        put_back(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
+        let mut task = empty_handed(&known);
+        leave(world, &task)?;
+        let (epoch, answer) = (self.fence.epoch, Settled::Released);
+        task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
+        world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
+        rest(world, task, &run)?;
+        Ok(Outcome::Settled(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep, Then,
+    };
+    use crate::mailbox::{Mailbox, Message};
+    use crate::name::Tenant;
+    use crate::task::Lifecycle;
+    use crate::testing::{Stage, check_task, claim, fence, lane};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found    |
+            waiting   |         | waiting e0 a0   | ! stale             |
+            delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
+            claimed   |         | claimed e1 a0   | ! not_a_workflow    |
+            active    |         | active e1 a1    | ! not_a_workflow    |
+            active    | epoch=2 | active e1 a1    | ! stale             |
+            active    | ms=999999999999 | active e1 a1 | ! invalid       |
+            lapsed    |         | active e1 a1    | ! lease_expired     |
+            completed |         | completed e1 a1 | ! settled_otherwise |
+            failed    |         | failed e1 a1    | ! settled_otherwise |
+            cancelled |         | cancelled e1 a1 | ! ended             |
+            expired   |         | expired e1 a1   | ! ended             |
+            suspended |         | suspended e1 a1 | ! settled_otherwise |
+            resumable |         | resumable e1 a1 | ! settled_otherwise |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            ",
+            |args| Decline { fence: args.fence(), delay_ms: args.number("ms", 0), counts: true },
+        );
+    }
+
+    fn send(name: &str, create: bool) -> Send {
+        let workflow = Some(NewWorkflow::default());
+        let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
+        let parcel = Parcel {
+            task: "t".into(),
+            name: name.into(),
+            source: "ops".into(),
+            payload: None,
+            visible: Start::Now,
+            create: create.then(|| Box::new(new)),
+        };
+        Send { tenant: Tenant::default(), parcel }
+    }
+
+    /// A workflow with one message that its first lease has in hand.
+    fn received() -> Stage {
+        let mut stage = Stage::new();
+        stage.must(send("first", true));
+        take(&mut stage);
+        stage
+    }
+
+    fn take(stage: &mut Stage) -> Vec<u64> {
+        stage.must(Claim { receives: true, ..claim() });
+        match stage.task("t").expect("it is there").lifecycle {
+            Lifecycle::Active(lease) => lease.received,
+            _ => Vec::new(),
+        }
+    }
+
+    fn attempts(stage: &Stage, seq: u64) -> u32 {
+        let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
+        stage.record::<Message>(&key).expect("it is there").attempts
+    }
+
+    fn hidden(stage: &Stage) -> u32 {
+        let key = Mailbox::key_of(&Tenant::default(), &"t".into());
+        stage.record::<Mailbox>(&key).expect("it is there").hidden
+    }
+
+    fn decline(nth: u64, delay_ms: u64, counts: bool) -> Decline {
+        Decline { fence: fence(nth), delay_ms, counts }
+    }
+
+    #[test]
+    fn what_was_in_hand_is_received_again_and_counted() {
+        let mut stage = received();
+        stage.must(decline(1, 0, true));
+        stage.must(decline(1, 0, true));
+        assert_eq!(attempts(&stage, 1), 1, "the same again is answered again");
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.must(decline(2, 0, false));
+        assert_eq!(attempts(&stage, 1), 1);
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.must(Release { fence: fence(3) });
+        assert_eq!(attempts(&stage, 1), 1, "what is given back was not taken");
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(attempts(&stage, 1), 2, "a lost lease counts");
+        assert_eq!(take(&mut stage), vec![1]);
+    }
+
+    #[test]
+    fn only_what_was_in_hand_is_put_off() {
+        let mut stage = received();
+        stage.must(send("second", false));
+        stage.must(decline(1, 5_000, true));
+        assert_eq!((take(&mut stage), hidden(&stage)), (vec![2], 1));
+        stage.must(decline(2, 0, true));
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!((take(&mut stage), hidden(&stage)), (vec![1, 2], 0));
+        assert_eq!((attempts(&stage, 1), attempts(&stage, 2)), (1, 1));
+    }
+
+    #[test]
+    fn a_workflow_without_mail_waits_for_some() {
+        let mut stage = received();
+        stage.must(decline(1, 5_000, true));
+        let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
+        assert_eq!(state(&stage), "suspended");
+        stage.must(send("second", false));
+        assert_eq!(state(&stage), "resumable");
+    }
+
+    #[test]
+    fn a_turn_takes_what_it_had_in_hand() {
+        let mut stage = received();
+        stage.must(send("second", false));
+        stage.must(CommitTurn {
+            fence: fence(1),
+            turn: 0,
+            row: None,
+            taken: vec![1],
+            deeds: Vec::new(),
+            next_step: 0,
+            then: Then::Rest,
+            sticky_ms: None,
+            eager: None,
+            foreign: None,
+        });
+        assert_eq!(attempts(&stage, 2), 0, "it was not in hand");
+        assert_eq!(take(&mut stage), vec![2]);
+        assert_eq!(stage.task("t").unwrap().attempts, 1, "it is the same attempt");
+    }
+}

@@ -1,0 +1,152 @@
+use crate::command::commit_turn::{pin, start_over};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::task::Task;
+use crate::world::{Halt, World};
+
+/// What a turn says besides, where the history is kept by another runtime than Windlass's own. It
+/// numbers its executions and steps itself, and tells what is to be known of them.
+#[derive(Clone, Debug, Default)]
+pub struct Foreign {
+    /// The execution that the turn is of. One that is later than the present one starts with it.
+    pub execution: u32,
+    /// The number of the first step of the turn, if it has any: it must not have been given.
+    pub first_step: Option<u64>,
+    /// What is to be known of this execution, in the words of the runtime.
+    pub about: String,
+    /// The version of the runtime that its next turns need.
+    pub version: Option<String>,
+    /// Tells two turns apart that are the same in everything else.
+    pub nonce: String,
+}
+
+impl Foreign {
+    pub(super) fn check(&self) -> Result<(), Rejection> {
+        limits::ABOUT.check_prose(&self.about)
+    }
+
+    pub(super) fn about(&self) -> Option<String> {
+        (!self.about.is_empty()).then(|| self.about.clone())
+    }
+
+    /// The workflow in the execution of this turn.
+    pub(super) fn prepare(&self, world: &mut World, known: &Task) -> Result<Task, Halt> {
+        let mut task = known.clone();
+        if self.execution < task.generation {
+            return Err(Rejection::OtherGeneration { current: task.generation }.into());
+        }
+        if self.execution > task.generation {
+            start_over(world, &mut task, None, None, None)?;
+            task.generation = self.execution;
+        }
+        let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
+        if self.first_step.is_some_and(|first| first < workflow.next_step) {
+            return Err(Rejection::Conflict.into());
+        }
+        if let Some(version) = &self.version {
+            pin(&mut task, version)?;
+        }
+        Ok(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Outcome, Post, Then};
+    use crate::execution::Execution;
+    use crate::name::Tenant;
+    use crate::payload::Payload;
+    use crate::task::{Offer, VersionRange};
+    use crate::testing::{Stage, claim, fence, lane, message};
+
+    fn turn(nth: u64, turn: u32, foreign: Foreign) -> CommitTurn {
+        CommitTurn {
+            fence: fence(nth),
+            turn,
+            row: Some(Payload::json("{}")),
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step: foreign.first_step.map_or(0, |first| first + 1),
+            then: Then::Rest,
+            sticky_ms: None,
+            eager: None,
+            foreign: Some(Box::new(foreign)),
+        }
+    }
+
+    fn started() -> Stage {
+        let mut stage = Stage::new();
+        let workflow = Some(NewWorkflow::default());
+        let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
+        stage.must(Create::one(new));
+        stage.must(claim());
+        stage
+    }
+
+    fn again(stage: &mut Stage, nth: u64) {
+        stage.must(Post::one(message("go")));
+        stage.must(claim());
+        assert_eq!(stage.task("t").unwrap().fence(), fence(nth));
+    }
+
+    #[test]
+    fn a_later_execution_starts_with_its_first_turn() {
+        let mut stage = started();
+        let about = |text: &str| Foreign { about: text.into(), ..Foreign::default() };
+        stage.must(turn(1, 0, about("one")));
+        again(&mut stage, 2);
+        let next = Foreign { execution: 1, ..about("two") };
+        assert_eq!(stage.run(turn(2, 1, next.clone())).unwrap_err().code(), "other_turn");
+        stage.must(turn(2, 0, next));
+        let task = stage.task("t").unwrap();
+        let present = task.workflow.as_ref().unwrap();
+        assert_eq!((task.generation, present.turns), (1, 1));
+        assert_eq!(present.about.as_deref(), Some("two"));
+        let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
+        let past = stage.record::<Execution>(&key).expect("it is kept");
+        assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
+        assert!(stage.shelf.payload(&past.turn_key(0)).is_some());
+        stage.must(claim());
+        let back = stage.run(turn(3, 1, about("one"))).unwrap_err();
+        assert_eq!(back, Rejection::OtherGeneration { current: 1 });
+    }
+
+    #[test]
+    fn no_step_comes_twice_and_no_turn_is_two() {
+        let mut stage = started();
+        let step = |first, nonce: &str| Foreign {
+            first_step: Some(first),
+            nonce: nonce.into(),
+            ..Foreign::default()
+        };
+        stage.must(turn(1, 0, step(4, "a")));
+        stage.must(turn(1, 0, step(4, "a")));
+        let other = stage.run(turn(1, 0, step(4, "b"))).unwrap_err();
+        assert_eq!(other, Rejection::SettledOtherwise);
+        again(&mut stage, 2);
+        assert_eq!(stage.run(turn(2, 1, step(4, "c"))), Err(Rejection::Conflict));
+        stage.must(turn(2, 1, step(5, "c")));
+    }
+
+    #[test]
+    fn its_next_turns_are_for_those_who_have_its_version() {
+        let mut stage = started();
+        let version = Some("1.2.3".to_owned());
+        stage.must(turn(1, 0, Foreign { version, ..Foreign::default() }));
+        stage.must(Post::one(message("go")));
+        let of = |min: &str, max: &str| {
+            let range = VersionRange { kind: "order".into(), min: min.into(), max: max.into() };
+            Claim { offer: Offer { versions: vec![range], ..Offer::default() }, ..claim() }
+        };
+        let found = |stage: &mut Stage, claim: Claim| match stage.must(claim) {
+            Outcome::Claimed(tasks) => tasks.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found(&mut stage, claim()), 0);
+        assert_eq!(found(&mut stage, of("1.2.4", "2.0.0")), 0);
+        assert_eq!(found(&mut stage, of("0.0.0", "1.2.2")), 0);
+        assert!(stage.run(of("one", "two")).is_err());
+        assert_eq!(found(&mut stage, of("1.2.3", "1.2.3")), 1);
+    }
+}

@@ -1,0 +1,169 @@
+use crate::command::{Outcome, Transition};
+use crate::gate::Gate;
+use crate::limits;
+use crate::name::{Tenant, WorkerId};
+use crate::primitive::renew_affinity;
+use crate::world::World;
+
+/// How many sessions of one worker are renewed at once.
+const MOST: usize = 1_000;
+
+/// Renews the locks that workers have on affinities. One that has run out is not had back by it,
+/// and one for which its owner has done nothing for too long runs out.
+#[derive(Clone, Debug)]
+pub struct RenewSessions {
+    pub tenant: Tenant,
+    pub workers: Vec<WorkerId>,
+    pub lock_ms: u64,
+    pub idle_ms: u64,
+}
+
+impl RenewSessions {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::CLAIM_LANES.check(self.workers.len())?;
+        limits::SESSION_IDLE_MS.check(self.lock_ms)?;
+        for worker in &self.workers {
+            limits::WORKER.check(worker.as_str())?;
+            world.prefetch_scan(&Gate::owned_by(&self.tenant, worker), MOST);
+        }
+        let mut renewed = 0;
+        for worker in &self.workers {
+            let owned = world.scan::<Gate>(&Gate::owned_by(&self.tenant, worker), MOST)?;
+            let each = world.each(&owned, |world, gate| {
+                renew_affinity(world, gate, self.lock_ms, self.idle_ms)
+            });
+            renewed += each?.into_iter().filter(|renewed| *renewed).count();
+        }
+        Ok(Outcome::SessionsRenewed { renewed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Claim, Complete, Create, NewTask, ReleaseSession, Renew, Sweep};
+    use crate::gate::GateKey;
+    use crate::task::{Lifecycle, PublicState};
+    use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
+
+    fn renew(worker: &str, idle_ms: u64) -> RenewSessions {
+        let workers = vec![worker.into()];
+        RenewSessions { tenant: Tenant::default(), workers, lock_ms: 1_000, idle_ms }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent          | renewed 0 |
+            waiting   | | waiting e0 a0   | renewed 0 |
+            delayed   | | delayed e0 a0   | renewed 0 |
+            granted   | | granted e0 a0   | renewed 0 |
+            claimed   | | claimed e1 a0   | renewed 0 |
+            active    | | active e1 a1    | renewed 0 |
+            lapsed    | | active e1 a1    | renewed 0 |
+            completed | | completed e1 a1 | renewed 0 |
+            failed    | | failed e1 a1    | renewed 0 |
+            cancelled | | cancelled e1 a1 | renewed 0 |
+            expired   | | expired e1 a1   | renewed 0 |
+            gated     | | blocked e0 a0   | renewed 0 |
+            reserved  | | reserved e0 a0  | renewed 0 |
+            suspended | | suspended e1 a1 | renewed 0 |
+            resumable | | resumable e1 a1 | renewed 0 |
+            waiting_children | | waiting_children e1 a1 | renewed 0 |
+            ",
+            |_| renew("w", 60_000),
+        );
+    }
+
+    fn of(id: &str) -> Create {
+        Create::one(NewTask { gate: Some(GateKey::Affinity("s".into())), ..new_task(id) })
+    }
+
+    fn claims(stage: &mut Stage, worker: &str) -> Vec<String> {
+        let claim = Claim { session_idle_ms: 1_000, limit: 5, ..session_claim(worker) };
+        let outcome = stage.must(claim);
+        let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
+        tasks.iter().map(|task| task.id.to_string()).collect()
+    }
+
+    fn renewed(stage: &mut Stage, worker: &str, idle_ms: u64) -> usize {
+        match stage.must(renew(worker, idle_ms)) {
+            Outcome::SessionsRenewed { renewed } => renewed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_number_runs_at_once_at_the_owner_while_its_lock_lasts() {
+        let mut stage = Stage::new();
+        stage.must(of("a"));
+        stage.must(of("b"));
+        assert_eq!(claims(&mut stage, "w"), ["a", "b"]);
+        stage.must(of("c"));
+        assert!(claims(&mut stage, "v").is_empty());
+        stage.later(600);
+        assert_eq!(renewed(&mut stage, "w", 60_000), 1);
+        stage.later(600);
+        stage.must(Sweep::default());
+        assert!(claims(&mut stage, "v").is_empty(), "the lock was renewed");
+        stage.later(400);
+        stage.must(Sweep::default());
+        assert_eq!(claims(&mut stage, "v"), ["c"], "what runs elsewhere keeps nothing");
+        let held = stage.task("a").unwrap();
+        assert!(matches!(held.lifecycle, Lifecycle::Active(_)));
+        stage.must(Complete { fence: held.fence(), result: None });
+        assert_eq!(renewed(&mut stage, "w", 60_000), 0, "it is not had back");
+        assert_eq!(renewed(&mut stage, "v", 60_000), 1);
+    }
+
+    #[test]
+    fn an_owner_that_does_nothing_loses_it() {
+        let mut stage = Stage::new();
+        stage.must(of("a"));
+        claims(&mut stage, "w");
+        assert_eq!(renewed(&mut stage, "w", 0), 0);
+        stage.later(500);
+        assert_eq!(renewed(&mut stage, "w", 500), 0);
+        stage.must(Renew { fence: fence_of("a", 1), lease_ms: 30_000 });
+        assert_eq!(renewed(&mut stage, "w", 500), 1, "who renews a lease does something");
+        stage.later(500);
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
+        assert_eq!(renewed(&mut stage, "w", 500), 1, "and so does who is done");
+    }
+
+    #[test]
+    fn a_lost_lease_stays_with_the_owner_of_the_lock() {
+        let mut stage = Stage::new();
+        stage.must(of("a"));
+        let claim = Claim { session_idle_ms: 60_000, lease_ms: 100, ..session_claim("w") };
+        stage.must(claim);
+        stage.later(100);
+        stage.must(Sweep::default());
+        assert!(claims(&mut stage, "v").is_empty());
+        assert_eq!(claims(&mut stage, "w"), ["a"]);
+        assert_eq!(stage.task("a").unwrap().attempts, 2);
+    }
+
+    #[test]
+    fn it_is_known_until_it_is_forgotten() {
+        let mut stage = Stage::new();
+        stage.must(of("a"));
+        claims(&mut stage, "w");
+        stage.must(Complete { fence: fence_of("a", 1), result: None });
+        stage.later(2_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.gates().len(), 1);
+        let (tenant, session) = (Tenant::default(), "s".to_owned());
+        stage.must(ReleaseSession { tenant, session, affinity: true });
+        assert!(stage.gates().is_empty());
+        stage.must(of("b"));
+        assert_eq!(stage.task("b").unwrap().lifecycle.public(), PublicState::Waiting);
+        claims(&mut stage, "w");
+        stage.must(Complete { fence: stage.task("b").unwrap().fence(), result: None });
+        stage.later(3_602_000);
+        stage.must(Sweep::default());
+        assert!(stage.gates().is_empty(), "nobody has to forget it");
+    }
+}
