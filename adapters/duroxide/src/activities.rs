@@ -1,0 +1,179 @@
+//! The worker queue: activities, each a task that is a step of its instance.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use duroxide::providers::{ProviderError, SessionFetchConfig, TagFilter as Tags, WorkItem};
+use windlass_core::command::{Claim, Complete, Create, Delay, Discard, Fail, NewTask, Release};
+use windlass_core::{
+    Command, FailureClass, GateKey, Kind, Offer, Payload, Policy, Rejection, Retry, RetryPolicy,
+    SESSIONS, TagFilter, limits,
+};
+use windlass_engine::{Claimed, Error, Input};
+
+use crate::error::{failed, garbled};
+use crate::names::{self, activities, activity_id, instance_id, step};
+use crate::provider::{WindlassProvider, lease_ms, ms};
+use crate::token::Token;
+
+const FETCH: &str = "fetch_work_item";
+const ACK: &str = "ack_work_item";
+
+/// An activity as a task of its instance. How often it is tried is for its runtime to say.
+pub(crate) fn new_activity(
+    operation: &'static str,
+    item: &WorkItem,
+) -> Result<NewTask, ProviderError> {
+    let WorkItem::ActivityExecute { instance, execution_id, id, name, session_id, tag, .. } = item
+    else {
+        return Err(ProviderError::permanent(operation, "no worker takes such an item"));
+    };
+    let payload = serde_json::to_string(item).map_err(garbled(operation))?;
+    let policy = Policy {
+        retry: Some(RetryPolicy::fixed(most(limits::ATTEMPTS), 0)),
+        max_reclaims: most(limits::RECLAIMS),
+        retention_ms: 0,
+        ..Policy::default()
+    };
+    Ok(NewTask {
+        lane: activities(),
+        payload: Some(Payload::json(payload)),
+        tag: tag.as_deref().map(names::tag),
+        gate: session_id.clone().map(GateKey::Affinity),
+        parent: Some(instance_id(instance)),
+        step: Some(step(*execution_id, *id)),
+        policy,
+        ..NewTask::new(activity_id(instance, *execution_id, *id), kind(name))
+    })
+}
+
+fn most(limit: limits::RangeLimit) -> u32 {
+    u32::try_from(limit.max).unwrap_or(u32::MAX)
+}
+
+/// What an activity is called, where a kind may be called so.
+fn kind(name: &str) -> Kind {
+    if limits::KIND.check(name).is_ok() { name.into() } else { "activity".into() }
+}
+
+fn tags(filter: &Tags) -> TagFilter {
+    let set = |tags: &std::collections::HashSet<String>| -> BTreeSet<String> {
+        tags.iter().map(|tag| names::tag(tag)).collect()
+    };
+    match filter {
+        Tags::DefaultOnly => TagFilter::Untagged,
+        Tags::Tags(tags) => TagFilter::Only(set(tags)),
+        Tags::DefaultAnd(tags) => TagFilter::UntaggedAnd(set(tags)),
+        Tags::Any => TagFilter::Any,
+        Tags::None => TagFilter::None,
+    }
+}
+
+impl WindlassProvider {
+    pub(crate) async fn enqueue_activity(&self, item: &WorkItem) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_for_worker";
+        let new = new_activity(OPERATION, item)?;
+        let create = |new| Create { tenant: self.tenant.clone(), tasks: vec![new] };
+        match self.engine.submit(create(new.clone())).await {
+            // Nobody is told of its end, and nobody calls it off.
+            Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
+                let alone = NewTask { parent: None, step: None, ..new };
+                self.engine.submit(create(alone)).await
+            }
+            other => other,
+        }
+        .map(drop)
+        .map_err(failed(OPERATION))
+    }
+
+    pub(crate) async fn fetch_activity(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        filter: &Tags,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        if matches!(filter, Tags::None) {
+            return Ok(None);
+        }
+        let capabilities = session.map(|_| SESSIONS.to_owned()).into_iter().collect();
+        let owner = session.map(|session| session.owner_id.as_str().into());
+        let mut claim = Claim {
+            tenant: self.tenant.clone(),
+            lanes: vec![activities()],
+            offer: Offer { capabilities, tags: tags(filter), versions: Vec::new() },
+            lease_ms: lease_ms(lock_timeout),
+            ..Claim::new(owner.unwrap_or_else(|| self.worker.clone()))
+        };
+        if let Some(session) = session {
+            claim.session_idle_ms = crate::sessions::lock_ms(session.lock_timeout);
+        }
+        match self.claim(FETCH, &claim, poll_timeout).await? {
+            Some(claimed) => self.activity(claimed).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn activity(&self, claimed: Claimed) -> Result<(WorkItem, String, u32), ProviderError> {
+        let payload = match claimed.input {
+            Input::Here(payload) => Some(payload),
+            Input::Elsewhere(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
+            Input::None => None,
+        };
+        let payload = payload.ok_or_else(|| ProviderError::permanent(FETCH, "it has no input"))?;
+        let item = serde_json::from_slice(&payload.bytes).map_err(garbled(FETCH))?;
+        let task = claimed.task;
+        let token = Token::new(task.fence(), Vec::new(), task.parent.is_none());
+        Ok((item, token.write().map_err(garbled(FETCH))?, task.attempts))
+    }
+
+    /// The completion is the report of the step: it goes with the end of the activity.
+    pub(crate) async fn ack_activity(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+    ) -> Result<(), ProviderError> {
+        let token = Token::read(ACK, token)?;
+        let fence = token.fence(&self.tenant);
+        let Some(completion) = completion else {
+            let discard = Discard { fence, reason: "its worker dropped it".to_owned() };
+            return self.engine.submit(discard).await.map(drop).map_err(failed(ACK));
+        };
+        let is_completion = matches!(
+            completion,
+            WorkItem::ActivityCompleted { .. } | WorkItem::ActivityFailed { .. }
+        );
+        if !is_completion {
+            return Err(ProviderError::permanent(ACK, "this does not complete an activity"));
+        }
+        if token.stands_alone {
+            let discard = Discard { fence, reason: "nobody waits for it".to_owned() };
+            self.engine.submit(discard).await.map_err(failed(ACK))?;
+            return self.enqueue(&completion, None).await;
+        }
+        let result = Payload::json(serde_json::to_string(&completion).map_err(garbled(ACK))?);
+        let complete = Complete { fence, result: Some(result) };
+        self.engine.submit(complete).await.map(drop).map_err(failed(ACK))
+    }
+
+    pub(crate) async fn abandon_activity(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "abandon_work_item";
+        let fence = Token::read(OPERATION, token)?.fence(&self.tenant);
+        let delay_ms = delay.map_or(0, ms);
+        let command: Command = match (ignore_attempt, delay_ms) {
+            (true, 0) => Release { fence }.into(),
+            (true, delay_ms) => Delay { fence, delay_ms }.into(),
+            (false, ms) => {
+                let reason = "its worker gave it back".to_owned();
+                let retry = Retry::After { ms };
+                Fail { fence, class: FailureClass::Transient, reason, retry }.into()
+            }
+        };
+        self.engine.submit(command).await.map(drop).map_err(failed(OPERATION))
+    }
+}

@@ -1,0 +1,108 @@
+//! What duroxide's things are called in an engine.
+
+use duroxide::providers::WorkItem;
+use windlass_core::{LaneName, TaskId};
+
+/// What orchestrations are, and where they wait.
+pub(crate) const KIND: &str = "orchestration";
+pub(crate) const ORCHESTRATIONS: &str = "orchestrations";
+/// Where activities wait.
+pub(crate) const ACTIVITIES: &str = "activities";
+/// Who posts the messages of a queue.
+pub(crate) const SOURCE: &str = "duroxide";
+
+const INSTANCE: &str = "i/";
+const ACTIVITY: &str = "a/";
+
+/// How many bits of the number of a step are the event's; those above are the execution's. So steps
+/// rise over all executions of an instance.
+const EVENT_BITS: u32 = 40;
+
+pub(crate) fn orchestrations() -> LaneName {
+    LaneName::new(ORCHESTRATIONS)
+}
+
+pub(crate) fn activities() -> LaneName {
+    LaneName::new(ACTIVITIES)
+}
+
+pub(crate) fn instance_id(instance: &str) -> TaskId {
+    format!("{INSTANCE}{instance}").into()
+}
+
+/// The instance that a task stands for, if it stands for one.
+pub(crate) fn instance_of(id: &TaskId) -> Option<&str> {
+    id.as_str().strip_prefix(INSTANCE)
+}
+
+/// Activities that are scheduled together are ordered by this, so its numbers have one width.
+pub(crate) fn activity_id(instance: &str, execution: u64, id: u64) -> TaskId {
+    format!("{ACTIVITY}{instance}/{execution:010}/{id:010}").into()
+}
+
+/// The number of a step: of an event of an execution.
+pub(crate) fn step(execution: u64, event: u64) -> u64 {
+    (execution << EVENT_BITS) | event
+}
+
+/// Executions count from one, generations of a task from nought.
+pub(crate) fn generation(execution: u64) -> u32 {
+    u32::try_from(execution.saturating_sub(1)).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn execution(generation: u32) -> u64 {
+    u64::from(generation) + 1
+}
+
+/// A tag in the letters that a tag of an engine has.
+pub(crate) fn tag(tag: &str) -> String {
+    let mut text = String::with_capacity(tag.len());
+    for byte in tag.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b':' | b'/' | b'-' => {
+                text.push(char::from(byte));
+            }
+            other => text.push_str(&format!("+{other:02X}")),
+        }
+    }
+    text
+}
+
+/// The instance whose queue an item belongs in; none for what no orchestrator takes.
+pub(crate) fn addressee(item: &WorkItem) -> Option<&str> {
+    match item {
+        WorkItem::StartOrchestration { instance, .. }
+        | WorkItem::ActivityCompleted { instance, .. }
+        | WorkItem::ActivityFailed { instance, .. }
+        | WorkItem::TimerFired { instance, .. }
+        | WorkItem::ExternalRaised { instance, .. }
+        | WorkItem::QueueMessage { instance, .. }
+        | WorkItem::CancelInstance { instance, .. }
+        | WorkItem::ContinueAsNew { instance, .. } => Some(instance),
+        WorkItem::SubOrchCompleted { parent_instance, .. }
+        | WorkItem::SubOrchFailed { parent_instance, .. } => Some(parent_instance),
+        WorkItem::ActivityExecute { .. } => None,
+    }
+}
+
+/// The execution and the event that a step is.
+pub(crate) fn event_of(step: u64) -> (u64, u64) {
+    (step >> EVENT_BITS, step & ((1 << EVENT_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_rise_over_executions_and_read_back() {
+        assert!(step(1, u64::from(u32::MAX)) < step(2, 1));
+        assert_eq!(event_of(step(3, 17)), (3, 17));
+    }
+
+    #[test]
+    fn tags_stay_apart() {
+        assert_eq!(tag("gpu-1"), "gpu-1");
+        assert_eq!((tag("a b"), tag("a+20b")), ("a+20b".into(), "a+2B20b".into()));
+    }
+}

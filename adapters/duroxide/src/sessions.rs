@@ -1,0 +1,65 @@
+//! Sessions of activities: affinities, each with a lock that its owner renews.
+
+use std::time::Duration;
+
+use duroxide::providers::ProviderError;
+use windlass_core::command::{ReleaseSession, RenewSessions};
+use windlass_core::{Gate, GateKind, Outcome, limits};
+
+use crate::error::{failed, unexpected};
+use crate::provider::{WindlassProvider, ms};
+
+/// A time within what a lock of a session may last.
+pub(crate) fn lock_ms(lock: Duration) -> u64 {
+    let limit = limits::SESSION_IDLE_MS;
+    let end = |end: i64| u64::try_from(end).unwrap_or(u64::MAX);
+    ms(lock).clamp(end(limit.min), end(limit.max))
+}
+
+impl WindlassProvider {
+    pub(crate) async fn renew_sessions(
+        &self,
+        owner_ids: &[&str],
+        extend_for: Duration,
+        idle_timeout: Duration,
+    ) -> Result<usize, ProviderError> {
+        const OPERATION: &str = "renew_session_lock";
+        if owner_ids.is_empty() {
+            return Ok(0);
+        }
+        let renew = RenewSessions {
+            tenant: self.tenant.clone(),
+            workers: owner_ids.iter().map(|owner| (*owner).into()).collect(),
+            lock_ms: lock_ms(extend_for),
+            idle_ms: ms(idle_timeout),
+        };
+        match self.engine.submit(renew).await.map_err(failed(OPERATION))? {
+            Outcome::SessionsRenewed { renewed } => Ok(renewed),
+            other => Err(unexpected(OPERATION, &other)),
+        }
+    }
+
+    /// Forgets sessions whose lock has run out and which nothing waits for.
+    pub(crate) async fn forget_sessions(&self) -> Result<usize, ProviderError> {
+        const OPERATION: &str = "cleanup_orphaned_sessions";
+        let (now, mut forgotten, mut after) = (self.engine.now(), 0, None);
+        let is_orphan = |gate: &Gate| {
+            gate.owner.as_ref().is_some_and(|owner| owner.until < now) && gate.is_empty()
+        };
+        loop {
+            let kind = Some(GateKind::Affinity);
+            let page = self.engine.gates(&self.tenant, kind, after.as_deref(), 1_000).await;
+            let page = page.map_err(failed(OPERATION))?;
+            for gate in page.iter().filter(|gate| is_orphan(gate)) {
+                let (tenant, session) = (self.tenant.clone(), gate.name.clone());
+                let release = ReleaseSession { tenant, session, affinity: true };
+                self.engine.submit(release).await.map_err(failed(OPERATION))?;
+                forgotten += 1;
+            }
+            match page.last() {
+                Some(last) => after = Some(last.clone()),
+                None => return Ok(forgotten),
+            }
+        }
+    }
+}

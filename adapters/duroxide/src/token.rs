@@ -1,0 +1,49 @@
+use duroxide::providers::ProviderError;
+use serde::{Deserialize, Serialize};
+use windlass_core::{Fence, TaskId, TaskKey, Tenant};
+
+/// What a lock token says: which lease it is, and what its holder was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Token {
+    task: TaskId,
+    epoch: u64,
+    /// The messages that were handed out with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<u64>,
+    /// It is an activity that no instance knows of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stands_alone: bool,
+}
+
+impl Token {
+    pub(crate) fn new(fence: Fence, messages: Vec<u64>, stands_alone: bool) -> Self {
+        Self { task: fence.task.id, epoch: fence.epoch, messages, stands_alone }
+    }
+
+    pub(crate) fn read(operation: &'static str, text: &str) -> Result<Self, ProviderError> {
+        let read = serde_json::from_str(text);
+        read.map_err(|_| ProviderError::permanent(operation, "Invalid lock token"))
+    }
+
+    pub(crate) fn fence(&self, tenant: &Tenant) -> Fence {
+        Fence { task: TaskKey::new(tenant, &self.task), epoch: self.epoch }
+    }
+
+    pub(crate) fn write(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_back_as_it_was_written() {
+        let fence = Fence { task: TaskKey::new(&Tenant::new("t"), &"i/a".into()), epoch: 7 };
+        let token = Token::new(fence.clone(), vec![1, 3], false);
+        let read = Token::read("ack", &token.write().unwrap()).unwrap();
+        assert_eq!((&read, read.fence(&Tenant::new("t"))), (&token, fence));
+        assert!(!Token::read("ack", "invalid-token").unwrap_err().is_retryable());
+    }
+}

@@ -1,0 +1,278 @@
+//! A turn of an instance: what its holder is told, and how it gives it back.
+
+use std::time::{Duration, Instant};
+
+use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
+use duroxide::{ErrorDetails, Event, EventKind};
+use windlass_core::command::{Claim, CommitTurn, Decline, Foreign, Renew, Then};
+use windlass_core::{Fence, Lifecycle, Offer, Task, VersionRange};
+use windlass_engine::{Claimed, Received};
+
+use crate::about::About;
+use crate::error::{failed, garbled};
+use crate::history::Past;
+use crate::names::{KIND, execution, instance_of, orchestrations};
+use crate::provider::{WindlassProvider, lease_ms};
+use crate::token::Token;
+
+const FETCH: &str = "fetch_orchestration_item";
+
+/// How long what cannot be handed out is out of the way.
+const POSTPONED_MS: u64 = 60_000;
+
+pub(crate) type Fetched = (OrchestrationItem, String, u32);
+
+/// What has come for an instance.
+struct Mail {
+    seqs: Vec<u64>,
+    items: Vec<WorkItem>,
+    attempts: u32,
+}
+
+/// What an orchestration is called.
+struct Named {
+    name: String,
+    version: String,
+}
+
+/// The versions of duroxide that a dispatcher replays; none if it replays nothing. As with
+/// duroxide's own provider the first range counts.
+fn versions(filter: Option<&DispatcherCapabilityFilter>) -> Option<VersionRange> {
+    let range = |min: String, max: String| VersionRange { kind: KIND.into(), min, max };
+    match filter {
+        None => Some(range("0.0.0".to_owned(), format!("{}.0.0", u64::MAX))),
+        Some(filter) => {
+            let first = filter.supported_duroxide_versions.first()?;
+            Some(range(first.min.to_string(), first.max.to_string()))
+        }
+    }
+}
+
+impl WindlassProvider {
+    pub(crate) async fn fetch_turn(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<Fetched>, ProviderError> {
+        let Some(range) = versions(filter) else { return Ok(None) };
+        let claim = Claim {
+            tenant: self.tenant.clone(),
+            lanes: vec![orchestrations()],
+            offer: Offer { versions: vec![range], ..Offer::default() },
+            lease_ms: lease_ms(lock_timeout),
+            receives: true,
+            ..Claim::new(self.worker.clone())
+        };
+        let started = Instant::now();
+        loop {
+            let left = poll_timeout.saturating_sub(started.elapsed());
+            let Some(claimed) = self.claim(FETCH, &claim, left).await? else { return Ok(None) };
+            if let Some(fetched) = self.tell(&claimed).await? {
+                return Ok(Some(fetched));
+            }
+        }
+    }
+
+    /// Leases one task; looks twice, with what is due by then, where nobody waits.
+    pub(crate) async fn claim(
+        &self,
+        operation: &'static str,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<Option<Claimed>, ProviderError> {
+        let found = self.engine.claim(claim.clone(), wait).await.map_err(failed(operation))?;
+        if !found.is_empty() || !wait.is_zero() {
+            return Ok(found.into_iter().next());
+        }
+        self.engine.sweep().await.map_err(failed(operation))?;
+        let found = self.engine.claim(claim.clone(), wait).await.map_err(failed(operation))?;
+        Ok(found.into_iter().next())
+    }
+
+    /// What the holder of an instance is told; none when there is nothing for it.
+    async fn tell(&self, claimed: &Claimed) -> Result<Option<Fetched>, ProviderError> {
+        let task = &*claimed.task;
+        let Some(instance) = instance_of(&task.id) else { return Ok(None) };
+        let Some(mail) = self.mail(task).await? else { return Ok(None) };
+        let (history, history_error) = match self.events(FETCH, &Past::Present(task)).await? {
+            Ok(events) => (events, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let about = About::of(task);
+        let Some(named) = named(about.as_ref(), &history, &mail.items) else {
+            self.put_off_unknown(task, &mail).await?;
+            return Ok(None);
+        };
+        if mail.items.is_empty() {
+            self.take_silently(task, mail.seqs).await?;
+            return Ok(None);
+        }
+        let has_values = about.is_some_and(|about| about.has_values) && history_error.is_none();
+        let kv_snapshot = match has_values {
+            true => self.values(FETCH, &task.task_key()).await?.snapshot(),
+            false => Default::default(),
+        };
+        let token = Token::new(task.fence(), mail.seqs, false).write().map_err(garbled(FETCH))?;
+        let item = OrchestrationItem {
+            instance: instance.to_owned(),
+            orchestration_name: named.name,
+            execution_id: execution(task.generation),
+            version: named.version,
+            history,
+            messages: mail.items,
+            history_error,
+            kv_snapshot,
+        };
+        Ok(Some((item, token, mail.attempts)))
+    }
+
+    /// The messages that a lease has in hand; none if there is one that cannot be read. That one
+    /// stays, and the instance with it, out of the way of others.
+    async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
+        let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
+        let mut mail = Mail { seqs: lease.received.clone(), items: Vec::new(), attempts: 1 };
+        for received in self.received(task, &lease.received).await? {
+            mail.attempts = mail.attempts.max(received.message.attempts.saturating_add(1));
+            match item(&received) {
+                Ok(item) => mail.items.extend(item),
+                Err(_) => {
+                    self.decline(&task.fence(), POSTPONED_MS, true).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(mail))
+    }
+
+    async fn received(&self, task: &Task, seqs: &[u64]) -> Result<Vec<Received>, ProviderError> {
+        let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
+        let (mut found, mut after) = (Vec::new(), first.saturating_sub(1));
+        loop {
+            let page = self.engine.messages(&task.task_key(), after, 1_000).await;
+            let page = page.map_err(failed(FETCH))?;
+            let Some(end) = page.last().map(|one| one.message.seq) else { return Ok(found) };
+            found.extend(page.into_iter().filter(|one| seqs.contains(&one.message.seq)));
+            if end >= *last {
+                return Ok(found);
+            }
+            after = end;
+        }
+    }
+
+    /// Nobody knows what this instance is: it was never started. Messages of a queue are dropped;
+    /// what may belong to a start that is to come waits for it, in nobody's way.
+    async fn put_off_unknown(&self, task: &Task, mail: &Mail) -> Result<(), ProviderError> {
+        let is_queued = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
+        if mail.items.iter().all(is_queued) {
+            return self.take_silently(task, mail.seqs.clone()).await;
+        }
+        self.decline(&task.fence(), POSTPONED_MS, false).await
+    }
+
+    /// Takes messages that nobody is to be told of.
+    async fn take_silently(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
+        let workflow = task.workflow.as_ref();
+        let about = workflow.and_then(|workflow| workflow.about.clone()).unwrap_or_default();
+        let commit = CommitTurn {
+            fence: task.fence(),
+            turn: workflow.map_or(0, |workflow| workflow.turns),
+            row: None,
+            taken,
+            deeds: Vec::new(),
+            next_step: workflow.map_or(0, |workflow| workflow.next_step),
+            then: Then::Rest,
+            sticky_ms: None,
+            eager: None,
+            foreign: Some(Box::new(Foreign {
+                execution: task.generation,
+                about,
+                ..Foreign::default()
+            })),
+        };
+        self.engine.submit(commit).await.map(drop).map_err(failed(FETCH))
+    }
+
+    async fn decline(
+        &self,
+        fence: &Fence,
+        delay_ms: u64,
+        counts: bool,
+    ) -> Result<(), ProviderError> {
+        let decline = Decline { fence: fence.clone(), delay_ms, counts };
+        self.engine.submit(decline).await.map(drop).map_err(failed(FETCH))
+    }
+
+    pub(crate) async fn abandon_turn(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "abandon_orchestration_item";
+        let fence = Token::read(OPERATION, token)?.fence(&self.tenant);
+        let delay_ms = delay.map_or(0, crate::provider::ms);
+        let decline = Decline { fence, delay_ms, counts: !ignore_attempt };
+        self.engine.submit(decline).await.map(drop).map_err(failed(OPERATION))
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        operation: &'static str,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
+        let fence = Token::read(operation, token)?.fence(&self.tenant);
+        let renew = Renew { fence, lease_ms: lease_ms(extend_for) };
+        self.engine.submit(renew).await.map(drop).map_err(failed(operation))
+    }
+}
+
+/// What a message says. An activity that was given up without a word has failed; one that was
+/// dropped by its holder is not spoken of.
+fn item(received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
+    if let Some(payload) = &received.payload {
+        return serde_json::from_slice(&payload.bytes).map(Some);
+    }
+    let report = received.message.report.as_ref();
+    let Some((step, ended)) = report.and_then(|r| Some((r.step, r.task.as_ref()?))) else {
+        return Ok(None);
+    };
+    let Lifecycle::Failed { reason, .. } = &ended.ended else { return Ok(None) };
+    let (execution_id, id) = crate::names::event_of(step);
+    Ok(Some(WorkItem::ActivityFailed {
+        instance: instance_of(&received.message.task).unwrap_or_default().to_owned(),
+        execution_id,
+        id,
+        details: ErrorDetails::Infrastructure {
+            operation: "activity".to_owned(),
+            message: reason.clone(),
+            retryable: false,
+        },
+    }))
+}
+
+/// What an orchestration is called: by what was acked of it, by its history, or by what starts it.
+fn named(about: Option<&About>, history: &[Event], items: &[WorkItem]) -> Option<Named> {
+    let unknown = || "unknown".to_owned();
+    if let Some(About { name: Some(name), version, .. }) = about {
+        let version = version.clone().unwrap_or_else(unknown);
+        return Some(Named { name: name.clone(), version });
+    }
+    let started = history.iter().find_map(|event| match &event.kind {
+        EventKind::OrchestrationStarted { name, version, .. } => {
+            Some(Named { name: name.clone(), version: version.clone() })
+        }
+        _ => None,
+    });
+    let starts = items.iter().find_map(|item| match item {
+        WorkItem::StartOrchestration { orchestration, version, .. }
+        | WorkItem::ContinueAsNew { orchestration, version, .. } => Some(Named {
+            name: orchestration.clone(),
+            version: version.clone().unwrap_or_else(unknown),
+        }),
+        _ => None,
+    });
+    let known = || about.map(|_| Named { name: unknown(), version: unknown() });
+    started.or(starts).or_else(known)
+}

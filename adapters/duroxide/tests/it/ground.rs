@@ -1,0 +1,124 @@
+//! Where the suite runs: each provider on a store of its own.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duroxide::provider_validations::ProviderFactory;
+use duroxide::providers::Provider;
+use tempfile::TempDir;
+use windlass_core::{Lifecycle, TaskKey, Tenant};
+use windlass_duroxide::WindlassProvider;
+use windlass_engine::{Config, Engine};
+use windlass_store::Store;
+use windlass_store_postgres::PostgresStore;
+use windlass_store_sqlite::SqliteStore;
+use windlass_store_test::postgres::Server;
+
+/// A kind of store.
+#[derive(Clone)]
+pub(crate) enum Ground {
+    Sqlite(Arc<TempDir>),
+    Postgres(Arc<Server>),
+}
+
+impl Ground {
+    pub(crate) fn sqlite() -> Self {
+        Ground::Sqlite(Arc::new(tempfile::tempdir().expect("there is room for files")))
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Ground::Postgres(Arc::new(Server::start_with(&["max_connections=400"])))
+    }
+
+    async fn open(&self, place: &str) -> Arc<dyn Store> {
+        match self {
+            Ground::Sqlite(folder) => {
+                let path = folder.path().join(format!("{place}.db"));
+                Arc::new(SqliteStore::open(path).expect("the file can be made"))
+            }
+            Ground::Postgres(server) => {
+                let url = format!("{}&schema={place}&connections=4", server.url());
+                Arc::new(PostgresStore::open(&url).await.expect("the server is there"))
+            }
+        }
+    }
+
+    /// Makes the history of an instance unreadable, as only somebody with the database can.
+    fn corrupt(&self, place: &str, instance: &str) {
+        let what = format!("task = 'i/{instance}' AND slot LIKE 'turn/%'");
+        match self {
+            Ground::Sqlite(folder) => {
+                let path = folder.path().join(format!("{place}.db"));
+                let database = rusqlite::Connection::open(path).expect("the file is there");
+                database.busy_timeout(Duration::from_secs(10)).expect("it can wait");
+                let update =
+                    format!("UPDATE payload SET bytes = CAST('{{{{{{' AS BLOB) WHERE {what}");
+                database.execute(&update, []).expect("it can be written");
+            }
+            Ground::Postgres(server) => {
+                let bytes = "convert_to('{{{', 'UTF8')";
+                server.sql(&format!("UPDATE {place}.payload SET bytes = {bytes} WHERE {what}"));
+            }
+        }
+    }
+}
+
+/// Makes providers for the suite, and has a way in that the product has not.
+pub(crate) struct Factory {
+    ground: Ground,
+    made: Mutex<Vec<(String, Engine)>>,
+}
+
+impl Factory {
+    pub(crate) fn new(ground: Ground) -> Self {
+        Self { ground, made: Mutex::default() }
+    }
+
+    fn last(&self) -> (String, Engine) {
+        let made = self.made.lock().expect("nobody panics with it");
+        made.last().expect("a provider was made").clone()
+    }
+
+    pub(crate) async fn close(&self) {
+        let made = std::mem::take(&mut *self.made.lock().expect("nobody panics with it"));
+        for (_, engine) in made {
+            engine.shutdown().await.expect("it ends");
+        }
+    }
+}
+
+#[async_trait]
+impl ProviderFactory for Factory {
+    async fn create_provider(&self) -> Arc<dyn Provider> {
+        let place = format!("place_{}", Engine::new_id().as_str().replace('-', "_"));
+        let store = self.ground.open(&place).await;
+        let engine = Engine::start_shared(store, Config::default()).await.expect("it starts");
+        self.made.lock().expect("nobody panics with it").push((place, engine.clone()));
+        Arc::new(WindlassProvider::new(engine))
+    }
+
+    fn lock_timeout(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    async fn corrupt_instance_history(&self, instance: &str) {
+        self.ground.corrupt(&self.last().0, instance);
+    }
+
+    async fn get_max_attempt_count(&self, instance: &str) -> u32 {
+        let engine = self.last().1;
+        let key = TaskKey::new(&Tenant::new("duroxide"), &format!("i/{instance}").into());
+        let task = engine.task(&key).await.expect("it can be read").expect("it is there");
+        let received = match &task.lifecycle {
+            Lifecycle::Active(lease) => lease.received.clone(),
+            _ => Vec::new(),
+        };
+        let messages = engine.messages(&key, 0, 1_000).await.expect("they can be read");
+        let attempts = messages.iter().map(|one| {
+            let in_hand = received.contains(&one.message.seq);
+            one.message.attempts + u32::from(in_hand)
+        });
+        attempts.max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,4 @@
+//! duroxide's own suite on Windlass.
+
+mod ground;
+mod suite;
