@@ -138,7 +138,7 @@ pub const MAILBOX_MESSAGES: u32 = 1_000;
 pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
 /// How much the mailbox of a workflow holds of what was sent to it.
 pub const PARCELS: u32 = 100_000;
-pub const PARCELS_BYTES: u64 = 1_024 * 1_024 * 1_024;
+pub const PARCELS_BYTES: u32 = 1_024 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 

@@ -859,7 +859,7 @@ mod tests {
                 other => panic!("{other:?}"),
             };
         let pinned = |version: &str| NewTask {
-            workflow: Some(NewWorkflow { version: Some(version.into()) }),
+            workflow: Some(NewWorkflow { version: Some(version.into()), awaits: None }),
             ..workflow()
         };
         let mut stage = Stage::new();

@@ -15,7 +15,7 @@ use crate::payload::{Payload, Slot};
 use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
-use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
+use crate::task::{Lifecycle, Policy, Route, SESSIONS, Suspension, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
@@ -61,6 +61,10 @@ pub struct NewTask {
 pub struct NewWorkflow {
     /// The version of its code. Only who can replay it takes it.
     pub version: Option<String>,
+    /// It starts with a message of this name: its first turn waits for that, and what comes before
+    /// it is kept until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
 }
 
 /// When a task may first run.
@@ -328,8 +332,9 @@ impl NewTask {
     }
 
     fn check_workflow(&self) -> Result<(), Rejection> {
-        let Some(NewWorkflow { version }) = &self.workflow else { return Ok(()) };
+        let Some(NewWorkflow { version, awaits }) = &self.workflow else { return Ok(()) };
         limits::WORKFLOW_ID.check(self.id.as_str())?;
+        awaits.as_ref().map_or(Ok(()), |name| limits::MESSAGE_NAME.check(name))?;
         if self.gate.is_some() {
             let problem = Problem::NotOfAWorkflow;
             return Err(Rejection::Invalid { field: "gate", problem });
@@ -366,6 +371,11 @@ impl NewTask {
             Start::After { ms } => now.plus_ms(ms),
             Start::At { at } => at,
         };
+        let awaits = self.workflow.as_ref().and_then(|workflow| workflow.awaits.as_ref());
+        let lifecycle = match awaits {
+            Some(name) => Lifecycle::Suspended(Suspension::until_started(name, now)),
+            None => Lifecycle::resting(start_at, None, now),
+        };
         Task {
             tenant: tenant.clone(),
             id: self.id.clone(),
@@ -382,9 +392,10 @@ impl NewTask {
             generation: 0,
             epoch: 0,
             claims: 0,
-            attempts: 0,
+            // The attempt of a workflow is its whole execution, with what it waits for.
+            attempts: u32::from(awaits.is_some()),
             reclaims: 0,
-            lifecycle: Lifecycle::resting(start_at, None, now),
+            lifecycle,
             due_at: None,
             progress: None,
             last_settle: None,

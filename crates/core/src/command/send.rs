@@ -3,9 +3,9 @@ use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
-use crate::primitive::{Letter, deliver_parcel, place, task};
+use crate::primitive::{Letter, deliver_parcel, join, place, task};
 use crate::rejection::Rejection;
-use crate::task::{Task, TaskKey};
+use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
 
 /// Sends a message to a task, which may be made for it.
@@ -64,11 +64,15 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
     letter.check_parcel()?;
     let key = TaskKey::new(tenant, &parcel.task);
     let known = world.get::<Task>(&key.row_key())?;
-    if let (None, Some(new)) = (&known, &parcel.create) {
-        let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-        let new = NewTask { id: parcel.task.clone(), ..(**new).clone() };
-        let made = create.make(world, &new, None)?.ok_or(Halt::Rejected(Rejection::Conflict))?;
-        place(world, made)?;
+    match (&known, &parcel.create) {
+        (None, Some(new)) => {
+            let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
+            let new = NewTask { id: parcel.task.clone(), ..(**new).clone() };
+            let made = create.make(world, &new, None)?;
+            place(world, made.ok_or(Halt::Rejected(Rejection::Conflict))?)?;
+        }
+        (Some(known), Some(new)) => adopt(world, known, new)?,
+        (_, None) => {}
     }
     let known = task(world, &key)?;
     let delivered = deliver_parcel(world, &known, &letter)?;
@@ -78,6 +82,17 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
         duplicate: false,
         resumed: delivered.resumed,
     })
+}
+
+/// A workflow that was made by what came before its start is the child of whoever starts it.
+fn adopt(world: &mut World, known: &Task, new: &NewTask) -> Result<(), Halt> {
+    let waits = matches!(known.lifecycle, Lifecycle::Suspended(_)) && known.claims == 0;
+    let Some(parent) = new.parent.as_ref().filter(|_| waits && known.parent.is_none()) else {
+        return Ok(());
+    };
+    join(world, &known.tenant, parent)?;
+    world.put::<Task>(Task { parent: Some(parent.clone()), ..known.clone() });
+    Ok(())
 }
 
 #[cfg(test)]
@@ -145,6 +160,31 @@ mod tests {
     }
 
     #[test]
+    fn a_workflow_starts_with_the_message_that_it_awaits() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(NewTask { lane: "p".into(), ..NewTask::new("p", "order") }));
+        let awaits = || Some(NewWorkflow { awaits: Some("start".into()), version: None });
+        let child = NewTask { lane: lane(), workflow: awaits(), ..NewTask::new("t", "order") };
+        let started = NewTask { parent: Some("p".into()), ..child.clone() };
+        let sent = |name: &str, new: &NewTask| {
+            let create = Some(Box::new(new.clone()));
+            to_t(Parcel { name: name.into(), create, ..parcel() })
+        };
+        let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
+        stage.must(sent("early", &child));
+        assert_eq!(state(&stage), "suspended");
+        stage.must(sent("start", &started));
+        assert_eq!(state(&stage), "resumable");
+        let known = stage.task("t").unwrap();
+        assert_eq!((known.parent.as_ref(), known.attempts), (Some(&"p".into()), 1));
+        stage.must(sent("start", &child));
+        stage.must(Claim { receives: true, ..claim() });
+        let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
+        assert_eq!(lease.received, vec![1, 2, 3]);
+        assert_eq!(stage.task("t").unwrap().attempts, 1);
+    }
+
+    #[test]
     fn a_message_is_visible_at_its_time() {
         let mut stage = Stage::with_task("waiting");
         let at = stage.now.plus_ms(7);
@@ -187,7 +227,7 @@ mod tests {
         let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
         let task = stage.task("t").expect("it is leased");
         assert_eq!(*tasks[0], task);
-        let crate::task::Lifecycle::Active(lease) = &task.lifecycle else { panic!("{task:?}") };
+        let Lifecycle::Active(lease) = &task.lifecycle else { panic!("{task:?}") };
         assert_eq!(lease.received, vec![1, 3]);
         assert_eq!(task.task_key(), key("t"));
     }

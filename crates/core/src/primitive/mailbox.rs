@@ -132,7 +132,7 @@ pub(crate) fn deliver_parcel(
     if task.workflow.is_none() {
         return deliver(world, task, letter);
     }
-    deliver_within(world, task, letter, limits::PARCELS, limits::PARCELS_BYTES)
+    deliver_within(world, task, letter, limits::PARCELS, limits::PARCELS_BYTES.into())
 }
 
 fn deliver_within(

@@ -1,6 +1,5 @@
 //! Claims of several nodes: what they take, in which order, and what they wait for.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
