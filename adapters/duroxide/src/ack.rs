@@ -6,9 +6,9 @@ use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
 };
 use duroxide::{Event, EventKind};
-use windlass_core::command::{CommitTurn, Deed, Foreign, Then};
-use windlass_core::{Note, Payload, Task, WorkflowState};
-use windlass_engine::Engine;
+use windlass_core::command::{CommitTurn, Deed, Foreign, NewTask, Then};
+use windlass_core::{Note, Payload, Rejection, Task, TaskKey, WorkflowState, limits};
+use windlass_engine::{Engine, Error};
 
 use crate::about::About;
 use crate::activities::new_activity;
@@ -79,12 +79,15 @@ impl Ack {
         Ok(deeds)
     }
 
-    /// The last that is said of the status, if anything is.
+    /// The last that is said of the status, if anything is. One that is too long was refused by
+    /// the runtime, which says so in the same ack.
     fn custom_status(&self) -> Option<&Option<String>> {
-        self.events.iter().rev().find_map(|event| match &event.kind {
+        let last = self.events.iter().rev().find_map(|event| match &event.kind {
             EventKind::CustomStatusUpdated { status } => Some(status),
             _ => None,
-        })
+        });
+        let fits = |text: &String| limits::STATUS.check_prose(text).is_ok();
+        last.filter(|status| status.as_ref().is_none_or(fits))
     }
 
     fn ends(&self) -> bool {
@@ -124,7 +127,6 @@ impl WindlassProvider {
         for item in &ack.orchestrator_items {
             deeds.push(Deed::Send(parcel_of_ack(ACK, item)?));
         }
-        self.drop_orphans(&mut deeds, instance).await?;
         if let Some(status) = ack.custom_status() {
             deeds.push(Deed::Note { name: Note::STATUS.to_owned(), text: status.clone() });
         }
@@ -140,7 +142,7 @@ impl WindlassProvider {
             version,
             nonce: Engine::new_id().to_string(),
         };
-        let commit = CommitTurn {
+        let mut commit = CommitTurn {
             fence,
             turn,
             row,
@@ -152,7 +154,21 @@ impl WindlassProvider {
             eager: None,
             foreign: Some(Box::new(foreign)),
         };
-        self.engine.submit(commit).await.map(drop).map_err(failed(ACK))
+        match self.engine.submit(commit.clone()).await {
+            // It may be the turn itself that is refused. Then it is so again.
+            Err(Error::Rejected(
+                Rejection::TaskNotFound
+                | Rejection::Ended { .. }
+                | Rejection::ParentNotFound
+                | Rejection::ParentEnded,
+            )) => {
+                self.drop_orphans(&mut commit.deeds).await?;
+                self.engine.submit(commit).await
+            }
+            other => other,
+        }
+        .map(drop)
+        .map_err(failed(ACK))
     }
 
     fn about_after(
@@ -174,32 +190,37 @@ impl WindlassProvider {
         about
     }
 
-    /// Leaves out what is sent to instances that are not there and are not made for it. A turn is
-    /// not refused because of those.
-    async fn drop_orphans(
-        &self,
-        deeds: &mut Vec<Deed>,
-        instance: &str,
-    ) -> Result<(), ProviderError> {
-        let own = crate::names::instance_id(instance);
-        let mut known = HashSet::from([own.to_string()]);
-        for deed in deeds.iter() {
-            let Deed::Send(parcel) = deed else { continue };
-            let id = parcel.task.to_string();
-            if parcel.create.is_some() || known.contains(&id) {
-                known.insert(id);
-                continue;
+    /// Leaves out what is sent to instances that are not there and are not made for it, and who
+    /// the parent is where it is gone. A turn is not refused because of those.
+    async fn drop_orphans(&self, deeds: &mut Vec<Deed>) -> Result<(), ProviderError> {
+        let mut kept = Vec::with_capacity(deeds.len());
+        for mut deed in deeds.drain(..) {
+            let mut reaches = true;
+            if let Deed::Send(parcel) = &mut deed {
+                let target = self.engine.task(&TaskKey::new(&self.tenant, &parcel.task)).await;
+                reaches = match target.map_err(failed(ACK))? {
+                    Some(task) => task.lifecycle.ended_at().is_none(),
+                    None => parcel.create.is_some(),
+                };
+                if let Some(new) = &mut parcel.create {
+                    self.drop_lost_parent(new).await?;
+                }
             }
-            let key = windlass_core::TaskKey::new(&self.tenant, &parcel.task);
-            let task = self.engine.task(&key).await.map_err(failed(ACK))?;
-            if task.is_some_and(|task| task.lifecycle.ended_at().is_none()) {
-                known.insert(id);
+            if reaches {
+                kept.push(deed);
             }
         }
-        deeds.retain(|deed| match deed {
-            Deed::Send(parcel) => known.contains(parcel.task.as_str()),
-            _ => true,
-        });
+        *deeds = kept;
+        Ok(())
+    }
+
+    async fn drop_lost_parent(&self, new: &mut NewTask) -> Result<(), ProviderError> {
+        let Some(parent) = &new.parent else { return Ok(()) };
+        let parent = self.engine.task(&TaskKey::new(&self.tenant, parent)).await;
+        let there = parent.map_err(failed(ACK))?;
+        if there.is_none_or(|parent| parent.lifecycle.ended_at().is_some()) {
+            new.parent = None;
+        }
         Ok(())
     }
 }

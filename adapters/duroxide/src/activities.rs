@@ -19,6 +19,9 @@ use crate::token::Token;
 const FETCH: &str = "fetch_work_item";
 const ACK: &str = "ack_work_item";
 
+/// The longest wait for an activity without a session.
+const SESSIONLESS: Duration = Duration::from_secs(1);
+
 /// An activity as a task of its instance. How often it is tried is for its runtime to say.
 pub(crate) fn new_activity(
     operation: &'static str,
@@ -108,7 +111,10 @@ impl WindlassProvider {
         if let Some(session) = session {
             claim.session_idle_ms = crate::sessions::lock_ms(session.lock_timeout);
         }
-        match self.claim(FETCH, &claim, poll_timeout).await? {
+        // A dispatcher that has all the sessions it may have asks without them, and must soon look
+        // whether that is still so.
+        let wait = if session.is_some() { poll_timeout } else { poll_timeout.min(SESSIONLESS) };
+        match self.claim(FETCH, &claim, wait).await? {
             Some(claimed) => self.activity(claimed).await.map(Some),
             None => Ok(None),
         }

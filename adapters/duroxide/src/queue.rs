@@ -11,12 +11,21 @@ use crate::error::{failed, garbled};
 use crate::names::{KIND, SOURCE, addressee, instance_id, orchestrations};
 use crate::provider::{WindlassProvider, ms};
 
-/// The task of an instance that is about to start.
-fn new_instance(item: &WorkItem, delay: Option<Duration>) -> Option<NewTask> {
-    let (WorkItem::StartOrchestration { instance, parent_instance, .. }
-    | WorkItem::ContinueAsNew { instance, parent_instance, .. }) = item
-    else {
-        return None;
+/// The name of the messages that an instance starts with. Others wait for one of these.
+const START: &str = "start";
+
+/// The task of an instance, for what starts it and for what may come before. All else is of no use
+/// to an instance that is not there, and is dropped.
+fn new_instance(item: &WorkItem) -> Option<NewTask> {
+    let (instance, parent_instance) = match item {
+        WorkItem::StartOrchestration { instance, parent_instance, .. }
+        | WorkItem::ContinueAsNew { instance, parent_instance, .. } => {
+            (instance, parent_instance.as_deref())
+        }
+        WorkItem::CancelInstance { instance, .. } | WorkItem::ExternalRaised { instance, .. } => {
+            (instance, None)
+        }
+        _ => return None,
     };
     let forever = |limit: limits::RangeLimit| u64::try_from(limit.max).unwrap_or(u64::MAX);
     let policy = Policy {
@@ -26,9 +35,8 @@ fn new_instance(item: &WorkItem, delay: Option<Duration>) -> Option<NewTask> {
     };
     Some(NewTask {
         lane: orchestrations(),
-        workflow: Some(NewWorkflow::default()),
-        start: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
-        parent: parent_instance.as_deref().map(instance_id),
+        workflow: Some(NewWorkflow { version: None, awaits: Some(START.to_owned()) }),
+        parent: parent_instance.map(instance_id),
         policy,
         ..NewTask::new(instance_id(instance), KIND)
     })
@@ -44,13 +52,15 @@ pub(crate) fn parcel(
         return Err(ProviderError::permanent(operation, "no orchestrator takes such an item"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
+    let starts =
+        matches!(item, WorkItem::StartOrchestration { .. } | WorkItem::ContinueAsNew { .. });
     Ok(Parcel {
         task: instance_id(instance),
-        name: KIND.to_owned(),
+        name: if starts { START } else { KIND }.to_owned(),
         source: SOURCE.to_owned(),
         payload: Some(Payload::json(payload)),
         visible: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
-        create: new_instance(item, delay).map(Box::new),
+        create: new_instance(item).map(Box::new),
     })
 }
 

@@ -19,6 +19,8 @@ const FETCH: &str = "fetch_orchestration_item";
 
 /// How long what cannot be handed out is out of the way.
 const POSTPONED_MS: u64 = 60_000;
+/// How long what waits for its start is.
+const UNKNOWN_MS: u64 = 5_000;
 
 pub(crate) type Fetched = (OrchestrationItem, String, u32);
 
@@ -167,7 +169,7 @@ impl WindlassProvider {
         if mail.items.iter().all(is_queued) {
             return self.take_silently(task, mail.seqs.clone()).await;
         }
-        self.decline(&task.fence(), POSTPONED_MS, false).await
+        self.decline(&task.fence(), UNKNOWN_MS, false).await
     }
 
     /// Takes messages that nobody is to be told of.

@@ -7,7 +7,7 @@ use duroxide::providers::{KvEntry, ProviderError};
 use duroxide::{Event, EventKind};
 use serde::{Deserialize, Serialize};
 use windlass_core::command::Deed;
-use windlass_core::{Note, TaskKey};
+use windlass_core::{Note, TaskKey, limits};
 
 use crate::error::{failed, garbled};
 use crate::provider::WindlassProvider;
@@ -69,6 +69,8 @@ impl Values {
 
     fn apply(&mut self, event: &Event) {
         match &event.kind {
+            // One that is too long was refused by the runtime, which says so in the same ack.
+            EventKind::KeyValueSet { value, .. } if limits::NOTE.check_prose(value).is_err() => {}
             EventKind::KeyValueSet { key, value, last_updated_at_ms } => {
                 let entry = self.entries.entry(key.clone()).or_default();
                 entry.put = Some(Some(value.clone()));
