@@ -311,14 +311,22 @@ impl Gate {
             false => None,
         };
         let narrowed = self.is_overfull(now).then_some(now);
-        let idle = match self.kind {
-            GateKind::Affinity => self.owner.as_ref().map(|owner| match self.admitted {
-                0 => owner.until.plus_ms(FORGOTTEN_MS),
-                _ => owner.until,
-            }),
-            _ => self.owner.as_ref().filter(|_| self.running == 0).map(|owner| owner.until),
-        };
-        opens_at.into_iter().chain(narrowed).chain(idle).min()
+        opens_at.into_iter().chain(narrowed).chain(self.freed_at()).min()
+    }
+
+    /// When its owner is to lose it: what is kept for the owner is for everybody then. While
+    /// nothing is kept, an affinity whose lock ran out stays known for a while.
+    fn freed_at(&self) -> Option<Timestamp> {
+        let owner = self.owner.as_ref()?;
+        match self.kind {
+            GateKind::Affinity if self.admitted == 0 => Some(owner.until.plus_ms(FORGOTTEN_MS)),
+            GateKind::Affinity => Some(owner.until),
+            _ => (self.running == 0).then_some(owner.until),
+        }
+    }
+
+    pub(crate) fn is_freed(&self, now: Timestamp) -> bool {
+        self.freed_at().is_some_and(|freed_at| freed_at <= now)
     }
 
     /// Nobody has set it, and nobody stands at it.

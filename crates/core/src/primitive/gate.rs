@@ -158,7 +158,7 @@ fn is_lost(before: &Task, task: &Task) -> bool {
 pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<(), Halt> {
     let Some(known) = world.get::<Gate>(&key.row_key(tenant))? else { return Ok(()) };
     let (mut gate, now, mut whole) = ((*known).clone(), world.now(), true);
-    if gate.owner.is_some() && gate.owner(now).is_none() {
+    if gate.is_freed(now) {
         gate.owner = None;
         align(world, &gate, key)?;
     }
@@ -173,8 +173,14 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<
 pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
     let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
     let until = owner.until.min(world.now());
-    let owner = Some(Owner { until, idle_ms: 0, ..owner.clone() });
-    world.put::<Gate>(Gate { owner, ..gate.clone() });
+    // What nobody holds any more of an affinity need not be known.
+    let owner = Owner { until, idle_ms: 0, ..owner.clone() };
+    let owner = Some(owner).filter(|_| gate.kind != GateKind::Affinity || gate.admitted > 0);
+    let freed = Gate { owner, ..gate.clone() };
+    match freed.is_unused() {
+        true => return save(world, freed, true),
+        false => world.put::<Gate>(freed),
+    }
     open(world, &gate.tenant, &key)
 }
 
