@@ -7,17 +7,27 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use duroxide::providers::Provider;
+//! use std::time::Duration;
+//! use duroxide::runtime::Runtime;
+//! use duroxide::runtime::registry::ActivityRegistry;
+//! use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry};
 //! use windlass_duroxide::WindlassProvider;
-//! use windlass_engine::{Config, Engine};
-//! use windlass_store::MemoryStore;
 //!
-//! # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
-//! let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
-//! let provider: Arc<dyn Provider> = Arc::new(WindlassProvider::new(engine.clone()));
-//! assert_eq!(provider.name(), "windlass");
-//! engine.shutdown().await
-//! # }
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(WindlassProvider::open("memory:").await?);
+//! let greet = |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) };
+//! let hello = |ctx: OrchestrationContext, name: String| async move {
+//!     ctx.schedule_activity("greet", name).await
+//! };
+//! let activities = ActivityRegistry::builder().register("greet", greet).build();
+//! let orchestrations = OrchestrationRegistry::builder().register("hello", hello).build();
+//! let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+//! let client = Client::new(store.clone());
+//! client.start_orchestration("hello-1", "hello", "Ada").await?;
+//! client.wait_for_orchestration("hello-1", Duration::from_secs(10)).await?;
+//! runtime.shutdown(None).await;
+//! store.engine().shutdown().await?;
+//! # Ok(()) }
 //! ```
 
 mod about;

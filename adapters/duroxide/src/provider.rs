@@ -8,6 +8,7 @@ use duroxide::providers::{
     ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
 };
 use duroxide::{Event, SystemStats};
+use windlass::OpenError;
 use windlass_core::{Note, Task, TaskKey, Tenant, WorkerId, limits};
 use windlass_engine::Engine;
 
@@ -27,6 +28,12 @@ pub struct WindlassProvider {
 }
 
 impl WindlassProvider {
+    /// Opens a store by its URL, with an engine of its own: `sqlite://app.db`, or
+    /// `postgres://app@db/app`, which several processes may share.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Ok(Self::new((*windlass::Engine::open(url).await?).clone()))
+    }
+
     /// On the tenant `duroxide`.
     pub fn new(engine: Engine) -> Self {
         Self::for_tenant(engine, "duroxide")
@@ -35,6 +42,11 @@ impl WindlassProvider {
     pub fn for_tenant(engine: Engine, tenant: impl Into<Tenant>) -> Self {
         let worker = format!("duroxide-{}", Engine::new_id());
         Self { engine, tenant: tenant.into(), worker: worker.into() }
+    }
+
+    /// What it is on.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     pub(crate) fn key(&self, instance: &str) -> TaskKey {

@@ -1,4 +1,6 @@
-//! duroxide's own suite on Windlass.
+//! duroxide on Windlass: its own suite, programs of its users, and processes that are killed.
 
 mod ground;
+mod kill;
+mod samples;
 mod suite;

@@ -1,0 +1,84 @@
+//! Two processes on one Postgres, of which one is killed in the middle.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::ProviderAdmin as _;
+use duroxide::{Client, OrchestrationStatus};
+use windlass_duroxide::WindlassProvider;
+use windlass_store_test::postgres::Server;
+
+/// Longer than all of it takes.
+const NEVER: Duration = Duration::from_secs(240);
+
+/// How many there are, unless the environment says.
+const ORCHESTRATIONS: usize = 200;
+
+/// A process of the example, killed when this goes.
+struct Runner(Child);
+
+impl Runner {
+    fn start(url: &str) -> Self {
+        let here = std::env::current_exe().expect("this runs from a file");
+        let folder = here.parent().and_then(|deps| deps.parent()).expect("beside its examples");
+        let program: PathBuf = folder.join("examples").join("runner");
+        Self(Command::new(&program).arg(url).spawn().expect("the example was built"))
+    }
+
+    /// As nobody expects it: SIGKILL.
+    fn kill(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it is gone");
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn completed(provider: &WindlassProvider) -> u64 {
+    provider.get_system_metrics().await.expect("it can be read").completed_instances
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_orchestrations_finish_though_a_process_is_killed() {
+    let wanted = std::env::var("WINDLASS_ORCHESTRATIONS").ok();
+    let count = wanted.and_then(|count| count.parse().ok()).unwrap_or(ORCHESTRATIONS);
+    let server = Server::start();
+    let provider = Arc::new(WindlassProvider::open(&server.url()).await.expect("it is there"));
+    let client = Client::new(provider.clone());
+    let mut one = Runner::start(&server.url());
+    let _other = Runner::start(&server.url());
+    for number in 0..count {
+        let (name, input) = (format!("five-{number}"), number.to_string());
+        client.start_orchestration(&name, "five", input).await.expect("it starts");
+    }
+    let before = tokio::time::timeout(NEVER, async {
+        loop {
+            match completed(&provider).await {
+                0 => tokio::task::yield_now().await,
+                some => return some,
+            }
+        }
+    });
+    let before = before.await.expect("some finish");
+    one.kill();
+    assert!(before < count as u64, "it was killed in the middle");
+    for number in 0..count {
+        let ended = client.wait_for_orchestration(&format!("five-{number}"), NEVER).await;
+        match ended.expect("it finishes") {
+            OrchestrationStatus::Completed { output, .. } => {
+                assert_eq!(output, (number + 5).to_string());
+            }
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    assert_eq!(completed(&provider).await, count as u64);
+    provider.engine().shutdown().await.expect("it ends");
+}
