@@ -4,7 +4,7 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::primitive::{answered, empty_handed, held, leave, put_back, rest, task};
 use crate::rejection::Rejection;
-use crate::task::{Fence, Settle, Settled};
+use crate::task::{Fence, Lifecycle, Settle, Settled};
 use crate::world::World;
 
 /// Gives a turn of a workflow back by whoever holds it. The messages that its lease had in hand are
@@ -25,7 +25,17 @@ impl Decline {
         if let Some(answer) = answered(&known, self.fence.epoch, digest)? {
             return Ok(Outcome::Settled(answer));
         }
-        let (known, lease) = held(world, &self.fence)?;
+        let own = known.epoch == self.fence.epoch;
+        let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
+        if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
+            // It went back by itself, and counted as it does then.
+            return Ok(Outcome::Settled(Settled::Released));
+        }
+        let lease = match &known.lifecycle {
+            // Also when it has run out: nobody else has taken it.
+            Lifecycle::Active(lease) if own => lease.clone(),
+            _ => held(world, &self.fence)?.1,
+        };
         if known.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
@@ -49,7 +59,6 @@ mod tests {
     };
     use crate::mailbox::{Mailbox, Message};
     use crate::name::Tenant;
-    use crate::task::Lifecycle;
     use crate::testing::{Stage, check_task, claim, fence, lane};
 
     #[test]
@@ -64,7 +73,7 @@ mod tests {
             active    |         | active e1 a1    | ! not_a_workflow    |
             active    | epoch=2 | active e1 a1    | ! stale             |
             active    | ms=999999999999 | active e1 a1 | ! invalid       |
-            lapsed    |         | active e1 a1    | ! lease_expired     |
+            lapsed    |         | active e1 a1    | ! not_a_workflow    |
             completed |         | completed e1 a1 | ! settled_otherwise |
             failed    |         | failed e1 a1    | ! settled_otherwise |
             cancelled |         | cancelled e1 a1 | ! ended             |
@@ -140,6 +149,23 @@ mod tests {
         stage.must(Sweep::default());
         assert_eq!(attempts(&stage, 1), 2, "a lost lease counts");
         assert_eq!(take(&mut stage), vec![1]);
+    }
+
+    #[test]
+    fn what_nobody_else_has_taken_is_given_back_late() {
+        let mut stage = received();
+        stage.later(30_000);
+        stage.must(decline(1, 5_000, true));
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (1, 1), "as if it were in time");
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        take(&mut stage);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        stage.must(decline(2, 5_000, true));
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "it had gone back by itself");
+        take(&mut stage);
+        assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale");
     }
 
     #[test]
