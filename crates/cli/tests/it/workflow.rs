@@ -401,3 +401,25 @@ async fn a_failed_one_is_dead_and_stays_so() {
     let left = "SELECT count(*) FROM payload";
     assert_eq!(sqlite.query_row(left, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_may_come_before_the_start() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    let said = place.run("workflow signal o approved --payload \"ada\"");
+    assert_eq!(said.code, 4, "{said:?}");
+    let said = place.run("workflow signal o approved --payload \"ada\" --before-start 1h");
+    let told = "There is no workflow o yet. Message 1 waits for it.\n";
+    assert_eq!((said.code, said.out.as_str()), (0, told), "{said:?}");
+    let said = place.run("workflow signal o approved --before-start --json");
+    let kept: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&kept["kept"], &kept["seq"]), (&json!(true), &json!(2)));
+    let said = place.run("workflow signal o approved --before-start 99d");
+    assert_eq!(said.code, 2, "{said:?}");
+    let running = works(&engine);
+    place.run("workflow start order --id o --input 500");
+    let done = engine.workflow(key("o")).returning::<String>().result().await.unwrap();
+    assert_eq!(done, "paid 500, approved by ada");
+    running.drain(EVER).await;
+    engine.shutdown().await.unwrap();
+}
