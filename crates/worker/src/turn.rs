@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -11,19 +10,18 @@ use tokio::time::{Instant, sleep};
 use windlass_core::command::{
     Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, Release, ReportProgress, Then,
 };
-use windlass_core::{
-    Carried, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
-};
+use windlass_core::{Carried, Lifecycle, Note, Outcome, Payload, Task, TaskId, Timestamp};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::cache::position;
 use crate::calls::TurnCalls;
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
+use crate::recording::begin;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
-use crate::workflow::{Begin, Deed, Finished, Instance, Part, Standing, Turn, TurnFailure, Unread};
+use crate::workflow::{Deed, Finished, HandedOver, Instance, Part, Standing, Turn, TurnFailure};
 
 /// For how long the worker that has a workflow in memory is asked first.
 const STICKY_MS: u64 = 5_000;
@@ -50,15 +48,6 @@ pub(crate) struct Followers {
     pub(crate) slots: Option<OwnedSemaphorePermit>,
     /// Their leases are counted from then.
     pub(crate) asked: Instant,
-}
-
-/// What an execution of a workflow leaves to the next one.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct HandedOver {
-    #[serde(default)]
-    unread: Vec<Unread>,
-    #[serde(default)]
-    values: BTreeMap<String, Carried>,
 }
 
 /// Why no more turns are made under a lease.
@@ -204,38 +193,13 @@ impl TurnAttempt {
         if let Some(instance) = self.worker.cache.take(&self.task) {
             return Ok(instance);
         }
-        let begin = self.begin().await.map_err(Stop::Failed)?;
+        let begin = begin(&self.worker.engine, &self.task).await.map_err(Stop::Failed)?;
         let history = self.worker.engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
         let mut instance = Instance::begin(program, begin);
         for row in &history {
             instance.replay(row).map_err(|found| Stop::Broken(found.into()))?;
         }
         Ok(instance)
-    }
-
-    async fn begin(&self) -> Result<Begin, Error> {
-        let (engine, task) = (&self.worker.engine, &self.task);
-        let input = match task.input_key() {
-            Some(key) => engine.payload(&key).await?.map(Carried),
-            None => None,
-        };
-        let over: HandedOver = match task.carried_key() {
-            Some(key) => read(engine.payload(&key).await?)?,
-            None => HandedOver::default(),
-        };
-        let state = task.workflow.as_deref();
-        let seed = task.created_at.micros().unsigned_abs() ^ u64::from(task.generation) << 48;
-        Ok(Begin {
-            execution: task.generation,
-            version: state.and_then(|state| state.version.clone()),
-            parent: task.parent.clone(),
-            lane: task.lane.clone(),
-            first_step: state.map_or(0, |state| state.first_step),
-            input,
-            carried: over.unread,
-            values: over.values,
-            ..Begin::new(task.id.clone(), seed)
-        })
     }
 
     /// What has come, asked for until the lease is over.
@@ -378,8 +342,7 @@ impl TurnAttempt {
     fn deed(&self, deed: Deed) -> Command {
         let workflow = |task: NewTask| {
             let workflow = Some(task.workflow.clone().unwrap_or_default());
-            let policy =
-                Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
+            let policy = task.policy.clone().of_workflow();
             NewTask { workflow, policy, ..task }
         };
         match deed {
@@ -427,9 +390,8 @@ fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, E
         Standing::Cancelled { reason } => Then::Cancel { reason },
         Standing::ContinueAsNew { input, version, carried, .. } => {
             let over = HandedOver { unread: carried, values };
-            let text = serde_json::to_vec(&over).map_err(unwritable)?;
-            let carried = Payload::new("application/json", text);
-            Then::ContinueAsNew { input, version, carried: Some(carried) }
+            let carried = Some(over.written().map_err(unwritable)?);
+            Then::ContinueAsNew { input, version, carried }
         }
     })
 }
@@ -439,13 +401,6 @@ fn is_of_what_is_stored(error: &Error) -> bool {
     matches!(error, Error::Payload(_) | Error::NoHistory { .. })
 }
 
-fn unwritable(error: serde_json::Error) -> Error {
+pub(crate) fn unwritable(error: serde_json::Error) -> Error {
     Error::Payload(Arc::new(error))
-}
-
-fn read<T: serde::de::DeserializeOwned + Default>(payload: Option<Payload>) -> Result<T, Error> {
-    match payload {
-        Some(payload) => serde_json::from_slice(&payload.bytes).map_err(unwritable),
-        None => Ok(T::default()),
-    }
 }

@@ -321,7 +321,7 @@ impl Instance {
                 Standing::ContinueAsNew {
                     input,
                     version,
-                    carried: journal.mail.carry(),
+                    carried: journal.mail.carried(),
                     first_step: journal.next_step(),
                 }
             }
