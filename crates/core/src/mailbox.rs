@@ -67,7 +67,7 @@ pub struct Message {
     /// Until when it is kept for a task that is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
-    /// When the engine looks at it again: when it becomes visible, or is kept no longer.
+    /// When the engine looks at it again: it becomes visible then, or its time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
