@@ -8,9 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_core::command::{
-    Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, Release, ReportProgress, Then,
+    Claim, CommitTurn, Deed as Command, Delay, Fail, NewMessage, NewTask, Release, ReportProgress,
+    Then,
 };
-use windlass_core::{Carried, Lifecycle, Note, Outcome, Payload, Task, TaskId, Timestamp};
+use windlass_core::{
+    Carried, FailureClass, Lifecycle, Note, Outcome, Payload, Retry, Task, TaskId, Timestamp,
+};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::cache::position;
@@ -110,7 +113,7 @@ impl TurnAttempt {
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
                 tracing::error!(%task, %error, "the history of a workflow cannot be read");
-                self.put_off(BROKEN, &error.to_string()).await;
+                self.fail_for_now(&format!("its history cannot be read: {error}")).await;
             }
             Stop::Failed(error) => {
                 tracing::warn!(%task, %error, "a turn is given back");
@@ -136,6 +139,23 @@ impl TurnAttempt {
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
+    }
+
+    /// Says why, and counts: what is damaged is tried again for some hours, further and further
+    /// apart, and then it is given up, so that nobody looks at it for ever.
+    async fn fail_for_now(&self, reason: &str) {
+        let fence = self.lease.fence();
+        let message: String = reason.chars().take(256).collect();
+        let report = ReportProgress { fence: fence.clone(), percent: 0, message: message.clone() };
+        if let Err(error) = self.worker.engine.submit(report).await {
+            tracing::debug!(%error, "what is wrong with a workflow could not be told");
+        }
+        let doublings = self.task.attempts.saturating_sub(1).min(7);
+        let ms = u64::try_from(BROKEN.as_millis()).unwrap_or(u64::MAX) << doublings;
+        let (class, retry) = (FailureClass::Crash, Retry::After { ms });
+        let fail = Fail { fence, class, reason: message, retry };
+        // Whatever came of it, the lease is over soon.
+        let _ = self.lease.settle(fail.into()).await;
     }
 
     async fn turns(&self) -> Stop {
