@@ -115,7 +115,7 @@ pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Ver
     let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, Then::Complete(None)) };
     ground.must(end).await?;
     ground.must(Reap { task: task.task_key() }).await?;
-    ground.clock.advance_ms(60_000);
+    ground.clock.advance_ms(61_000);
     ground.must(Sweep::default()).await?;
     for table in [Table::Message, Table::Mailbox] {
         same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
