@@ -1,9 +1,9 @@
 //! A workflow as the store has it, with all that it takes to run its code again.
 
-use windlass_core::{Carried, Execution, PayloadKey, Task};
+use windlass_core::{Carried, Execution, Payload, PayloadKey, Task};
 use windlass_engine::{Engine, Error, WorkflowHandle};
 
-use crate::turn::unwritable;
+use crate::commit::unwritable;
 use crate::workflow::testing::Recorded;
 use crate::workflow::{Begin, HandedOver};
 
@@ -59,7 +59,7 @@ impl Recorded {
 
     /// The present execution of a workflow.
     pub async fn of_present(engine: &Engine, task: &Task) -> Result<Self, Error> {
-        let begin = begin(engine, task).await?;
+        let begin = begin(engine, task, read(engine, task.input_key()).await?).await?;
         Ok(Self { begin, rows: engine.history(task, 0).await? })
     }
 
@@ -70,17 +70,22 @@ impl Recorded {
         execution: &Execution,
     ) -> Result<Self, Error> {
         let Execution { number, version, first_step, .. } = execution.clone();
-        let keys = (execution.input_key(), execution.carried_key());
-        let begin = begin_at(engine, task, number, keys).await?;
+        let input = read(engine, execution.input_key()).await?;
+        let carried = read(engine, execution.carried_key()).await?;
+        let begin = begin_at(task, number, input, carried)?;
         let begin = Begin { version, first_step, ..begin };
         Ok(Self { begin, rows: engine.past_history(execution).await? })
     }
 }
 
 /// With what the present execution of a workflow begins.
-pub(crate) async fn begin(engine: &Engine, task: &Task) -> Result<Begin, Error> {
-    let keys = (task.input_key(), task.carried_key());
-    let begin = begin_at(engine, task, task.generation, keys).await?;
+pub(crate) async fn begin(
+    engine: &Engine,
+    task: &Task,
+    input: Option<Payload>,
+) -> Result<Begin, Error> {
+    let carried = read(engine, task.carried_key()).await?;
+    let begin = begin_at(task, task.generation, input, carried)?;
     let state = task.workflow.as_deref();
     Ok(Begin {
         version: state.and_then(|state| state.version.clone()),
@@ -89,20 +94,12 @@ pub(crate) async fn begin(engine: &Engine, task: &Task) -> Result<Begin, Error> 
     })
 }
 
-async fn begin_at(
-    engine: &Engine,
+fn begin_at(
     task: &Task,
     execution: u32,
-    (input, carried): (Option<PayloadKey>, Option<PayloadKey>),
+    input: Option<Payload>,
+    carried: Option<Payload>,
 ) -> Result<Begin, Error> {
-    let input = match input {
-        Some(key) => engine.payload(&key).await?.map(Carried),
-        None => None,
-    };
-    let carried = match carried {
-        Some(key) => engine.payload(&key).await?,
-        None => None,
-    };
     let over: HandedOver = match carried {
         Some(carried) => serde_json::from_slice(&carried.bytes).map_err(unwritable)?,
         None => HandedOver::default(),
@@ -112,9 +109,16 @@ async fn begin_at(
         execution,
         parent: task.parent.clone(),
         lane: task.lane.clone(),
-        input,
+        input: input.map(Carried),
         carried: over.unread,
         values: over.values,
         ..Begin::new(task.id.clone(), seed)
     })
+}
+
+async fn read(engine: &Engine, key: Option<PayloadKey>) -> Result<Option<Payload>, Error> {
+    match key {
+        Some(key) => engine.payload(&key).await,
+        None => Ok(None),
+    }
 }

@@ -1,6 +1,7 @@
 //! One command, one file: its fields, its transition, its table of tests.
 
 mod admit;
+mod advance;
 mod answer;
 mod beat;
 mod begin;
@@ -49,6 +50,7 @@ mod wait_children;
 mod withdraw;
 
 pub use admit::Admit;
+pub use advance::Advance;
 pub use answer::Answer;
 pub use beat::Beat;
 pub use begin::Begin;
@@ -173,6 +175,7 @@ commands!(
     ClaimEffect,
     SettleEffect,
     CommitTurn,
+    Advance,
     RequestCancel,
     PruneExecutions,
     Spend,
@@ -230,6 +233,7 @@ impl Command {
             | Command::Withdraw(_)
             | Command::SettleEffect(_)
             | Command::CommitTurn(_)
+            | Command::Advance(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -274,7 +278,8 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
-            Command::CommitTurn(turn) => 3 + turn.taken.len() + 2 * turn.deeds.len(),
+            Command::CommitTurn(turn) => turn.rows(),
+            Command::Advance(advance) => 2 + advance.turn.rows(),
             _ => 1,
         }
     }
@@ -287,11 +292,10 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::CommitTurn(turn) => turn.bytes(),
+            Command::Advance(advance) => advance.complete.bytes() + advance.turn.bytes(),
             Command::Answer(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
-            Command::Complete(complete) => {
-                complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
-            }
+            Command::Complete(complete) => complete.bytes(),
             Command::Post(post) => {
                 let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
                 payloads.map(|payload| payload.bytes.len()).sum()
