@@ -1,7 +1,7 @@
 //! A workflow as the store has it, with all that it takes to run its code again.
 
-use windlass_core::{Carried, Execution, Payload, PayloadKey, Task};
-use windlass_engine::{Engine, Error, WorkflowHandle};
+use windlass_core::{Carried, Execution, PayloadKey, Task};
+use windlass_engine::{Engine, Error, Input, WorkflowHandle};
 
 use crate::commit::unwritable;
 use crate::workflow::testing::Recorded;
@@ -59,7 +59,7 @@ impl Recorded {
 
     /// The present execution of a workflow.
     pub async fn of_present(engine: &Engine, task: &Task) -> Result<Self, Error> {
-        let begin = begin(engine, task, read(engine, task.input_key()).await?).await?;
+        let begin = begin(engine, task, &stored(task.input_key())).await?;
         Ok(Self { begin, rows: engine.history(task, 0).await? })
     }
 
@@ -70,22 +70,20 @@ impl Recorded {
         execution: &Execution,
     ) -> Result<Self, Error> {
         let Execution { number, version, first_step, .. } = execution.clone();
-        let input = read(engine, execution.input_key()).await?;
-        let carried = read(engine, execution.carried_key()).await?;
-        let begin = begin_at(task, number, input, carried)?;
+        let (input, carried) = (stored(execution.input_key()), execution.carried_key());
+        let begin = begin_at(engine, task, number, &input, carried).await?;
         let begin = Begin { version, first_step, ..begin };
         Ok(Self { begin, rows: engine.past_history(execution).await? })
     }
 }
 
+fn stored(input: Option<PayloadKey>) -> Input {
+    input.map_or(Input::None, Input::Elsewhere)
+}
+
 /// With what the present execution of a workflow begins.
-pub(crate) async fn begin(
-    engine: &Engine,
-    task: &Task,
-    input: Option<Payload>,
-) -> Result<Begin, Error> {
-    let carried = read(engine, task.carried_key()).await?;
-    let begin = begin_at(task, task.generation, input, carried)?;
+pub(crate) async fn begin(engine: &Engine, task: &Task, input: &Input) -> Result<Begin, Error> {
+    let begin = begin_at(engine, task, task.generation, input, task.carried_key()).await?;
     let state = task.workflow.as_deref();
     Ok(Begin {
         version: state.and_then(|state| state.version.clone()),
@@ -94,12 +92,22 @@ pub(crate) async fn begin(
     })
 }
 
-fn begin_at(
+async fn begin_at(
+    engine: &Engine,
     task: &Task,
     execution: u32,
-    input: Option<Payload>,
-    carried: Option<Payload>,
+    input: &Input,
+    carried: Option<PayloadKey>,
 ) -> Result<Begin, Error> {
+    let input = match input {
+        Input::None => None,
+        Input::Here(payload) => Some(payload.clone()),
+        Input::Elsewhere(key) => engine.payload(key).await?,
+    };
+    let carried = match carried {
+        Some(key) => engine.payload(&key).await?,
+        None => None,
+    };
     let over: HandedOver = match carried {
         Some(carried) => serde_json::from_slice(&carried.bytes).map_err(unwritable)?,
         None => HandedOver::default(),
@@ -114,11 +122,4 @@ fn begin_at(
         values: over.values,
         ..Begin::new(task.id.clone(), seed)
     })
-}
-
-async fn read(engine: &Engine, key: Option<PayloadKey>) -> Result<Option<Payload>, Error> {
-    match key {
-        Some(key) => engine.payload(&key).await,
-        None => Ok(None),
-    }
 }

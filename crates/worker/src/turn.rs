@@ -20,7 +20,7 @@ use crate::recording::begin;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
-use crate::workflow::{Begin, Finished, Instance, Part, Turn, TurnFailure};
+use crate::workflow::{Finished, Instance, Part, Turn, TurnFailure};
 
 /// How long a workflow is put off whose code is not known here, or does not fit its history.
 const UNKNOWN: Duration = Duration::from_secs(10);
@@ -229,23 +229,14 @@ impl TurnAttempt {
         if let Some(instance) = self.worker().cache.take(&self.task) {
             return Ok(instance);
         }
-        let begin = self.begin().await.map_err(Stop::Failed)?;
+        let begin = begin(&self.worker().engine, &self.task, &self.input).await;
+        let begin = begin.map_err(Stop::Failed)?;
         let history = self.worker().engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
         let mut instance = Instance::begin(program, begin);
         for row in &history {
             instance.replay(row).map_err(|found| Stop::Broken(found.into()))?;
         }
         Ok(instance)
-    }
-
-    async fn begin(&self) -> Result<Begin, Error> {
-        let engine = &self.worker().engine;
-        let input = match &self.input {
-            Input::None => None,
-            Input::Here(payload) => Some(payload.clone()),
-            Input::Elsewhere(key) => engine.payload(key).await?,
-        };
-        begin(engine, &self.task, input).await
     }
 
     /// What has come, asked for until the lease is over.
