@@ -124,9 +124,9 @@ fn command_of(worker: &Worker, workflow: &TaskId, deed: Deed) -> Command {
             Command::CancelTask { step, id }
         }
         Deed::CancelChild { step, id } => Command::CancelTask { step, id },
-        Deed::Post { to, name, payload, .. } => {
+        Deed::Post { to, name, payload, keep_ms, .. } => {
             let source = workflow.to_string();
-            Command::Post(NewMessage { payload, ..NewMessage::new(to, name, source) })
+            Command::Post(NewMessage { payload, keep_ms, ..NewMessage::new(to, name, source) })
         }
         Deed::Status(text) => Command::Note { name: Note::STATUS.to_owned(), text: Some(text) },
         Deed::Value { key, value } => {

@@ -12,8 +12,8 @@ use crate::name::{TaskId, Tenant};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, held, leave, next_turn, place,
-    refuse_step, set_timer, task, tenant_key,
+    answered, cancel_step, deliver, fail, forget_message, held, keep, leave, next_turn, place,
+    prefetch_keep, refuse_step, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -207,6 +207,9 @@ impl CommitTurn {
                 Deed::Post(message) => {
                     world.prefetch(TaskKey::new(tenant, &message.task).row_key());
                     world.prefetch(Mailbox::key_of(tenant, &message.task));
+                    if message.keep_ms.is_some() {
+                        prefetch_keep(world, tenant);
+                    }
                 }
                 Deed::Note { name, .. } => {
                     world.prefetch(Note::key_of(tenant, id, name));
@@ -362,10 +365,15 @@ fn make(
 fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), Halt> {
     let letter = message.letter();
     letter.check()?;
-    let key = TaskKey::new(tenant, &message.task);
-    let delivered = task(world, &key).and_then(|known| deliver(world, &known, &letter));
-    match delivered {
-        Ok(_) | Err(Halt::Rejected(_)) => Ok(()),
+    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
+    let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
+    let sent = known.and_then(|known| match (known, message.keep_ms) {
+        (Some(known), _) => deliver(world, &known, &letter).map(drop),
+        (None, Some(keep_ms)) => keep(world, tenant, &message.task, &letter, keep_ms).map(drop),
+        (None, None) => Ok(()),
+    });
+    match sent {
+        Ok(()) | Err(Halt::Rejected(_)) => Ok(()),
         Err(Halt::Parked) => Err(Halt::Parked),
     }
 }
@@ -947,6 +955,7 @@ mod tests {
             text: text.map(str::to_owned),
         };
         let post = |to: &str| Deed::Post(NewMessage::new(to, "hello", "t"));
+        let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
         let deeds = vec![
             note("", Some("half way")),
             note("a", Some("1")),
@@ -954,15 +963,18 @@ mod tests {
             post("u"),
             post("t"),
             post("nobody"),
+            Deed::Post(early),
         ];
         assert!(goes_on(&stage.must(CommitTurn { deeds, ..turn(1, 0, Then::Wait) })));
+        let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
+        assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
         let status: Note =
             stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
         assert_eq!(status.text, "half way");
         let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
         let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
         assert_eq!(told, [Change::StatusChanged { number: status.change }]);
-        assert_eq!(messages(&stage).len(), 2);
+        assert_eq!(messages(&stage).len(), 3);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);
         let deeds = vec![note("a", Some(&long))];

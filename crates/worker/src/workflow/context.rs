@@ -198,13 +198,35 @@ impl Workflow {
         name: &str,
         payload: &T,
     ) -> Result<(), StepError> {
-        let to = to.into();
-        let payload = encoded(name, payload)?;
+        self.send(to.into(), name, encoded(name, payload)?, None)
+    }
+
+    /// As [`Workflow::post`], to a workflow that may not be started yet: the message is kept for it
+    /// for so long.
+    pub fn post_or_keep<T: Serialize + ?Sized>(
+        &self,
+        to: impl Into<TaskId>,
+        name: &str,
+        payload: &T,
+        keep: Duration,
+    ) -> Result<(), StepError> {
+        let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        limits::KEEP_MS.check(keep_ms).map_err(|why| StepError::refused(name, why))?;
+        self.send(to.into(), name, encoded(name, payload)?, Some(keep_ms))
+    }
+
+    fn send(
+        &self,
+        to: TaskId,
+        name: &str,
+        payload: Option<Payload>,
+        keep_ms: Option<u64>,
+    ) -> Result<(), StepError> {
         let refused = |why| StepError::refused(name, why);
         limits::MESSAGE_NAME.check(name).map_err(refused)?;
         limits::TASK_ID.check(to.as_str()).map_err(refused)?;
         self.check_cancel()?;
-        self.journal().post(to, name.to_owned(), payload);
+        self.journal().post(to, name.to_owned(), payload, keep_ms);
         Ok(())
     }
 

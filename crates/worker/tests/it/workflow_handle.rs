@@ -182,3 +182,42 @@ async fn who_speaks_to_it_may_come_before_who_starts_it() {
     assert_eq!(stage.other.messages(nobody.key(), 0, 10).await.unwrap().len(), 0);
     running.drain(Duration::from_secs(10)).await;
 }
+
+/// Whoever is faster, and wherever they meet, each workflow has its message.
+#[tokio::test(start_paused = true)]
+async fn who_starts_and_who_speaks_may_race() {
+    async fn speaks(ctx: Workflow, n: u32) -> Result<(), StepError> {
+        let keep = Duration::from_secs(60);
+        for id in 0..n {
+            ctx.post_or_keep(format!("by {id}"), "add", &1, keep)?;
+        }
+        let refused = ctx.post_or_keep("x", "add", &1, Duration::ZERO).unwrap_err();
+        assert!(refused.to_string().contains("keep_ms"), "{refused}");
+        Ok(())
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(16).workflow(tells);
+    let running = worker.program(Program::named("speaks", speaks)).start().unwrap();
+    let keep = Duration::from_secs(60);
+    let mut started = Vec::new();
+    for n in 0..40 {
+        let id = format!("t{n}");
+        let (speaker, starter) = (stage.other.clone(), stage.engine.clone());
+        let to = id.clone();
+        let speaks =
+            tokio::spawn(async move { speaker.post(to, "add").payload(&7).or_keep(keep).await });
+        let handle = starter.start_workflow::<u32>("tells", &1).id(id).await.unwrap();
+        speaks.await.unwrap().unwrap();
+        started.push((handle, 7));
+    }
+    let speaker = stage.other.start_workflow::<()>("speaks", &5).await.unwrap();
+    for id in 0..5 {
+        let one = stage.engine.start_workflow::<u32>("tells", &1).id(format!("by {id}"));
+        started.push((one.await.unwrap(), 1));
+    }
+    speaker.result().await.unwrap();
+    for (handle, expected) in started {
+        assert_eq!(handle.result().await.unwrap(), expected, "{}", handle.id());
+    }
+    running.drain(Duration::from_secs(10)).await;
+}
