@@ -15,7 +15,7 @@ const EXAMPLES: &str = "Examples:
   windlass workflow delete order-43 --force --yes
 
 A workflow goes with its history and its children. One that runs is left alone, unless --force ends
-it first. Of many, each goes whole or stays; asking again goes on. Exit code 3 when one is refused.";
+it first. Each goes whole or stays; asking again goes on. Exit code 3 when one is refused.";
 
 #[derive(Debug, Args)]
 #[command(
