@@ -120,8 +120,9 @@ impl TurnAttempt {
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                tracing::error!(%task, %error, "the history of a workflow cannot be read");
-                self.put_off(BROKEN, &error.to_string()).await;
+                // The lease runs out: a turn that nobody can make is poison, after some tries.
+                tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
+                self.tell(&error.to_string()).await;
             }
             Stop::Failed(error) => {
                 tracing::warn!(%task, %error, "a turn is given back");
@@ -136,14 +137,19 @@ impl TurnAttempt {
         let _ = self.lease.settle(Release { fence: self.lease.fence() }.into()).await;
     }
 
-    /// Says why, where people look, and leaves the workflow alone for a while.
-    async fn put_off(&self, pause: Duration, reason: &str) {
-        let fence = self.lease.fence();
+    /// Says what is wrong, where people look.
+    async fn tell(&self, reason: &str) {
         let message: String = reason.chars().take(256).collect();
-        let report = ReportProgress { fence: fence.clone(), percent: 0, message };
+        let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker.engine.submit(report).await {
             tracing::debug!(%error, "what is wrong with a workflow could not be told");
         }
+    }
+
+    /// Says why, and leaves the workflow alone for a while.
+    async fn put_off(&self, pause: Duration, reason: &str) {
+        self.tell(reason).await;
+        let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
@@ -436,7 +442,8 @@ fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, E
 
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
-    matches!(error, Error::Payload(_) | Error::NoHistory { .. })
+    use Error::{BadHistory, BadMessage, NoHistory, Payload};
+    matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
 }
 
 fn unwritable(error: serde_json::Error) -> Error {

@@ -45,6 +45,7 @@ mod suspend;
 mod sweep;
 mod take_messages;
 mod trim_log;
+mod unstick;
 mod wait_children;
 mod withdraw;
 
@@ -93,6 +94,7 @@ pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
+pub use unstick::Unstick;
 pub use wait_children::WaitChildren;
 pub use withdraw::Withdraw;
 
@@ -175,6 +177,7 @@ commands!(
     CommitTurn,
     RequestCancel,
     PruneExecutions,
+    Unstick,
     Spend,
     Post,
     Signal,
@@ -240,6 +243,7 @@ impl Command {
             | Command::Replay(_)
             | Command::Reap(_)
             | Command::PruneExecutions(_)
+            | Command::Unstick(_)
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)
@@ -274,6 +278,7 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
+            Command::Unstick(unstick) => unstick.workflows.len(),
             Command::CommitTurn(turn) => 3 + turn.taken.len() + 2 * turn.deeds.len(),
             _ => 1,
         }

@@ -124,6 +124,7 @@ impl Stage {
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
+            Ok(Outcome::Unstuck { workflows }) => format!("unstuck {workflows}"),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }

@@ -105,6 +105,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Turned { goes_on: true, .. } => "goes_on",
         Outcome::Turned { .. } => "turned",
         Outcome::Pruned { .. } => "pruned",
+        Outcome::Unstuck { .. } => "unstuck",
         Outcome::Spent => "spent",
     }
 }

@@ -24,5 +24,6 @@ mod workflow_mail;
 mod workflow_random;
 mod workflow_replay;
 mod workflow_rows;
+mod workflow_stands;
 mod workflow_steps;
 mod workflow_versions;

@@ -161,7 +161,9 @@ fn poison(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
             let (turn, times) = (workflow.turns + 1, task.reclaims);
-            format!("turn {turn} was taken {times} times and never kept")
+            let told = task.progress.as_ref().map(|progress| format!(": {}", progress.message));
+            let told = told.unwrap_or_default();
+            format!("turn {turn} was taken {times} times and never kept{told}")
         }
         None => "leases ran out too often".to_owned(),
     }
