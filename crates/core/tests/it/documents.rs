@@ -107,7 +107,7 @@ fn lines_fit() {
 /// The guarantees say "Shown by", then names of tests, each group followed by its file.
 #[test]
 fn the_tests_that_are_named_exist() {
-    let guides = ["README.md", "requests.md", "waiting.md"];
+    let guides = ["README.md", "requests.md", "waiting.md", "workflows.md"];
     let guides = guides.map(|name| root().join("docs/guarantees").join(name));
     let text: String = guides.iter().map(|guide| prose(&read(guide))).collect();
     // Words may be broken anywhere.
