@@ -109,8 +109,17 @@ impl Message {
     /// The name of the message that asks a workflow to end.
     pub const CANCEL: &'static str = "cancel";
 
-    /// Timers are numbered by their steps, behind all that is sent.
-    pub(crate) const TIMERS: u64 = 1_000_000_000_000_000;
+    /// What the engine tells a workflow of its steps is numbered by them, behind all that is sent.
+    const STEPS: u64 = 1_000_000_000_000_000;
+
+    /// The number of the one message that tells of a step.
+    pub const fn of_step(step: u64) -> u64 {
+        Self::STEPS + step
+    }
+
+    pub(crate) const fn is_of_step(&self) -> bool {
+        self.seq >= Self::STEPS
+    }
 
     /// Whether somebody has sent it, and not the engine.
     pub(crate) fn was_sent(&self) -> bool {

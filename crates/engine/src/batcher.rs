@@ -12,6 +12,7 @@ use windlass_store::{Notice, Store, StoreError, Ticket, Tx};
 
 use crate::answer::{Answerer, Reply};
 use crate::batch::{Committed, Tried, attempt, found_nothing};
+use crate::endings::Endings;
 use crate::error::Error;
 use crate::holders::Holders;
 use crate::inbox::{Hand, Inbox, Intake, Job};
@@ -53,6 +54,7 @@ pub(crate) struct Batcher {
     pub(crate) answerer: Answerer,
     pub(crate) timer: Arc<Timer>,
     pub(crate) commits: Arc<Commits>,
+    pub(crate) endings: Arc<Endings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) holders: Arc<Holders>,
     pub(crate) waiters: Waiters,
@@ -113,6 +115,7 @@ impl Batcher {
                 if !survives(self.settle(jobs, &foreign, hand)).await {
                     // Its jobs are gone, and their callers know by that. Everybody else goes on.
                     tracing::error!("a batch panicked: what became of its commands is not known");
+                    self.commits.notify_foreign();
                     self.put_concerned_aside(&foreign);
                 }
                 // Those who were just answered may have something to add to the next batch.
@@ -132,7 +135,6 @@ impl Batcher {
         jobs.retain(is_wanted);
         let mut foreign = Vec::new();
         for notice in intake.notices {
-            self.commits.notify();
             match notice {
                 Notice::Changed { wakes, next_due } => {
                     self.holders.tell(wakes.keys());
@@ -238,7 +240,10 @@ impl Batcher {
                         return Verdict::Done;
                     }
                     Some(false) => StoreError::Conflict,
-                    None => return Verdict::Answer(jobs, Error::OutcomeUnknown),
+                    None => {
+                        self.commits.notify_foreign();
+                        return Verdict::Answer(jobs, Error::OutcomeUnknown);
+                    }
                 },
                 Tried::Failed(error) => error,
             };
@@ -305,6 +310,7 @@ impl Batcher {
         self.holders.tell(changes.wakes.keys());
         if !changes.events.is_empty() {
             self.commits.notify();
+            self.endings.tell(&changes.events);
         }
         let wakes = !changes.wakes.is_empty() || !changes.left_ready.is_empty();
         if wakes && self.inbox.has_others() {

@@ -31,6 +31,9 @@ impl Engine {
     /// What has come for a workflow and is to be told to its code, in order: as much as one turn
     /// takes.
     pub async fn came(&self, workflow: &Task) -> Result<Vec<Came>, Error> {
+        if !workflow.has_mail {
+            return Ok(Vec::new());
+        }
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
         let (mut came, mut after) = (Vec::new(), 0);
         loop {

@@ -200,7 +200,10 @@ impl Lease {
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%task, %error, "a settle was refused");
+                    // What was done ahead of others may find itself overtaken.
+                    if !matches!(commands[0], Command::Advance(_)) {
+                        tracing::warn!(%task, %error, "a settle was refused");
+                    }
                     return Err(Answer::Refused(error));
                 }
                 Err(_) => break,

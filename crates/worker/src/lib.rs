@@ -39,10 +39,12 @@
 //! # }
 //! ```
 
+mod ahead;
 mod attempt;
 mod cache;
 mod calls;
 mod claimer;
+mod commit;
 mod context;
 mod failure;
 mod handler;

@@ -110,10 +110,8 @@ impl CommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         self.prefetch(world);
-        let known = task(world, &self.fence.task)?;
-        let digest = self.digest();
-        if answered(&known, self.fence.epoch, digest)?.is_some() {
-            return Ok(Outcome::Turned { claimed: Vec::new(), goes_on: false });
+        if let Some(answer) = self.answered(world)? {
+            return Ok(answer);
         }
         let (known, lease) = held(world, &self.fence)?;
         let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
@@ -129,8 +127,20 @@ impl CommitTurn {
         let mut claimed = Vec::new();
         world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
         let known = task(world, &self.fence.task)?;
-        let goes_on = self.stand(world, &known, &run, digest)?;
+        let goes_on = self.stand(world, &known, &run)?.then_some(known);
         Ok(Outcome::Turned { claimed, goes_on })
+    }
+
+    /// What the same turn came to before, if it ended its lease. What it had leased is not known.
+    pub(super) fn answered(&self, world: &mut World) -> Result<Option<Outcome>, Halt> {
+        let known = task(world, &self.fence.task)?;
+        let before = answered(&known, self.fence.epoch, self.digest())?;
+        Ok(before.map(|_| Outcome::Turned { claimed: Vec::new(), goes_on: None }))
+    }
+
+    /// About how many rows it writes.
+    pub(super) fn rows(&self) -> usize {
+        3 + self.taken.len() + 2 * self.deeds.len()
     }
 
     /// How many bytes of payload it carries.
@@ -148,7 +158,7 @@ impl CommitTurn {
         inputs.chain(&self.row).map(|payload| payload.bytes.len()).sum()
     }
 
-    fn check(&self) -> Result<(), Rejection> {
+    pub(super) fn check(&self) -> Result<(), Rejection> {
         self.row.as_ref().map_or(Ok(()), Payload::check)?;
         limits::TURN_ITEMS.check(self.deeds.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
@@ -170,7 +180,7 @@ impl CommitTurn {
     }
 
     /// Asks for everything that it names, so that one load is enough.
-    fn prefetch(&self, world: &mut World) {
+    pub(super) fn prefetch(&self, world: &mut World) {
         let TaskKey { tenant, id } = &self.fence.task;
         world.prefetch(self.fence.task.row_key());
         world.prefetch(Mailbox::key_of(tenant, id));
@@ -189,7 +199,7 @@ impl CommitTurn {
                 }
                 Deed::Start { task } => create.prefetch(world, task, &task.route()),
                 Deed::CancelTimer { step } => {
-                    world.prefetch(Message::key_of(tenant, id, Message::TIMERS + step));
+                    world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
                 Deed::CancelTask { id: step, .. } => {
                     world.prefetch(TaskKey::new(tenant, step).row_key());
@@ -216,6 +226,7 @@ impl CommitTurn {
             Then::ContinueAsNew { .. } => 5,
         };
         let digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
+        let digester = digester.json(&self.taken);
         Payload::digest(self.row.as_ref(), digester).finish()
     }
 
@@ -234,8 +245,16 @@ impl CommitTurn {
     }
 
     fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
-        let seqs = &self.taken;
-        world.each(seqs, |world, seq| forget_message(world, known, *seq)).map(drop)
+        let take = |world: &mut World, seq: &u64| {
+            let key = Message::key_of(&known.tenant, &known.id, *seq);
+            let message = world.get::<Message>(&key)?;
+            if message.is_none_or(|message| message.due_at.is_some()) {
+                // Nobody can have been told of it.
+                return Err(Rejection::MessageNotFound { seq: *seq }.into());
+            }
+            forget_message(world, known, *seq)
+        };
+        world.each(&self.taken, take).map(drop)
     }
 
     fn do_deed(
@@ -255,7 +274,7 @@ impl CommitTurn {
             Deed::Child { step, task } => make(world, known, task, Some(*step), None).map(drop),
             Deed::Start { task } => make(world, known, task, None, None).map(drop),
             Deed::Timer { step, at } => set_timer(world, known, *step, *at),
-            Deed::CancelTimer { step } => forget_message(world, known, Message::TIMERS + step),
+            Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),
             Deed::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
@@ -265,13 +284,7 @@ impl CommitTurn {
     }
 
     /// How the workflow stands after this. Says whether its lease stays.
-    fn stand(
-        &self,
-        world: &mut World,
-        known: &Task,
-        run: &Run,
-        digest: Digest,
-    ) -> Result<bool, Halt> {
+    fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<bool, Halt> {
         if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
             return Ok(true);
         }
@@ -302,7 +315,7 @@ impl CommitTurn {
                 (Settled::Suspended, Some(Change::Replayed { generation }))
             }
         };
-        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
         if let Some(change) = change {
             world.emit(Event::of_task(&task, now, change));
         }
@@ -510,7 +523,7 @@ mod tests {
 
     fn goes_on(outcome: &Outcome) -> bool {
         match outcome {
-            Outcome::Turned { goes_on, .. } => *goes_on,
+            Outcome::Turned { goes_on, .. } => goes_on.is_some(),
             other => panic!("{other:?}"),
         }
     }
@@ -572,13 +585,13 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
         let told = &messages(&stage)[0];
         let report = told.report.as_ref().expect("it is a report");
-        assert_eq!((report.step, told.seq), (0, 1));
+        assert_eq!((report.step, told.seq), (0, Message::of_step(0)));
         let result = told.payload_key().expect("it has a result");
         assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("42")));
 
         stage.must(claim());
         let end = CommitTurn {
-            taken: vec![1],
+            taken: vec![Message::of_step(0)],
             next_step: 1,
             ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
         };
@@ -916,7 +929,8 @@ mod tests {
         stage.must(crate::testing::claim());
         let early = stage.run(Reap { task: key("child") });
         assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
-        stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
+        let taken = vec![Message::of_step(0)];
+        stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, Then::Complete(None)) });
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),

@@ -1,6 +1,7 @@
 //! One command, one file: its fields, its transition, its table of tests.
 
 mod admit;
+mod advance;
 mod answer;
 mod beat;
 mod begin;
@@ -50,6 +51,7 @@ mod wait_children;
 mod withdraw;
 
 pub use admit::Admit;
+pub use advance::Advance;
 pub use answer::Answer;
 pub use beat::Beat;
 pub use begin::Begin;
@@ -175,6 +177,7 @@ commands!(
     ClaimEffect,
     SettleEffect,
     CommitTurn,
+    Advance,
     RequestCancel,
     PruneExecutions,
     Unstick,
@@ -233,6 +236,7 @@ impl Command {
             | Command::Withdraw(_)
             | Command::SettleEffect(_)
             | Command::CommitTurn(_)
+            | Command::Advance(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -279,7 +283,8 @@ impl Command {
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
             Command::Unstick(unstick) => unstick.workflows.len(),
-            Command::CommitTurn(turn) => 3 + turn.taken.len() + 2 * turn.deeds.len(),
+            Command::CommitTurn(turn) => turn.rows(),
+            Command::Advance(advance) => 2 + advance.turn.rows(),
             _ => 1,
         }
     }
@@ -292,11 +297,10 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::CommitTurn(turn) => turn.bytes(),
+            Command::Advance(advance) => advance.complete.bytes() + advance.turn.bytes(),
             Command::Answer(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
-            Command::Complete(complete) => {
-                complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
-            }
+            Command::Complete(complete) => complete.bytes(),
             Command::Post(post) => {
                 let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
                 payloads.map(|payload| payload.bytes.len()).sum()

@@ -104,10 +104,10 @@ pub enum Outcome {
         answer: Option<PayloadKey>,
     },
     EffectSettled,
-    /// The activities that were leased at once; and whether the lease of the workflow stays.
+    /// The activities that were leased at once; and the workflow, if its lease stays.
     Turned {
         claimed: Vec<Arc<Task>>,
-        goes_on: bool,
+        goes_on: Option<Arc<Task>>,
     },
     Spent,
     /// `known` when nothing had to be done for it.

@@ -176,15 +176,16 @@ pub(crate) fn put(
 /// Puts what the engine tells a workflow into its mailbox, however full that is. A message that has
 /// the next number of the mailbox takes it.
 pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
-    let (mut holder, seq) = (task.clone(), message.seq);
-    let mut mailbox = open(world, &mut holder)?;
-    world.fresh(Message::key_of(&task.tenant, &task.id, seq));
+    let mut mailbox = open(world, &mut task.clone())?;
+    world.fresh(Message::key_of(&task.tenant, &task.id, message.seq));
     if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
         && !known.has_mail
     {
         world.put::<Task>(Task { has_mail: true, ..(*known).clone() });
     }
-    mailbox.next_seq = mailbox.next_seq.max(if seq < Message::TIMERS { seq + 1 } else { 0 });
+    if !message.is_of_step() {
+        mailbox.next_seq = mailbox.next_seq.max(message.seq + 1);
+    }
     mailbox.held += 1;
     mailbox.hidden += u32::from(message.due_at.is_some());
     world.put::<Message>(message);

@@ -41,7 +41,7 @@ pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
             world.wake(wake(Some(task.route.clone())));
         }
         // Only one worker may take it, and nobody knows which of those who wait is that one.
-        Lifecycle::Reserved { .. } => world.wake(wake(None)),
+        Lifecycle::Reserved { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
         _ => {}
     }
     world.put::<Task>(task);

@@ -18,7 +18,7 @@ pub(crate) fn set_timer(
 ) -> Result<(), Halt> {
     let now = world.now();
     let message = Message {
-        seq: Message::TIMERS + step,
+        seq: Message::of_step(step),
         visible_at: at,
         report: Some(Report { step, task: None }),
         due_at: (now < at).then_some(at),
@@ -40,8 +40,7 @@ pub(crate) fn refuse_step(
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
     let reporter = Reporter { id: id.clone(), generation: 0, is_workflow: false, ended };
     let message = Message {
-        // As with a timer, there is one for this step, whatever else comes.
-        seq: Message::TIMERS + step,
+        seq: Message::of_step(step),
         report: Some(Report { step, task: Some(reporter) }),
         ..Message::of_engine(workflow, "report", now)
     };

@@ -118,7 +118,9 @@ impl Stage {
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
-            Ok(Outcome::Turned { goes_on, .. }) => format!("turned goes_on={goes_on}"),
+            Ok(Outcome::Turned { goes_on, .. }) => {
+                format!("turned goes_on={}", goes_on.is_some())
+            }
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
                 format!("claimed {}", request_id.reveal())
             }

@@ -136,6 +136,7 @@ impl ChangeSet {
 impl World {
     /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
     pub fn finish(self) -> (ChangeSet, Hints) {
+        let wakes = self.wakes_since(0);
         let mut changes = ChangeSet {
             now: self.latest,
             events: self.events,
@@ -149,7 +150,7 @@ impl World {
                 None => changes.dropped_payloads.push(key),
             }
         }
-        for wake in self.wakes {
+        for wake in wakes {
             *changes.wakes.entry(wake).or_default() += 1;
         }
         for (key, entry) in self.entries {

@@ -4,7 +4,7 @@ use windlass_core::command::{
     Claim, CommitTurn, Complete, Create, Deed, NewMessage, NewTask, NewWorkflow, Post, Reap, Sweep,
     Then,
 };
-use windlass_core::{Fence, Outcome, Payload, Table, Task, TaskKey, Tenant};
+use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tenant};
 use windlass_store::{Clock as _, Query};
 
 use super::case::{Verdict, Wrong};
@@ -73,7 +73,8 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
     };
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result waits with the report", &kept, &result)?;
-    let taken = CommitTurn { taken: vec![1], ..turn(second.fence(), 1, Then::Wait) };
+    let taken =
+        CommitTurn { taken: vec![Message::of_step(0)], ..turn(second.fence(), 1, Then::Wait) };
     ground.must(taken).await?;
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("and goes with it", &kept, &None)?;

@@ -108,6 +108,10 @@ impl Standing {
     pub fn has_ended(&self) -> bool {
         !matches!(self, Standing::Waiting { .. })
     }
+
+    pub fn starts_over(&self) -> bool {
+        matches!(self, Standing::ContinueAsNew { .. })
+    }
 }
 
 /// The waker of the code: remembers that it was called.

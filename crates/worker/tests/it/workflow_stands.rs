@@ -211,8 +211,9 @@ fn waiter(stage: &Stage) -> Running {
     worker.start().unwrap()
 }
 
-/// A workflow that waits for its message, which is there, and that nobody has in memory.
-async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>) {
+/// A workflow that waits for its message, which is there, and that nobody has in memory; with the
+/// number of the message.
+async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
     let running = waiter(stage);
     let handle = stage.other.start_workflow::<u32>("waits", &()).id("t").await.unwrap();
     let waits = |task: &Task| {
@@ -224,9 +225,9 @@ async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>) {
         sleep(Duration::from_millis(10)).await;
     }
     running.drain(EVER).await;
-    handle.signal("go", &()).await.unwrap();
+    let posted = handle.signal("go", &()).await.unwrap();
     let task = handle.info().await.unwrap();
-    (handle, task)
+    (handle, task, posted.seq)
 }
 
 /// Lets workers at it. Says why it was given up, after others went on beside it.
@@ -249,7 +250,7 @@ async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_history_that_cannot_be_read_is_kept_and_named() {
     let stage = Stage::new().await;
-    let (handle, task) = about_to_go_on(&stage).await;
+    let (handle, task, _) = about_to_go_on(&stage).await;
     let garbage = Payload::json("{\"made\": \"of paper\"}");
     let payloads = vec![(task.turn_key(1), garbage.clone())];
     let tx = stage.memory.begin().await.unwrap();
@@ -265,7 +266,7 @@ async fn a_history_that_cannot_be_read_is_kept_and_named() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_read_is_kept_and_named() {
     let stage = Stage::new().await;
-    let (handle, task) = about_to_go_on(&stage).await;
+    let (handle, task, seq) = about_to_go_on(&stage).await;
     let messages = || {
         let all = stage.memory.snapshot();
         let rows: Vec<Row> =
@@ -273,12 +274,13 @@ async fn a_message_that_cannot_be_read_is_kept_and_named() {
         rows
     };
     let [row] = &messages()[..] else { panic!("there is one message") };
-    assert_eq!(row.key, Message::key_of(&Tenant::default(), &task.id, 2));
+    assert_eq!(row.key, Message::key_of(&Tenant::default(), &task.id, seq));
     let odd = Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row.clone() };
     stage.memory.plant(odd.clone());
     let reason = given_up(&stage, &handle).await;
-    let expected = "turn 3 was taken 11 times and never kept: message 2 of the mailbox";
-    assert!(reason.starts_with(expected), "{reason}");
+    let expected =
+        format!("turn 3 was taken 11 times and never kept: message {seq} of the mailbox");
+    assert!(reason.starts_with(&expected), "{reason}");
     assert_eq!(messages(), [odd]);
 }
 
