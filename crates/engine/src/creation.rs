@@ -60,7 +60,7 @@ impl<'e> Creation<'e> {
     /// this version of its code take it; any worker does, where none is named.
     pub fn workflow(mut self, version: Option<String>) -> Self {
         self.task.workflow = Some(NewWorkflow { version });
-        self.task.policy.max_reclaims = limits::DEFAULT_TURN_RECLAIMS;
+        self.task.policy = self.task.policy.of_workflow();
         self
     }
 

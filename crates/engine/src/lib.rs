@@ -25,6 +25,7 @@ mod apart;
 mod batch;
 mod batcher;
 mod calls;
+mod clearing;
 mod config;
 mod creation;
 mod deletion;
@@ -57,6 +58,7 @@ mod workers;
 mod workflows;
 
 pub use answer::{Claimed, Input};
+pub use clearing::{Cleared, Clearing};
 pub use config::Config;
 pub use creation::Creation;
 pub use effects::{Call, Downstream, EffectCall, EffectError, Lookup};

@@ -148,8 +148,9 @@ impl Attempt {
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
+        let workflow = task.step.and(task.parent.as_ref()).map(tracing::field::display);
         let span = tracing::info_span!(
-            "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
+            "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts, workflow
         );
         handler.spawn_on(self.handle().instrument(span), home);
         let came = tokio::select! {

@@ -1,27 +1,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use windlass_core::command::{Claim, CommitTurn, Deed as Command, NewMessage, NewTask, Then};
-use windlass_core::{Carried, Fence, Note, Payload, Policy, Task, TaskId, limits};
+use windlass_core::{Carried, Fence, Note, Payload, Task, TaskId};
 use windlass_engine::{Claimed, Error, Input};
 
 use crate::worker::Worker;
-use crate::workflow::{Deed, Part, Standing, Unread};
+use crate::workflow::{Deed, HandedOver, Part, Standing};
 
 /// For how long the worker that has a workflow in memory is asked first.
 const STICKY_MS: u64 = 5_000;
-
-/// What an execution of a workflow leaves to the next one.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct HandedOver {
-    #[serde(default)]
-    pub(crate) unread: Vec<Unread>,
-    #[serde(default)]
-    pub(crate) values: BTreeMap<String, Carried>,
-}
 
 /// A part of a turn as it is to be kept.
 #[derive(Debug)]
@@ -117,7 +107,7 @@ impl Room {
 fn command_of(worker: &Worker, workflow: &TaskId, deed: Deed) -> Command {
     let started = |task: NewTask| {
         let workflow = Some(task.workflow.clone().unwrap_or_default());
-        let policy = Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
+        let policy = task.policy.clone().of_workflow();
         NewTask { workflow, policy, ..task }
     };
     match deed {
@@ -157,9 +147,8 @@ pub(crate) fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Res
         Standing::Cancelled { reason } => Then::Cancel { reason },
         Standing::ContinueAsNew { input, version, carried, .. } => {
             let over = HandedOver { unread: carried, values };
-            let text = serde_json::to_vec(&over).map_err(unwritable)?;
-            let carried = Payload::new("application/json", text);
-            Then::ContinueAsNew { input, version, carried: Some(carried) }
+            let carried = Some(over.written().map_err(unwritable)?);
+            Then::ContinueAsNew { input, version, carried }
         }
     })
 }

@@ -52,6 +52,7 @@ mod lease;
 mod pause;
 mod programs;
 mod pulse;
+mod recording;
 mod running;
 mod settlement;
 mod team;

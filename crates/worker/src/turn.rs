@@ -6,20 +6,21 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use windlass_core::command::{Delay, Release, ReportProgress, Then};
-use windlass_core::{Carried, Lifecycle, Outcome, Payload, Task, Timestamp};
+use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
+use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Retry, Task, Timestamp};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::attempt::NextTurn;
 use crate::cache::Position;
 use crate::calls::TurnCalls;
-use crate::commit::{Draft, Followers, HandedOver, then, unwritable};
+use crate::commit::{Draft, Followers, then};
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
+use crate::recording::begin;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
-use crate::workflow::{Begin, Finished, Instance, Part, Turn, TurnFailure};
+use crate::workflow::{Finished, Instance, Part, Turn, TurnFailure};
 
 /// How long a workflow is put off whose code is not known here, or does not fit its history.
 const UNKNOWN: Duration = Duration::from_secs(10);
@@ -107,9 +108,8 @@ impl TurnAttempt {
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                // The lease runs out: a turn that nobody can make is poison, after some tries.
                 tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
-                self.tell(&error.to_string()).await;
+                self.fail_for_now(&error.to_string()).await;
             }
             Stop::Failed(error) => {
                 tracing::warn!(%task, %error, "a turn is given back");
@@ -126,7 +126,7 @@ impl TurnAttempt {
 
     /// Says what is wrong, where people look.
     async fn tell(&self, reason: &str) {
-        let message: String = reason.chars().take(256).collect();
+        let message = told(reason);
         let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker().engine.submit(report).await {
             tracing::debug!(%error, "what is wrong with a workflow could not be told");
@@ -140,6 +140,20 @@ impl TurnAttempt {
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
+    }
+
+    /// Says why, and counts: what is damaged is tried again for some hours, further and further
+    /// apart, and then it is given up, so that nobody looks at it for ever.
+    async fn fail_for_now(&self, reason: &str) {
+        self.tell(reason).await;
+        let fence = self.lease.fence();
+        let doublings = self.task.attempts.saturating_sub(1).min(7);
+        let ms = u64::try_from(BROKEN.as_millis()).unwrap_or(u64::MAX) << doublings;
+        let (class, retry) = (FailureClass::Crash, Retry::After { ms });
+        let reason = told(reason);
+        let fail = Fail { fence, class, reason, retry };
+        // Whatever came of it, the lease is over soon.
+        let _ = self.lease.settle(fail.into()).await;
     }
 
     async fn turns(&self) -> Stop {
@@ -217,39 +231,14 @@ impl TurnAttempt {
         if let Some(instance) = self.worker().cache.take(&self.task) {
             return Ok(instance);
         }
-        let begin = self.begin().await.map_err(Stop::Failed)?;
+        let begin = begin(&self.worker().engine, &self.task, &self.input).await;
+        let begin = begin.map_err(Stop::Failed)?;
         let history = self.worker().engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
         let mut instance = Instance::begin(program, begin);
         for row in &history {
             instance.replay(row).map_err(|found| Stop::Broken(found.into()))?;
         }
         Ok(instance)
-    }
-
-    async fn begin(&self) -> Result<Begin, Error> {
-        let (engine, task) = (&self.worker().engine, &self.task);
-        let input = match &self.input {
-            Input::None => None,
-            Input::Here(payload) => Some(payload.clone()),
-            Input::Elsewhere(key) => engine.payload(key).await?,
-        };
-        let over: HandedOver = match task.carried_key() {
-            Some(key) => read(engine.payload(&key).await?)?,
-            None => HandedOver::default(),
-        };
-        let state = task.workflow.as_deref();
-        let seed = task.created_at.micros().unsigned_abs() ^ u64::from(task.generation) << 48;
-        Ok(Begin {
-            execution: task.generation,
-            version: state.and_then(|state| state.version.clone()),
-            parent: task.parent.clone(),
-            lane: task.lane.clone(),
-            first_step: state.map_or(0, |state| state.first_step),
-            input: input.map(Carried),
-            carried: over.unread,
-            values: over.values,
-            ..Begin::new(task.id.clone(), seed)
-        })
     }
 
     /// What has come, asked for until the lease is over.
@@ -354,15 +343,13 @@ impl TurnAttempt {
     }
 }
 
+/// As much of a reason as people are told.
+fn told(reason: &str) -> String {
+    reason.chars().take(256).collect()
+}
+
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
     use Error::{BadHistory, BadMessage, NoHistory, Payload};
     matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
-}
-
-fn read<T: serde::de::DeserializeOwned + Default>(payload: Option<Payload>) -> Result<T, Error> {
-    match payload {
-        Some(payload) => serde_json::from_slice(&payload.bytes).map_err(unwritable),
-        None => Ok(T::default()),
-    }
 }

@@ -234,6 +234,66 @@ impl Worker {
         }
     }
 
+    /// As [`Worker::activity`], with something that its runs share, as a client or a pool: each
+    /// gets a clone of it in front. Workflow code asks for it as for any other.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use windlass_engine::{Config, Engine};
+    /// # use windlass_store::MemoryStore;
+    /// use windlass_worker::workflow::{StepError, Workflow};
+    /// use windlass_worker::{Context, Failure, Worker};
+    ///
+    /// #[derive(Clone)]
+    /// struct Bank {
+    ///     account: Arc<str>, // and a client, which is cheap to clone
+    /// }
+    ///
+    /// impl Bank {
+    ///     async fn charge(self, _: Context, cents: u64) -> Result<String, Failure> {
+    ///         Ok(format!("{cents} cents to {}", self.account))
+    ///     }
+    /// }
+    ///
+    /// async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
+    ///     ctx.activity(Bank::charge, &cents).await
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+    /// let bank = Bank { account: "ours".into() };
+    /// let worker = Worker::new(engine.clone(), "worker-1");
+    /// let running = worker.activity_with(bank, Bank::charge).workflow(order).start()?;
+    /// let order = engine.start_workflow::<String>("order", &500).await?;
+    /// assert_eq!(order.result().await?, "500 cents to ours");
+    /// # running.drain(std::time::Duration::from_secs(10)).await;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn activity_with<S, F, I, O, E, Fut>(mut self, state: S, function: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Fn(S, Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        match name_of(&function) {
+            Ok(name) => {
+                let run = move |context: Context, input: I| {
+                    let running = function(state.clone(), context, input);
+                    async move { running.await.map_err(Into::into) }
+                };
+                self.handler(name, run)
+            }
+            Err(unnamed) => {
+                self.unnamed = Some(unnamed);
+                self
+            }
+        }
+    }
+
     /// The code of a workflow, under the name of its function.
     #[must_use]
     pub fn workflow<F, I, O, E, Fut>(mut self, function: F) -> Self

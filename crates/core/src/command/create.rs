@@ -10,9 +10,10 @@ use crate::event::{Change, Event};
 use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
+use crate::mailbox::Mailbox;
 use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
-use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
+use crate::primitive::{Reservation, Reserved, join, open, place, prefetch_family, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
@@ -126,6 +127,9 @@ impl Create {
         if let Some(parent) = &new.parent {
             prefetch_family(world, &self.tenant, parent);
         }
+        if new.workflow.is_some() {
+            world.prefetch(Mailbox::key_of(&self.tenant, &new.id));
+        }
         if let Some(gate) = &new.gate {
             world.prefetch(gate.row_key(&self.tenant));
         }
@@ -153,8 +157,9 @@ impl Create {
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
-        let task = self.build(world, new, route, fingerprint)?;
+        let mut task = self.build(world, new, route, fingerprint)?;
         world.emit(Event::of_task(&task, world.now(), Change::Created));
+        take_over(world, &mut task)?;
         place(world, task)?;
         Ok(Created { id: new.id.clone(), duplicate: false })
     }
@@ -195,10 +200,11 @@ impl Create {
             Some(known) if step.is_none() && known.fingerprint == fingerprint => Ok(None),
             Some(_) => Err(Rejection::Conflict.into()),
             None => {
-                let task = Task { step, ..self.build(world, new, &route, fingerprint)? };
+                let mut task = Task { step, ..self.build(world, new, &route, fingerprint)? };
                 if task.workflow.is_some() {
                     world.emit(Event::of_task(&task, world.now(), Change::Created));
                 }
+                take_over(world, &mut task)?;
                 Ok(Some(task))
             }
         }
@@ -234,6 +240,15 @@ impl Create {
         }
         Ok(())
     }
+}
+
+/// Gives a workflow what was sent to it before it was there.
+fn take_over(world: &mut World, task: &mut Task) -> Result<(), Halt> {
+    let mailbox = Mailbox::key_of(&task.tenant, &task.id);
+    if task.workflow.is_some() && world.get::<Mailbox>(&mailbox)?.is_some() {
+        open(world, task)?;
+    }
+    Ok(())
 }
 
 impl NewWorkflow {

@@ -126,6 +126,8 @@ pub struct Posted {
     pub duplicate: bool,
     /// The task waited and goes on: for this message, or for one before it that has become visible.
     pub resumed: bool,
+    /// There is no such task yet: it is kept for a while, for the workflow that is started.
+    pub kept: bool,
 }
 
 /// A waitpoint with its token, which can be had only here.

@@ -3,6 +3,7 @@
 mod begin;
 mod call;
 mod cancel;
+mod early;
 mod expire;
 mod family;
 mod gate;
@@ -22,6 +23,9 @@ mod waitpoint;
 pub(crate) use begin::begin;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
+pub(crate) use early::{
+    adopt, count_off, early_scope, keep, look_after, prefetch_early, prefetch_keep,
+};
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
 pub(crate) use gate::{disown, open as open_gate, release as release_session, start, startable};

@@ -50,7 +50,8 @@ pub(crate) fn refuse_step(
 /// Takes a message out of the mailbox of a workflow, if it is there.
 pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
-    let Some(message) = world.get::<Message>(&key)? else { return Ok(()) };
+    let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
+    let Some(message) = message else { return Ok(()) };
     let mut mailbox = open(world, &mut workflow.clone())?;
     mailbox.forget(&message);
     world.drop_payloads(message.own_payload_key());

@@ -201,6 +201,7 @@ mod tests {
                 bytes: None,
                 taken_by: None,
                 report: None,
+                kept_until: None,
                 due_at: None,
             }
         };

@@ -134,6 +134,7 @@ fn number_of_backoff(backoff: Backoff) -> usize {
     match backoff {
         Backoff::Fixed { .. } => 0,
         Backoff::Exponential { .. } => 1,
+        Backoff::Linear { .. } => 2,
     }
 }
 

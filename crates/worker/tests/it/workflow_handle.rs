@@ -157,3 +157,28 @@ async fn all_its_executions_are_listed() {
     assert_eq!(numbers, [0, 1, 2, 3]);
     running.drain(Duration::from_secs(10)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_speaks_to_it_may_come_before_who_starts_it() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(tells).start().unwrap();
+    let keep = Duration::from_secs(3_600);
+    let expected = stage.other.workflow(key("tells")).returning::<u32>();
+    let refused = expected.signal("add", &1).await.unwrap_err();
+    assert_eq!(refused.code(), "task_not_found", "unless it is wished");
+    for number in [3, 4] {
+        let posted = expected.signal("add", &number).or_keep(keep).await.unwrap();
+        assert!(posted.kept);
+    }
+    start(&stage.other, "tells", 3).await.unwrap();
+    let posted = expected.signal("add", &5).or_keep(keep).await.unwrap();
+    assert_eq!((posted.seq, posted.kept), (3, false));
+    assert_eq!(expected.result().await.unwrap(), 12);
+    let refused = expected.signal("add", &6).or_keep(keep).await.unwrap_err();
+    assert_eq!(refused.code(), "ended");
+    let nobody = stage.other.workflow(key("nobody"));
+    nobody.signal("add", &1).or_keep(keep).await.unwrap();
+    tokio::time::sleep(keep + Duration::from_secs(5)).await;
+    assert_eq!(stage.other.messages(nobody.key(), 0, 10).await.unwrap().len(), 0);
+    running.drain(Duration::from_secs(10)).await;
+}

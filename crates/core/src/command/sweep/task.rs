@@ -161,9 +161,7 @@ fn poison(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
             let (turn, times) = (workflow.turns + 1, task.reclaims);
-            let told = task.progress.as_ref().map(|progress| format!(": {}", progress.message));
-            let told = told.unwrap_or_default();
-            format!("turn {turn} was taken {times} times and never kept{told}")
+            format!("turn {turn} was taken {times} times and never kept")
         }
         None => "leases ran out too often".to_owned(),
     }
