@@ -240,10 +240,7 @@ impl Batcher {
                         return Verdict::Done;
                     }
                     Some(false) => StoreError::Conflict,
-                    None => {
-                        self.commits.notify_foreign();
-                        return Verdict::Answer(jobs, Error::OutcomeUnknown);
-                    }
+                    None => return Verdict::Answer(jobs, Error::OutcomeUnknown),
                 },
                 Tried::Failed(error) => error,
             };
@@ -297,6 +294,8 @@ impl Batcher {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
+        // Whoever waits for what it may have done has to look.
+        self.commits.notify_foreign();
         None
     }
 

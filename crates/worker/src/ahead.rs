@@ -32,7 +32,7 @@ pub(crate) struct Ahead {
 pub(crate) enum Advanced {
     /// It is kept, with the activities that follow from it here, and with the workflow if its lease
     /// stays.
-    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Begun)> },
+    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Box<Begun>)> },
     /// It needs a lease of its own before it is over.
     Unfinished(Box<Ahead>),
     /// Somebody else made another one.
@@ -94,7 +94,8 @@ impl Ahead {
                     }
                     Some(task) => cache.take_at(&workflow, after).map(|instance| (task, instance)),
                 };
-                let leased = leased.map(|(task, instance)| (task, Begun { instance, turn: None }));
+                let begun = |instance| Box::new(Begun { instance, turn: None });
+                let leased = leased.map(|(task, instance)| (task, begun(instance)));
                 Ok(Advanced::Kept { followers, leased })
             }
             Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
@@ -110,10 +111,10 @@ impl Ahead {
     }
 
     /// Goes on under the lease that the workflow has by now, if it is still the same turn.
-    pub(crate) fn under(self, leased: &Task) -> Option<Begun> {
+    pub(crate) fn under(self, leased: &Task) -> Option<Box<Begun>> {
         let Ahead { from, instance, turn, came, .. } = self;
         let is_next = leased.epoch == from.epoch + 1 && Position::of(leased) == Some(from);
-        is_next.then(|| Begun { instance, turn: Some((turn, vec![came])) })
+        is_next.then(|| Box::new(Begun { instance, turn: Some((turn, vec![came])) }))
     }
 }
 

@@ -52,11 +52,11 @@ pub(crate) struct Next {
 pub(crate) struct NextTurn {
     pub(crate) claimed: Claimed,
     pub(crate) asked: Instant,
-    pub(crate) begun: Option<Begun>,
+    pub(crate) begun: Option<Box<Begun>>,
 }
 
 impl NextTurn {
-    fn new(task: Arc<Task>, asked: Instant, begun: Option<Begun>) -> Self {
+    fn new(task: Arc<Task>, asked: Instant, begun: Option<Box<Begun>>) -> Self {
         let input = task.input_key().map_or(Input::None, Input::Elsewhere);
         Self { claimed: Claimed { task, input }, asked, begun }
     }

@@ -33,7 +33,7 @@ pub(crate) struct TurnAttempt {
     task: Arc<Task>,
     input: Input,
     lease: Lease,
-    begun: Mutex<Option<Begun>>,
+    begun: Mutex<Option<Box<Begun>>>,
     followers: UnboundedSender<Followers>,
 }
 
@@ -161,7 +161,7 @@ impl TurnAttempt {
         at.epoch = self.lease.fence().epoch;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (mut instance, mut begun) = match begun {
-            Some(Begun { instance, turn }) => (instance, turn),
+            Some(begun) => (begun.instance, begun.turn),
             None => match self.instance().await {
                 Ok(instance) => (instance, None),
                 Err(stop) => return stop,
