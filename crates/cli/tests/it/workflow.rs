@@ -116,7 +116,7 @@ async fn from_start_to_end() {
     assert!(history.contains("suspended, waits for:\n           message approved, step 1, since "));
 
     let told = place.ok("workflow signal o approved --payload \"ada\" --source ops");
-    assert_eq!(told, "Workflow o takes another turn with message 2.\n");
+    assert_eq!(told, "Workflow o takes another turn with message 1.\n");
     place.ok("task wait o --timeout 1m");
     let shown = place.one("workflow show o");
     assert_eq!(shown["result"]["json"], "paid 500, approved by ada");
