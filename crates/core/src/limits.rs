@@ -123,6 +123,7 @@ pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
 pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_200);
+pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
 pub const KEEP_MS: RangeLimit = range("keep_ms", SECOND_MS, 31 * DAY_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);

@@ -14,6 +14,7 @@ use crate::answer::{Answerer, Reply};
 use crate::batch::{Committed, Tried, attempt, found_nothing};
 use crate::endings::Endings;
 use crate::error::Error;
+use crate::holders::Holders;
 use crate::inbox::{Hand, Inbox, Intake, Job};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
@@ -55,6 +56,7 @@ pub(crate) struct Batcher {
     pub(crate) commits: Arc<Commits>,
     pub(crate) endings: Arc<Endings>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) holders: Arc<Holders>,
     pub(crate) waiters: Waiters,
     pub(crate) hints: Hints,
 }
@@ -135,12 +137,14 @@ impl Batcher {
         for notice in intake.notices {
             match notice {
                 Notice::Changed { wakes, next_due } => {
+                    self.holders.tell(wakes.keys());
                     let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
                     foreign.extend(each.cloned());
                     self.timer.lower(next_due);
                 }
                 Notice::Anything => {
                     jobs.extend(self.waiters.take_all());
+                    self.holders.tell_all();
                     self.timer.now();
                 }
             }
@@ -303,6 +307,7 @@ impl Batcher {
         add(&self.counters.commands, answers.iter().map(|job| job.len() as u64).sum());
         add(&self.counters.rounds, rounds);
         self.timer.lower(changes.next_due);
+        self.holders.tell(changes.wakes.keys());
         if !changes.events.is_empty() {
             self.commits.notify();
             self.endings.tell(&changes.events);

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::handed::Handed;
 use crate::heart::Heart;
+use crate::holders::Holders;
 use crate::inbox::{Inbox, Job};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
@@ -53,6 +54,7 @@ struct Inner {
     heart: Arc<Heart>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
+    holders: Arc<Holders>,
     offers: Offers,
     endings: Arc<Endings>,
     requests: Arc<Watchers<RequestKey>>,
@@ -109,6 +111,7 @@ impl Engine {
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::default());
         let (counters, endings) = (Arc::new(Counters::default()), Arc::new(Endings::default()));
+        let holders = Arc::new(Holders::default());
         let answerer = Answerer {
             store: store.clone(),
             inbox: inbox.clone(),
@@ -123,6 +126,7 @@ impl Engine {
             commits: commits.clone(),
             endings: endings.clone(),
             counters: counters.clone(),
+            holders: holders.clone(),
             waiters: Waiters::default(),
             hints: Hints::default(),
         };
@@ -136,6 +140,7 @@ impl Engine {
             heart,
             commits,
             counters,
+            holders,
             offers: Offers::default(),
             endings,
             requests: Arc::default(),
@@ -323,6 +328,14 @@ impl Engine {
 
     pub(crate) fn endings(&self) -> &Arc<Endings> {
         &self.0.endings
+    }
+
+    pub(crate) fn holders(&self) -> &Arc<Holders> {
+        &self.0.holders
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
     }
 
     pub(crate) fn offers(&self) -> &Offers {

@@ -385,6 +385,7 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::CancelHeld(cancel) => under(&cancel.fence),
         Command::Cancel(cancel) => cancel.task.id.to_string(),
         Command::PruneExecutions(prune) => prune.task.id.to_string(),
+        Command::Unstick(unstick) => unstick.worker.to_string(),
         Command::RequestCancel(cancel) => cancel.task.id.to_string(),
         Command::CommitTurn(turn) => format!("{} {}", under(&turn.fence), turn.turn),
         Command::Advance(advance) => {

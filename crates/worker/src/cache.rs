@@ -68,6 +68,12 @@ impl Cache {
         self.kept.lock().expect("nothing panics while it holds the workflows in memory")
     }
 
+    /// Forgets all of them. Says which there were.
+    pub(crate) fn clear(&self) -> Vec<TaskKey> {
+        let kept = std::mem::take(&mut *self.kept());
+        kept.instances.into_keys().collect()
+    }
+
     /// The workflow as it is in the store, if it is in memory. One that is not as the store has it
     /// is of no use.
     pub(crate) fn take(&self, task: &Task) -> Option<Instance> {

@@ -55,6 +55,7 @@ impl Claimer {
         while let Some(ended) = self.attempts.join_next().await {
             report(ended);
         }
+        self.worker.let_go().await;
         self.pulse.retire().await;
     }
 

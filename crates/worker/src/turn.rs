@@ -108,8 +108,8 @@ impl TurnAttempt {
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                tracing::error!(%task, %error, "the history of a workflow cannot be read");
-                self.fail_for_now(&format!("its history cannot be read: {error}")).await;
+                tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
+                self.fail_for_now(&error.to_string()).await;
             }
             Stop::Failed(error) => {
                 tracing::warn!(%task, %error, "a turn is given back");
@@ -124,14 +124,19 @@ impl TurnAttempt {
         let _ = self.lease.settle(Release { fence: self.lease.fence() }.into()).await;
     }
 
-    /// Says why, where people look, and leaves the workflow alone for a while.
-    async fn put_off(&self, pause: Duration, reason: &str) {
-        let fence = self.lease.fence();
-        let message: String = reason.chars().take(256).collect();
-        let report = ReportProgress { fence: fence.clone(), percent: 0, message };
+    /// Says what is wrong, where people look.
+    async fn tell(&self, reason: &str) {
+        let message = told(reason);
+        let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker().engine.submit(report).await {
             tracing::debug!(%error, "what is wrong with a workflow could not be told");
         }
+    }
+
+    /// Says why, and leaves the workflow alone for a while.
+    async fn put_off(&self, pause: Duration, reason: &str) {
+        self.tell(reason).await;
+        let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
@@ -140,16 +145,13 @@ impl TurnAttempt {
     /// Says why, and counts: what is damaged is tried again for some hours, further and further
     /// apart, and then it is given up, so that nobody looks at it for ever.
     async fn fail_for_now(&self, reason: &str) {
+        self.tell(reason).await;
         let fence = self.lease.fence();
-        let message: String = reason.chars().take(256).collect();
-        let report = ReportProgress { fence: fence.clone(), percent: 0, message: message.clone() };
-        if let Err(error) = self.worker().engine.submit(report).await {
-            tracing::debug!(%error, "what is wrong with a workflow could not be told");
-        }
         let doublings = self.task.attempts.saturating_sub(1).min(7);
         let ms = u64::try_from(BROKEN.as_millis()).unwrap_or(u64::MAX) << doublings;
         let (class, retry) = (FailureClass::Crash, Retry::After { ms });
-        let fail = Fail { fence, class, reason: message, retry };
+        let reason = told(reason);
+        let fail = Fail { fence, class, reason, retry };
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(fail.into()).await;
     }
@@ -341,7 +343,13 @@ impl TurnAttempt {
     }
 }
 
+/// As much of a reason as people are told.
+fn told(reason: &str) -> String {
+    reason.chars().take(256).collect()
+}
+
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
-    matches!(error, Error::Payload(_) | Error::NoHistory { .. })
+    use Error::{BadHistory, BadMessage, NoHistory, Payload};
+    matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
 }

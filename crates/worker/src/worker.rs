@@ -4,10 +4,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use windlass_core::command::{Claim, Consume, NewTask};
+use windlass_core::command::{Claim, Consume, NewTask, Unstick};
 use windlass_core::{
-    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskKey, Tenant, WorkerId,
-    limits,
+    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskId, TaskKey, Tenant,
+    WorkerId, limits,
 };
 use windlass_engine::{Engine, Error};
 
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::programs::Programs;
+use crate::pulse::PATIENCE;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
 use crate::workflow::{Program, Unnamed, Workflow, name_of};
@@ -377,6 +378,27 @@ impl Worker {
         let Claim { worker, lease_ms, registered, .. } = &self.claim;
         let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
         Consume { task: workflow, worker, lease_ms, begin: true, registered }
+    }
+
+    /// Leaves the workflows that it has in memory to others, who need not wait for it.
+    pub(crate) async fn let_go(&self) {
+        let workflows: Vec<TaskId> = self.cache.clear().into_iter().map(|key| key.id).collect();
+        let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
+        for page in workflows.chunks(most) {
+            let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
+            let unstick = Unstick { tenant, worker, workflows: page.to_vec() };
+            match tokio::time::timeout(PATIENCE, self.engine.submit(unstick)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "workflows could not be left to others");
+                    return;
+                }
+                Err(_) => {
+                    tracing::warn!("workflows could not be left to others in time");
+                    return;
+                }
+            }
+        }
     }
 
     /// Whether this worker can run a task that was made for one of its workflows.

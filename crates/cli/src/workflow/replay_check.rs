@@ -98,7 +98,7 @@ async fn of_chapter(
     let execution = Some(chapter.number());
     let rows = match chapter.rows(engine).await {
         Ok(rows) => rows,
-        Err(error @ (Error::NoHistory { .. } | Error::Payload(_))) => {
+        Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
             let flaws = vec![Flaw { turn: None, what: error.to_string() }];
             return Ok((Finding { execution, turns: 0, flaws }, None));
         }

@@ -233,7 +233,8 @@ impl CommitTurn {
         Payload::digest(self.row.as_ref(), digester).finish()
     }
 
-    /// The workflow with one row more, still under its lease. What is committed is no poison.
+    /// The workflow with one row more, still under its lease. What is committed is no poison, and
+    /// what was wrong with it before is over.
     fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
@@ -242,7 +243,8 @@ impl CommitTurn {
             sticky: self.sticky_ms.map(sticky),
             ..workflow.clone()
         };
-        Task { workflow: Some(Box::new(workflow)), reclaims: 0, ..known.clone() }
+        let workflow = Some(Box::new(workflow));
+        Task { workflow, reclaims: 0, progress: None, ..known.clone() }
     }
 
     fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {

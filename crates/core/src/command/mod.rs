@@ -46,6 +46,7 @@ mod suspend;
 mod sweep;
 mod take_messages;
 mod trim_log;
+mod unstick;
 mod wait_children;
 mod withdraw;
 
@@ -95,6 +96,7 @@ pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
+pub use unstick::Unstick;
 pub use wait_children::WaitChildren;
 pub use withdraw::Withdraw;
 
@@ -178,6 +180,7 @@ commands!(
     Advance,
     RequestCancel,
     PruneExecutions,
+    Unstick,
     Spend,
     Post,
     Signal,
@@ -244,6 +247,7 @@ impl Command {
             | Command::Replay(_)
             | Command::Reap(_)
             | Command::PruneExecutions(_)
+            | Command::Unstick(_)
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)
@@ -278,6 +282,7 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
+            Command::Unstick(unstick) => unstick.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
             Command::Advance(advance) => 2 + advance.turn.rows(),
             _ => 1,

@@ -31,6 +31,10 @@ pub enum Outcome {
         pruned: usize,
         more: bool,
     },
+    /// How many were asked of this worker first.
+    Unstuck {
+        workflows: usize,
+    },
     LaneChanged,
     /// `next_due` is when to sweep again; none while nothing is due at any time.
     Swept {

@@ -35,7 +35,7 @@ pub(crate) use mailbox::{
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
-    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
+    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours, tell_holder,
 };
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
 use report::report;

@@ -127,6 +127,13 @@ pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
+/// Tells whoever holds a task that somebody else takes it away, so that it hears of it at once.
+pub(crate) fn tell_holder(world: &mut World, task: &Task) {
+    if let Lifecycle::Active(_) = &task.lifecycle {
+        world.wake(Wake::for_holder(task));
+    }
+}
+
 fn lane(world: &mut World, task: &Task) -> Result<Lane, Halt> {
     let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
     Ok(known.map_or_else(|| Lane::new(&task.tenant, &task.lane), |lane| (*lane).clone()))

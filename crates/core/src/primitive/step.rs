@@ -2,7 +2,7 @@
 
 use crate::mailbox::Message;
 use crate::name::TaskId;
-use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity};
+use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
@@ -78,6 +78,7 @@ pub(crate) fn cancel_step(
         return ask_to_end(world, &known, reason);
     }
     leave(world, &known)?;
+    tell_holder(world, &known);
     // Without its step nobody is told of its end.
     let lifecycle = Lifecycle::Cancelled { at: world.now(), reason: reason.to_owned() };
     let mut task = Task { step: None, lifecycle, ..(*known).clone() };

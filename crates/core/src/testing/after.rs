@@ -1,4 +1,4 @@
-use crate::command::Outcome;
+use crate::command::{Outcome, Posted};
 use crate::node::Node;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Settled};
@@ -99,12 +99,7 @@ impl Stage {
             Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
             Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
             Ok(Outcome::Posted(posted)) => {
-                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
-                    (true, _) => format!("duplicate {}", p.seq),
-                    (false, true) => format!("resumed {}", p.seq),
-                    (false, false) => format!("posted {}", p.seq),
-                });
-                posted.collect::<Vec<_>>().join(" ")
+                posted.iter().map(posted_as).collect::<Vec<_>>().join(" ")
             }
             Ok(Outcome::WaitpointMade(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
@@ -126,8 +121,17 @@ impl Stage {
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
+            Ok(Outcome::Unstuck { workflows }) => format!("unstuck {workflows}"),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
+    }
+}
+
+fn posted_as(posted: &Posted) -> String {
+    match (posted.duplicate, posted.resumed) {
+        (true, _) => format!("duplicate {}", posted.seq),
+        (false, true) => format!("resumed {}", posted.seq),
+        (false, false) => format!("posted {}", posted.seq),
     }
 }

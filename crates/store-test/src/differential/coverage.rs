@@ -105,6 +105,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Turned { goes_on: Some(_), .. } => "goes_on",
         Outcome::Turned { .. } => "turned",
         Outcome::Pruned { .. } => "pruned",
+        Outcome::Unstuck { .. } => "unstuck",
         Outcome::Spent => "spent",
     }
 }

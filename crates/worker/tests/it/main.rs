@@ -26,5 +26,6 @@ mod workflow_refusals;
 mod workflow_replay;
 mod workflow_rows;
 mod workflow_spans;
+mod workflow_stands;
 mod workflow_steps;
 mod workflow_versions;

@@ -91,8 +91,8 @@ async fn a_history_that_does_not_decode_is_given_up_in_the_end() {
     let running = stage.worker().workflow(order).start().unwrap();
     until(&stage, "b", |task| task.progress.is_some()).await;
     let told = stage.task("b").await.progress.clone().unwrap().message;
-    assert!(told.starts_with("its history cannot be read: "), "{told}");
-    assert_eq!(broken.history().await.unwrap_err().code(), "payload");
+    assert!(told.starts_with("row 0 of the history cannot be read: "), "{told}");
+    assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
     nobody_is_held_up(&stage, "o").await;
     let ended = broken.ended().await.unwrap();
     let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
