@@ -32,7 +32,7 @@ pub(crate) struct Ahead {
 pub(crate) enum Advanced {
     /// It is kept, with the activities that follow from it here, and with the workflow if its lease
     /// stays.
-    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Box<Begun>)> },
+    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Option<Box<Begun>>)> },
     /// It needs a lease of its own before it is over.
     Unfinished(Box<Ahead>),
     /// Somebody else made another one.
@@ -46,6 +46,9 @@ impl Ahead {
         else {
             return None;
         };
+        if team.is_closing() {
+            return None;
+        }
         let workflow = TaskKey::new(&activity.tenant, parent);
         let (mut instance, from) = team.worker.cache.take_settled(&workflow)?;
         let outcome = StepOutcome::Completed { result: result.clone().map(Carried) };
@@ -76,7 +79,7 @@ impl Ahead {
         let fence = Fence { task: workflow.clone(), epoch: from.epoch + 1 };
         let after = Position { epoch: fence.epoch, ..from.after(1) };
         let drafted = draft(fence, from.turns, &instance, finished, came.seq);
-        let drafted = drafted.and_then(|draft| draft.command(&team.worker, &team.slots));
+        let drafted = drafted.and_then(|draft| draft.command(team));
         let Ok((turn, room)) = drafted else { return Ok(Advanced::Refused) };
         let consume = team.worker.consume(workflow.clone());
         let cache = &team.worker.cache;
@@ -87,15 +90,11 @@ impl Ahead {
         match lease.settle(Advance { complete, consume, turn }.into()).await {
             Ok(Outcome::Turned { claimed, goes_on }) => {
                 let followers = room.filled(claimed, asked);
-                let leased = match goes_on {
-                    None => {
-                        cache.settled(&workflow, after);
-                        None
-                    }
-                    Some(task) => cache.take_at(&workflow, after).map(|instance| (task, instance)),
-                };
+                if goes_on.is_none() {
+                    cache.settled(&workflow, after);
+                }
                 let begun = |instance| Box::new(Begun { instance, turn: None });
-                let leased = leased.map(|(task, instance)| (task, begun(instance)));
+                let leased = goes_on.map(|task| (task, cache.take_at(&workflow, after).map(begun)));
                 Ok(Advanced::Kept { followers, leased })
             }
             Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),

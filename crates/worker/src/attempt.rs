@@ -91,7 +91,8 @@ impl Attempt {
     async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
         let task = &self.claimed.task;
         let workflow = task.step.and(task.parent.clone());
-        let Some(workflow) = workflow.filter(|_| !self.team.worker.programs.is_empty()) else {
+        let follows = !self.team.worker.programs.is_empty() && !self.team.is_closing();
+        let Some(workflow) = workflow.filter(|_| follows) else {
             return self.lease.settle(command).await;
         };
         let mut unfinished = None;
@@ -100,7 +101,7 @@ impl Attempt {
             let asked = Instant::now();
             match ahead.keep(&self.team, &self.lease, complete.clone()).await? {
                 Advanced::Kept { followers, leased } => {
-                    let turn = leased.map(|(task, begun)| NextTurn::new(task, asked, Some(begun)));
+                    let turn = leased.map(|(task, begun)| NextTurn::new(task, asked, begun));
                     self.go_on(Next { followers, turn });
                     return Ok(Outcome::Settled(Settled::Completed));
                 }

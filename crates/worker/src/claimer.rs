@@ -37,7 +37,7 @@ impl Claimer {
             worker: worker.clone(),
             home,
             slots: slots.clone(),
-            interrupting: stop.interrupting.clone(),
+            stop: stop.clone(),
             heard: pulse.heard(),
         });
         Self { worker, stop, team, slots, attempts, started: 0, pulse }

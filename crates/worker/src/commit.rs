@@ -7,6 +7,7 @@ use windlass_core::command::{Claim, CommitTurn, Deed as Command, NewMessage, New
 use windlass_core::{Carried, Fence, Note, Payload, Task, TaskId};
 use windlass_engine::{Claimed, Error, Input};
 
+use crate::team::Team;
 use crate::worker::Worker;
 use crate::workflow::{Deed, HandedOver, Part, Standing};
 
@@ -44,17 +45,13 @@ pub(crate) struct Followers {
 
 impl Draft {
     /// The command that keeps it, and room for what follows from it here.
-    pub(crate) fn command(
-        self,
-        worker: &Worker,
-        slots: &Arc<Semaphore>,
-    ) -> Result<(CommitTurn, Room), Error> {
+    pub(crate) fn command(self, team: &Team) -> Result<(CommitTurn, Room), Error> {
         let workflow = self.fence.task.id.clone();
         let (row, deeds) = self.part.map(|part| (part.row, part.deeds)).unzip();
         let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
-        let deeds = deeds.into_iter().flatten().map(|deed| command_of(worker, &workflow, deed));
+        let deeds = deeds.into_iter().flatten().map(|deed| command_of(team, &workflow, deed));
         let deeds: Vec<Command> = deeds.collect();
-        let room = Room::for_all(&deeds, slots);
+        let room = Room::for_all(&deeds, &team.slots);
         let commit = CommitTurn {
             fence: self.fence,
             turn: self.turn,
@@ -64,7 +61,7 @@ impl Draft {
             next_step: self.next_step,
             then: self.then,
             sticky_ms: Some(STICKY_MS),
-            eager: room.claim(worker),
+            eager: room.claim(&team.worker),
         };
         Ok((commit, room))
     }
@@ -104,7 +101,7 @@ impl Room {
 }
 
 /// What the engine is asked to do for what the code of a workflow did.
-fn command_of(worker: &Worker, workflow: &TaskId, deed: Deed) -> Command {
+fn command_of(team: &Team, workflow: &TaskId, deed: Deed) -> Command {
     let started = |task: NewTask| {
         let workflow = Some(task.workflow.clone().unwrap_or_default());
         let policy = task.policy.clone().of_workflow();
@@ -112,7 +109,8 @@ fn command_of(worker: &Worker, workflow: &TaskId, deed: Deed) -> Command {
     };
     match deed {
         Deed::Activity { step, task } => {
-            let eager = worker.runs(&task);
+            // Whoever is about to leave takes nothing more.
+            let eager = !team.is_closing() && team.worker.runs(&task);
             Command::Activity { step, task: *task, eager }
         }
         Deed::Child { step, task } => Command::Child { step, task: started(*task) },

@@ -10,7 +10,7 @@ use windlass_engine::Claimed;
 use crate::attempt::{Attempt, Next, NextTurn};
 use crate::commit::Followers;
 use crate::pulse::Heard;
-use crate::token::Token;
+use crate::running::Stop;
 use crate::turn::TurnAttempt;
 use crate::worker::Worker;
 
@@ -21,8 +21,7 @@ pub(crate) struct Team {
     /// Where handlers run.
     pub(crate) home: Handle,
     pub(crate) slots: Arc<Semaphore>,
-    /// Says that what is not done is to be given back.
-    pub(crate) interrupting: Token,
+    pub(crate) stop: Stop,
     pub(crate) heard: Heard,
 }
 
@@ -30,6 +29,11 @@ pub(crate) struct Team {
 type Slot = Arc<OwnedSemaphorePermit>;
 
 impl Team {
+    /// Whether nothing more is taken on.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.stop.closing.is_cancelled()
+    }
+
     /// Attends to what was claimed, and to what follows from it here: the activities that a turn
     /// leaves to this worker, and the turn that the last of them calls for.
     pub(crate) fn attend(
@@ -46,7 +50,7 @@ impl Team {
                     Work::Turns(turn) => self.turns(turn, &slot, &mut others).await,
                     Work::Attempt(claimed, asked) => {
                         let attempt = Attempt::new(&self, claimed, asked);
-                        let next = attempt.run(&self.home, self.interrupting.clone()).await;
+                        let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
                         work = self.follow(next, &slot, &mut others);
                     }
                 }
@@ -75,7 +79,7 @@ impl Team {
     async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot, others: &mut JoinSet<()>) {
         let (sender, mut followers) = mpsc::unbounded_channel();
         let turns = TurnAttempt::new(self, turn, sender);
-        let mut turns = std::pin::pin!(turns.run(&self.home, self.interrupting.clone()));
+        let mut turns = std::pin::pin!(turns.run(&self.home, self.stop.interrupting.clone()));
         let mut is_over = false;
         while !is_over {
             tokio::select! {

@@ -307,7 +307,7 @@ impl TurnAttempt {
     }
 
     async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
-        let drafted = draft.command(self.worker(), &self.team.slots);
+        let drafted = draft.command(&self.team);
         let (commit, room) = drafted.map_err(Stop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),
