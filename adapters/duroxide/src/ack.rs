@@ -6,7 +6,7 @@ use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
 };
 use duroxide::{Event, EventKind};
-use windlass_core::command::{CommitTurn, Deed, Foreign, NewTask, Then};
+use windlass_core::command::{Absent, CommitTurn, Deed, Foreign, NewTask, Then};
 use windlass_core::{Note, Payload, Rejection, Task, TaskKey, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
 
@@ -200,9 +200,9 @@ impl WindlassProvider {
                 let target = self.engine.task(&TaskKey::new(&self.tenant, &parcel.task)).await;
                 reaches = match target.map_err(failed(ACK))? {
                     Some(task) => task.lifecycle.ended_at().is_none(),
-                    None => parcel.create.is_some(),
+                    None => !matches!(parcel.absent, Absent::Refuse),
                 };
-                if let Some(new) = &mut parcel.create {
+                if let Absent::Create(new) = &mut parcel.absent {
                     self.drop_lost_parent(new).await?;
                 }
             }

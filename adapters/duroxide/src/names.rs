@@ -16,7 +16,7 @@ const ACTIVITY: &str = "a/";
 
 /// How many bits of the number of a step are the event's; those above are the execution's. So steps
 /// rise over all executions of an instance.
-const EVENT_BITS: u32 = 40;
+const EVENT_BITS: u32 = 32;
 
 pub(crate) fn orchestrations() -> LaneName {
     LaneName::new(ORCHESTRATIONS)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
-use windlass_core::command::{NewTask, NewWorkflow, Parcel, Reap, Send, Start};
+use windlass_core::command::{Absent, NewTask, NewWorkflow, Parcel, Reap, Send, Start};
 use windlass_core::{Payload, Policy, Rejection, TaskKey, Timestamp, limits};
 use windlass_engine::Error;
 
@@ -11,35 +11,39 @@ use crate::error::{failed, garbled};
 use crate::names::{KIND, SOURCE, addressee, instance_id, orchestrations};
 use crate::provider::{WindlassProvider, ms};
 
-/// The name of the messages that an instance starts with. Others wait for one of these.
-const START: &str = "start";
+/// How long what comes before its instance is kept for it.
+const EARLY_MS: u64 = 24 * 3_600_000;
 
-/// The task of an instance, for what starts it and for what may come before. All else is of no use
-/// to an instance that is not there, and is dropped.
-fn new_instance(item: &WorkItem) -> Option<NewTask> {
-    let (instance, parent_instance) = match item {
+/// What an item does where its instance is not there: it starts it, or may have come before the
+/// start. All else is of no use then, and is dropped.
+fn absent(item: &WorkItem, delay: Option<Duration>) -> Absent {
+    match item {
         WorkItem::StartOrchestration { instance, parent_instance, .. }
         | WorkItem::ContinueAsNew { instance, parent_instance, .. } => {
-            (instance, parent_instance.as_deref())
+            Absent::Create(Box::new(new_instance(instance, parent_instance.as_deref(), delay)))
         }
-        WorkItem::CancelInstance { instance, .. } | WorkItem::ExternalRaised { instance, .. } => {
-            (instance, None)
+        WorkItem::CancelInstance { .. } | WorkItem::ExternalRaised { .. } => {
+            Absent::Keep { ms: EARLY_MS }
         }
-        _ => return None,
-    };
+        _ => Absent::Refuse,
+    }
+}
+
+fn new_instance(instance: &str, parent: Option<&str>, delay: Option<Duration>) -> NewTask {
     let forever = |limit: limits::RangeLimit| u64::try_from(limit.max).unwrap_or(u64::MAX);
     let policy = Policy {
         max_reclaims: u32::try_from(limits::RECLAIMS.max).unwrap_or(u32::MAX),
         retention_ms: forever(limits::RETENTION_MS),
         ..Policy::default()
     };
-    Some(NewTask {
+    NewTask {
         lane: orchestrations(),
-        workflow: Some(NewWorkflow { version: None, awaits: Some(START.to_owned()) }),
-        parent: parent_instance.map(instance_id),
+        workflow: Some(NewWorkflow::default()),
+        start: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
+        parent: parent.map(instance_id),
         policy,
         ..NewTask::new(instance_id(instance), KIND)
-    })
+    }
 }
 
 /// An item as a message to its instance. One that starts an instance brings its task along.
@@ -52,15 +56,13 @@ pub(crate) fn parcel(
         return Err(ProviderError::permanent(operation, "no orchestrator takes such an item"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
-    let starts =
-        matches!(item, WorkItem::StartOrchestration { .. } | WorkItem::ContinueAsNew { .. });
     Ok(Parcel {
         task: instance_id(instance),
-        name: if starts { START } else { KIND }.to_owned(),
+        name: KIND.to_owned(),
         source: SOURCE.to_owned(),
         payload: Some(Payload::json(payload)),
         visible: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
-        create: new_instance(item).map(Box::new),
+        absent: absent(item, delay),
     })
 }
 
@@ -92,13 +94,15 @@ impl WindlassProvider {
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
                 Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
                     // A parent that is not there is told nothing, and deletes nothing.
-                    match parcel.create.as_mut().filter(|new| new.parent.is_some()) {
-                        Some(new) => new.parent = None,
-                        None => return Ok(()),
+                    match &mut parcel.absent {
+                        Absent::Create(new) if new.parent.is_some() => new.parent = None,
+                        _ => return Ok(()),
                     }
                 }
                 // It was deleted, and is about to be gone.
-                Err(Error::Rejected(Rejection::Ended { .. })) if parcel.create.is_some() => {
+                Err(Error::Rejected(Rejection::Ended { .. }))
+                    if matches!(parcel.absent, Absent::Create(_)) =>
+                {
                     let task = TaskKey::new(&self.tenant, &parcel.task);
                     self.reap(OPERATION, &task).await?;
                 }

@@ -134,7 +134,10 @@ impl WindlassProvider {
     async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
         let mut mail = Mail { seqs: lease.received.clone(), items: Vec::new(), attempts: 1 };
-        for received in self.received(task, &lease.received).await? {
+        let mut received = self.received(task, &lease.received).await?;
+        // The ends of activities are numbered by their steps. They are told as they came.
+        received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
+        for received in received {
             mail.attempts = mail.attempts.max(received.message.attempts.saturating_add(1));
             match item(&received) {
                 Ok(item) => mail.items.extend(item),

@@ -53,6 +53,8 @@ pub(crate) enum CliError {
     PayloadFile { path: PathBuf, error: std::io::Error },
     #[error("{} not replayed", were(*refused))]
     NotReplayed { refused: u64, not_there: bool },
+    #[error("{} not forgotten", counted(*.0, "workflow"))]
+    NotDeleted(u64),
     #[error("{what} {name} has not ended within {waited}")]
     TimedOut { what: &'static str, name: String, waited: String },
     #[error(
@@ -183,6 +185,7 @@ impl CliError {
             CliError::Behind { .. } => "not_migrated",
             CliError::PayloadFile { .. } => "payload_file",
             CliError::NotReplayed { .. } => "not_replayed",
+            CliError::NotDeleted(_) => "not_deleted",
             CliError::TimedOut { .. } => "timed_out",
             CliError::CursorExpired { .. } => "cursor_expired",
             CliError::Signal(_) => "signal",
@@ -210,6 +213,7 @@ impl CliError {
             | CliError::NotAWorkflow(_)
             | CliError::StillRuns(_)
             | CliError::NotReplayed { .. }
+            | CliError::NotDeleted(_)
             | CliError::Behind { .. } => 3,
             _ => 1,
         })

@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod key;
 mod lane;
+mod letter;
 mod log;
 mod migrate;
 mod node;

@@ -1,12 +1,10 @@
 use std::io::{Read as _, stdin};
 
 use clap::Args;
-use serde_json::json;
 use windlass::{Posted, TaskId, Token};
 
 use crate::error::CliError;
-use crate::output::{say, say_json};
-use crate::payload::PayloadArgs;
+use crate::letter::{Letter, say_posted};
 use crate::target::Target;
 
 /// A token is shorter than this.
@@ -45,27 +43,18 @@ pub(crate) struct Signal {
     /// The token of the waitpoint it goes through; - reads it from standard input.
     #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "after")]
     token: Option<String>,
-    /// Who says so.
-    #[arg(long, default_value = "command line")]
-    source: String,
-    /// Send it once per key and day: the same again gets the number of the first.
-    #[arg(long)]
-    key: Option<String>,
-    /// Let it be seen only after so long, as in 5m.
-    #[arg(long, value_parser = crate::duration::parse)]
-    after: Option<std::time::Duration>,
     #[command(flatten)]
-    payload: PayloadArgs,
+    letter: Letter,
     #[command(flatten)]
     target: Target,
 }
 
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        if self.token.as_deref() == Some("-") && self.payload.is_standard_input() {
+        if self.token.as_deref() == Some("-") && self.letter.is_standard_input() {
             return Err(CliError::OneInput("--token", "--payload-file"));
         }
-        let payload = self.payload.read()?;
+        let payload = self.letter.read()?;
         let token = self.token.as_deref().map(read_token).transpose()?;
         let engine = self.target.open().await?;
         let posting = match (&self.task, &token) {
@@ -73,29 +62,12 @@ impl Signal {
             (None, Some(token)) => engine.signal(token, &self.name),
             (None, None) => unreachable!("one of the two is asked for"),
         };
-        let mut posting = posting.tenant(self.target.tenant.clone()).source(&self.source);
-        if let Some(key) = &self.key {
-            posting = posting.idempotency_key(key.as_str());
-        }
-        if let Some(after) = self.after {
-            posting = posting.after(after);
-        }
-        if let Some(payload) = payload {
-            posting = posting.raw_payload(payload);
-        }
+        let posting = posting.tenant(self.target.tenant.clone());
+        let posting = self.letter.on(posting, payload);
         let task = self.task.as_ref().map(TaskId::as_str).unwrap_or_default();
         let refused = |error| CliError::about("task", task, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;
-        if self.target.json {
-            say_json(&json!({
-                "task": posted.task,
-                "seq": posted.seq,
-                "duplicate": posted.duplicate,
-                "resumed": posted.resumed,
-            }));
-        } else {
-            say(&told(&posted));
-        }
+        say_posted(&posted, self.target.json, &told(&posted));
         Ok(engine.shutdown().await?)
     }
 }

@@ -186,6 +186,22 @@ impl Family {
 }
 
 impl Change {
+    /// Whether a task is where it was for those who wait for its end, or for what it says of
+    /// itself.
+    pub const fn leaves_open(&self) -> bool {
+        matches!(
+            self,
+            Change::Created
+                | Change::Claimed { .. }
+                | Change::Begun { .. }
+                | Change::Renewed { .. }
+                | Change::Progressed { .. }
+                | Change::Signaled { .. }
+                | Change::EffectClaimed { .. }
+                | Change::EffectSettled { .. }
+        )
+    }
+
     pub const fn name(&self) -> &'static str {
         match self {
             Change::Created => "created",

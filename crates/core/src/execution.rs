@@ -21,6 +21,9 @@ pub struct Execution {
     pub ended_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The number of its first step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_step: u64,
     /// It had an input, and messages of the one before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_input: bool,
@@ -45,6 +48,7 @@ impl Execution {
             started_at: task.started_at,
             ended_at: now,
             version: workflow.and_then(|workflow| workflow.version.clone()),
+            first_step: workflow.map_or(0, |workflow| workflow.first_step),
             has_input: task.input_bytes.is_some(),
             carries: task.carried_key().is_some(),
             about: workflow.and_then(|workflow| workflow.about.clone()),
@@ -72,6 +76,16 @@ impl Execution {
         self.payload_key(crate::payload::Slot::turn(turn))
     }
 
+    /// Where its input is, if it had one.
+    pub fn input_key(&self) -> Option<PayloadKey> {
+        self.has_input.then(|| self.payload_key(crate::payload::Slot::INPUT))
+    }
+
+    /// Where the messages are that came along from the execution before.
+    pub fn carried_key(&self) -> Option<PayloadKey> {
+        self.carries.then(|| self.payload_key(crate::payload::Slot::CARRIED))
+    }
+
     /// The last payloads of it, at most so many; and what is left then, if anything is.
     pub(crate) fn shortened(&self, most: u32) -> (Vec<PayloadKey>, Option<Self>) {
         let left = self.turns.saturating_sub(most);
@@ -79,10 +93,17 @@ impl Execution {
         if left > 0 {
             return (keys, Some(Self { turns: left, ..self.clone() }));
         }
-        keys.extend(self.has_input.then(|| self.payload_key(crate::payload::Slot::INPUT)));
-        keys.extend(self.carries.then(|| self.payload_key(crate::payload::Slot::CARRIED)));
+        keys.extend(self.input_key().into_iter().chain(self.carried_key()));
         (keys, None)
     }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes what it asks about by reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A number as a text that sorts like it.

@@ -124,7 +124,9 @@ pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
 pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_200);
+pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
+pub const KEEP_MS: RangeLimit = range("keep_ms", SECOND_MS, 31 * DAY_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// The shortest key of a request, where keys are not to be found by trying.
@@ -139,6 +141,11 @@ pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
 /// How much the mailbox of a workflow holds of what was sent to it.
 pub const PARCELS: u32 = 100_000;
 pub const PARCELS_BYTES: u32 = 1_024 * 1_024 * 1_024;
+/// How much is kept for one task that is not there, and for all such tasks of a tenant: a name that
+/// nobody ever starts costs no more than that.
+pub const EARLY_MESSAGES: u32 = 100;
+pub const ALL_EARLY_MESSAGES: u32 = 10_000;
+pub const ALL_EARLY_BYTES: u32 = 64 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 

@@ -24,6 +24,9 @@ pub struct Mailbox {
     /// How many of them are not visible yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u32,
+    /// How many of them came before the task did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub early: u32,
     /// How many waitpoints its task has.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waitpoints: u32,
@@ -64,7 +67,10 @@ pub struct Message {
     /// The end of a step that it tells of, to a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// When it becomes visible, while it is not.
+    /// Until when it is kept for a task that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<Timestamp>,
+    /// When the engine looks at it again: it becomes visible then, or its time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
@@ -81,6 +87,7 @@ impl Mailbox {
             held: 0,
             bytes: 0,
             hidden: 0,
+            early: 0,
             waitpoints: 0,
         }
     }
@@ -97,6 +104,15 @@ impl Mailbox {
         if message.due_at.is_some() {
             self.hidden = self.hidden.saturating_sub(1);
         }
+        if message.kept_until.is_some() {
+            self.early = self.early.saturating_sub(1);
+        }
+    }
+
+    /// Where a tenant counts what is kept for tasks that are not there: under the name that no
+    /// task has.
+    pub(crate) fn nobody() -> TaskId {
+        TaskId::new("")
     }
 
     pub fn key_of(tenant: &Tenant, task: &TaskId) -> RowKey {
@@ -112,8 +128,17 @@ impl Message {
     /// The name of the message that asks a workflow to end.
     pub const CANCEL: &'static str = "cancel";
 
-    /// Timers are numbered by their steps, behind all that is sent.
-    pub(crate) const TIMERS: u64 = 1_000_000_000_000_000;
+    /// What the engine tells a workflow of its steps is numbered by them, behind all that is sent.
+    const STEPS: u64 = 1_000_000_000_000_000;
+
+    /// The number of the one message that tells of a step.
+    pub const fn of_step(step: u64) -> u64 {
+        Self::STEPS + step
+    }
+
+    pub(crate) const fn is_of_step(&self) -> bool {
+        self.seq >= Self::STEPS
+    }
 
     /// Whether somebody has sent it, and not the engine.
     pub(crate) fn was_sent(&self) -> bool {
@@ -135,6 +160,7 @@ impl Message {
             taken_by: None,
             attempts: 0,
             report: None,
+            kept_until: None,
             due_at: None,
         }
     }
@@ -161,7 +187,7 @@ impl Message {
     /// Whether it counts. What the engine need not look at again does so for everybody, also for
     /// a batch that began before it came: nobody would wake a task that goes to sleep over it.
     pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
-        self.due_at.is_none() || self.visible_at <= now
+        self.due_at.is_none() || self.kept_until.is_none() && self.visible_at <= now
     }
 
     /// Where its bytes are, if it carries any. A report carries the result of its task.

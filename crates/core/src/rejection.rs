@@ -100,6 +100,8 @@ pub enum Rejection {
     WorkflowEnded,
     #[error("the history of the workflow has {turns} rows: this is not the next one")]
     OtherTurn { turns: u32 },
+    #[error("there is no message {seq} that the workflow could have been told of")]
+    MessageNotFound { seq: u64 },
 }
 
 /// What is wrong with a field.
@@ -186,6 +188,7 @@ impl Rejection {
             Rejection::NotAWorkflow => "not_a_workflow",
             Rejection::WorkflowEnded => "workflow_ended",
             Rejection::OtherTurn { .. } => "other_turn",
+            Rejection::MessageNotFound { .. } => "message_not_found",
         }
     }
 }

@@ -81,13 +81,16 @@ impl Answerer {
                 },
             }
         }
-        let comes_along = |task: &Arc<Task>| task.input_bytes.is_some() && task.workflow.is_none();
+        let comes_along = |task: &Arc<Task>| task.input_bytes.is_some() && needs_input(task);
         if claims.iter().any(|(_, tasks)| tasks.iter().any(comes_along)) {
             let answerer = self.clone();
             tokio::spawn(async move { answerer.answer_with_payloads(claims).await });
         } else {
             for (sender, tasks) in claims {
-                let bare = |task| Claimed { task, input: Input::None };
+                let bare = |task: Arc<Task>| {
+                    let input = task.input_key().map_or(Input::None, Input::Elsewhere);
+                    Claimed { task, input }
+                };
                 let claimed = tasks.into_iter().map(bare).collect();
                 drop(sender.send(self.hand(Ok(claimed))));
             }
@@ -102,8 +105,7 @@ impl Answerer {
             let mut plan = Vec::with_capacity(tasks.len());
             for (nth, task) in tasks.into_iter().enumerate() {
                 let bytes = task.input_bytes.unwrap_or(0);
-                // A workflow that is in memory has its input.
-                let fits = task.workflow.is_none() && (bytes <= left || nth == 0);
+                let fits = needs_input(&task) && (bytes <= left || nth == 0);
                 left = left.saturating_sub(bytes);
                 let key = task.input_key();
                 if fits {
@@ -153,4 +155,9 @@ impl Answerer {
             Reply::Nobody => {}
         }
     }
+}
+
+/// A workflow that has begun is in memory somewhere, and has its input.
+fn needs_input(task: &Task) -> bool {
+    task.workflow.as_ref().is_none_or(|workflow| workflow.turns == 0)
 }

@@ -132,8 +132,8 @@ impl Deck {
 
     /// Calls claims that wait for what is ready by now; says whether there is something to decide.
     fn call(&mut self, world: &World, jobs: &mut Vec<Job>, waiters: &mut Waiters) -> bool {
-        let fresh = &world.wakes()[self.wakes_seen..];
-        self.wakes_seen = world.wakes().len();
+        let fresh = &world.wakes_since(self.wakes_seen)[..];
+        self.wakes_seen = world.wakes_seen();
         for (job, answers) in jobs.iter().zip(&self.answers).skip(self.counted) {
             self.calls.answered(job, answers);
         }

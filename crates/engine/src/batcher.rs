@@ -12,7 +12,9 @@ use windlass_store::{Notice, Store, StoreError, Ticket, Tx};
 
 use crate::answer::{Answerer, Reply};
 use crate::batch::{Committed, Tried, attempt, found_nothing};
+use crate::endings::Endings;
 use crate::error::Error;
+use crate::holders::Holders;
 use crate::inbox::{Hand, Inbox, Intake, Job};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
@@ -52,7 +54,9 @@ pub(crate) struct Batcher {
     pub(crate) answerer: Answerer,
     pub(crate) timer: Arc<Timer>,
     pub(crate) commits: Arc<Commits>,
+    pub(crate) endings: Arc<Endings>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) holders: Arc<Holders>,
     pub(crate) waiters: Waiters,
     pub(crate) hints: Hints,
 }
@@ -111,6 +115,7 @@ impl Batcher {
                 if !survives(self.settle(jobs, &foreign, hand)).await {
                     // Its jobs are gone, and their callers know by that. Everybody else goes on.
                     tracing::error!("a batch panicked: what became of its commands is not known");
+                    self.commits.notify_foreign();
                     self.put_concerned_aside(&foreign);
                 }
                 // Those who were just answered may have something to add to the next batch.
@@ -130,15 +135,16 @@ impl Batcher {
         jobs.retain(is_wanted);
         let mut foreign = Vec::new();
         for notice in intake.notices {
-            self.commits.notify();
             match notice {
                 Notice::Changed { wakes, next_due } => {
+                    self.holders.tell(wakes.keys());
                     let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
                     foreign.extend(each.cloned());
                     self.timer.lower(next_due);
                 }
                 Notice::Anything => {
                     jobs.extend(self.waiters.take_all());
+                    self.holders.tell_all();
                     self.timer.now();
                 }
             }
@@ -288,6 +294,8 @@ impl Batcher {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
+        // Whoever waits for what it may have done has to look.
+        self.commits.notify_foreign();
         None
     }
 
@@ -298,8 +306,10 @@ impl Batcher {
         add(&self.counters.commands, answers.iter().map(|job| job.len() as u64).sum());
         add(&self.counters.rounds, rounds);
         self.timer.lower(changes.next_due);
+        self.holders.tell(changes.wakes.keys());
         if !changes.events.is_empty() {
             self.commits.notify();
+            self.endings.tell(&changes.events);
         }
         let wakes = !changes.wakes.is_empty() || !changes.left_ready.is_empty();
         if wakes && self.inbox.has_others() {

@@ -59,8 +59,8 @@ impl<'e> Creation<'e> {
     /// It is a workflow: its handler is replayed over its history. Only workers that can replay
     /// this version of its code take it; any worker does, where none is named.
     pub fn workflow(mut self, version: Option<String>) -> Self {
-        self.task.workflow = Some(NewWorkflow { version, awaits: None });
-        self.task.policy.max_reclaims = limits::DEFAULT_TURN_RECLAIMS;
+        self.task.workflow = Some(NewWorkflow { version });
+        self.task.policy = self.task.policy.of_workflow();
         self
     }
 

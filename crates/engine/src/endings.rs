@@ -1,15 +1,19 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use windlass_core::{Cursor, TaskKey};
+use windlass_core::{Event, TaskKey};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::subscription::Subscription;
 use crate::watchers::{Watch, Watchers};
 
-/// Who waits for which task to end. One reader of the log serves all of them, for as long as there
-/// are any.
+/// How many events more than those who wait are read to find out whom they concern. When there are
+/// more, everybody looks for himself.
+const MOST_EVENTS: u64 = 1_000;
+
+/// Who waits for which task to end. The engine tells them of what it commits; what others commit is
+/// found in the log by one reader that serves all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     /// Whether there is a reader. Held while one starts or ends, so that whoever comes to wait
@@ -19,7 +23,7 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// From here on nothing that happens to the task is missed.
+    /// From here on nothing that concerns those who wait for the task is missed.
     pub(crate) async fn watch(engine: &Engine, key: &TaskKey) -> Result<Watch<TaskKey>, Error> {
         if engine.has_ended() {
             return Err(Error::ShuttingDown);
@@ -28,35 +32,49 @@ impl Endings {
         let mut has_reader = endings.has_reader.lock().await;
         let watch = endings.watchers.watch(key);
         if !*has_reader {
-            let log = engine.describe().await?;
-            let end = Cursor { incarnation: log.incarnation, seq: log.last_seq };
-            let subscription = engine.subscribe(Some(end)).await?;
-            engine.runtime().spawn(endings.clone().read(subscription));
+            let others = engine.subscribe_to_others().await?;
+            engine.runtime().spawn(endings.clone().read(others));
             *has_reader = true;
         }
         drop(has_reader);
         Ok(watch)
     }
 
-    /// Reads the log until nobody waits any more, or it cannot be read.
+    /// Tells those who wait for what happened in a commit.
+    pub(crate) fn tell(&self, events: &[Event]) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        for event in events.iter().filter(|event| !event.change.leaves_open()) {
+            if let Some((id, _)) = &event.task {
+                self.watchers.tell(&TaskKey::new(&event.tenant, id));
+            }
+        }
+    }
+
+    /// Reads what others have committed, until there is no more or it cannot be read.
     async fn read(self: Arc<Self>, mut log: Subscription) {
+        while log.changed().await.is_ok() && self.catch_up(&mut log).await.is_ok() {}
+        *self.has_reader.lock().await = false;
+        // Whoever still waits looks for itself, and learns what is wrong.
+        self.watchers.tell_all();
+    }
+
+    async fn catch_up(&self, log: &mut Subscription) -> Result<(), Error> {
+        let most = MOST_EVENTS + self.watchers.count();
+        if log.skip(most).await? {
+            self.watchers.tell_all();
+            return Ok(());
+        }
         loop {
-            let events = log.next().await;
-            for event in events.iter().flatten() {
+            let events = log.look().await?;
+            if events.is_empty() {
+                return Ok(());
+            }
+            for event in &events {
                 let Some(id) = &event.task else { continue };
                 self.watchers.tell(&TaskKey::new(&event.tenant, id));
             }
-            if events.is_ok() && !self.watchers.is_empty() {
-                continue;
-            }
-            let mut has_reader = self.has_reader.lock().await;
-            if events.is_ok() && !self.watchers.is_empty() {
-                continue;
-            }
-            *has_reader = false;
-            // Whoever still waits looks for itself, and learns what is wrong.
-            self.watchers.tell_all();
-            return;
         }
     }
 }

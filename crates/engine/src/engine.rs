@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::handed::Handed;
 use crate::heart::Heart;
+use crate::holders::Holders;
 use crate::inbox::{Inbox, Job};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
@@ -53,6 +54,7 @@ struct Inner {
     heart: Arc<Heart>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
+    holders: Arc<Holders>,
     offers: Offers,
     endings: Arc<Endings>,
     requests: Arc<Watchers<RequestKey>>,
@@ -107,8 +109,9 @@ impl Engine {
         let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
         let inbox = Arc::new(Inbox::new(&config, batchers));
         let timer = Arc::new(Timer::new(config.clock.clone()));
-        let commits = Arc::new(Commits::new());
-        let counters = Arc::new(Counters::default());
+        let commits = Arc::new(Commits::default());
+        let (counters, endings) = (Arc::new(Counters::default()), Arc::new(Endings::default()));
+        let holders = Arc::new(Holders::default());
         let answerer = Answerer {
             store: store.clone(),
             inbox: inbox.clone(),
@@ -121,7 +124,9 @@ impl Engine {
             answerer: answerer.clone(),
             timer: timer.clone(),
             commits: commits.clone(),
+            endings: endings.clone(),
             counters: counters.clone(),
+            holders: holders.clone(),
             waiters: Waiters::default(),
             hints: Hints::default(),
         };
@@ -135,8 +140,9 @@ impl Engine {
             heart,
             commits,
             counters,
+            holders,
             offers: Offers::default(),
-            endings: Arc::default(),
+            endings,
             requests: Arc::default(),
             turn: AtomicU32::new(0),
             batchers: tokio::sync::Mutex::new(batchers),
@@ -259,6 +265,14 @@ impl Engine {
         Ok(Subscription::new(self.0.store.clone(), listener, start, filter, 500))
     }
 
+    /// Reads the log from here on, whenever others have committed.
+    pub(crate) async fn subscribe_to_others(&self) -> Result<Subscription, Error> {
+        let listener = self.0.commits.listen_to_others();
+        let log = self.store().describe().await?;
+        let end = Cursor { incarnation: log.incarnation, seq: log.last_seq };
+        Ok(Subscription::new(self.0.store.clone(), listener, end, Filter::default(), 500))
+    }
+
     /// What it runs on.
     pub fn runtime(&self) -> &Handle {
         &self.0.runtime
@@ -316,6 +330,14 @@ impl Engine {
         &self.0.endings
     }
 
+    pub(crate) fn holders(&self) -> &Arc<Holders> {
+        &self.0.holders
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
     pub(crate) fn offers(&self) -> &Offers {
         &self.0.offers
     }
@@ -335,9 +357,10 @@ impl Engine {
     /// Passes on what others tell of their changes.
     fn listen(&self) {
         let mut notices = self.0.store.notices();
-        let inbox = self.0.inbox.clone();
+        let (inbox, commits) = (self.0.inbox.clone(), self.0.commits.clone());
         self.spawn(async move {
             while let Some(notice) = notices.next().await {
+                commits.notify_foreign();
                 inbox.push_notice(None, &notice);
             }
         });

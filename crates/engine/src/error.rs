@@ -39,6 +39,11 @@ pub enum Error {
     /// A workflow cannot be replayed.
     #[error("row {turn} of the history is not there")]
     NoHistory { turn: u32 },
+    #[error("row {turn} of the history cannot be read: {error}")]
+    BadHistory { turn: u32, error: Arc<serde_json::Error> },
+    /// It stays where it is, and its task goes no further.
+    #[error("message {seq} of the mailbox cannot be read")]
+    BadMessage { seq: u64 },
     /// A transition panicked or never settled. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
@@ -63,6 +68,8 @@ impl Error {
             Error::Payload(_) => "payload",
             Error::NotCompleted { .. } => "not_completed",
             Error::NoHistory { .. } => "no_history",
+            Error::BadHistory { .. } => "bad_history",
+            Error::BadMessage { .. } => "bad_message",
             Error::Bug { .. } => "bug",
         }
     }

@@ -7,8 +7,8 @@ use windlass_core::command::{
     TakeMessages,
 };
 use windlass_core::{
-    Fence, Message, Outcome, Payload, PayloadKey, Rejection, Resumption, Table, TaskId, TaskKey,
-    Tenant, Waitpoint, WaitpointId, limits,
+    Fence, Message, Outcome, Payload, PayloadKey, Rejection, Resumption, RowKey, Table, TaskId,
+    TaskKey, Tenant, Value, Waitpoint, WaitpointId, limits, read_row,
 };
 use windlass_store::Query;
 
@@ -124,6 +124,22 @@ impl Engine {
         self.with_payloads(messages).await
     }
 
+    /// As [`Engine::messages`], but one that cannot be read is not passed over: whoever is to be
+    /// told of all of them has to know.
+    pub(crate) async fn readable_messages(
+        &self,
+        task: &TaskKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Received>, Error> {
+        let rows = self.store().query(&Query { limit, ..behind(task, after) }).await?;
+        let messages = rows.iter().map(|row| {
+            let message = read_row::<Message>(row.schema, &row.body);
+            message.ok_or_else(|| Error::BadMessage { seq: seq_of(&row.key) })
+        });
+        self.with_payloads(messages.collect::<Result<_, _>>()?).await
+    }
+
     /// The messages that last let a task go on, with what they carry. One that was taken out of the
     /// mailbox since is not among them.
     pub async fn observe_signals(&self, task: &TaskKey) -> Result<Vec<Received>, Error> {
@@ -175,4 +191,12 @@ fn behind(task: &TaskKey, seq: u64) -> Query {
     let after = Some(Message::key_of(&task.tenant, &task.id, seq).values);
     let most = usize::try_from(limits::MAILBOX_MESSAGES).unwrap_or(usize::MAX);
     Query { prefix, after, ..Query::all(Table::Message, most) }
+}
+
+/// The number of a message, whatever else of it can be read.
+fn seq_of(key: &RowKey) -> u64 {
+    match key.values.last() {
+        Some(Value::Text(seq)) => seq.parse().unwrap_or_default(),
+        _ => 0,
+    }
 }

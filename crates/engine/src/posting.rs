@@ -76,6 +76,15 @@ impl Posting<'_> {
         self
     }
 
+    /// Keeps it for so long if there is no such task, for the workflow that is started under its
+    /// id: sender and starter need not agree on who comes first. Unsaid, `task_not_found` tells of
+    /// an id that is mistyped. How much is kept for ids that there are not is
+    /// [limited][limits::EARLY_MESSAGES].
+    pub fn or_keep(mut self, keep: Duration) -> Self {
+        self.message.keep_ms = Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
     async fn submit(self) -> Result<Posted, Error> {
         let (tenant, payload) = (self.tenant, self.payload?);
         let message = NewMessage { payload, ..self.message };

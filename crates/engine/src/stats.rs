@@ -13,6 +13,8 @@ pub struct Stats {
     /// Batches split around a command that the store refused.
     pub splits: u64,
     pub sweeps: u64,
+    /// Rows of histories that were read, as for the replay of workflows.
+    pub history_rows: u64,
 }
 
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ pub(crate) struct Counters {
     pub(crate) conflicts: AtomicU64,
     pub(crate) splits: AtomicU64,
     pub(crate) sweeps: AtomicU64,
+    pub(crate) history_rows: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
@@ -39,6 +42,7 @@ impl Counters {
             conflicts: read(&self.conflicts),
             splits: read(&self.splits),
             sweeps: read(&self.sweeps),
+            history_rows: read(&self.history_rows),
         }
     }
 }

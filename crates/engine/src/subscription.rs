@@ -12,29 +12,39 @@ use crate::stream::Events;
 const ENDED: u64 = u64::MAX;
 
 /// Tells readers of the log that there may be more of it.
-#[derive(Debug)]
-pub(crate) struct Commits(watch::Sender<u64>);
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    all: watch::Sender<u64>,
+    foreign: watch::Sender<u64>,
+}
 
 impl Commits {
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(0))
+    pub(crate) fn notify(&self) {
+        self.all.send_modify(|count| *count = count.saturating_add(1));
     }
 
-    pub(crate) fn notify(&self) {
-        self.0.send_modify(|count| *count = count.saturating_add(1));
+    /// Of what this engine has not committed itself, or does not know that it has.
+    pub(crate) fn notify_foreign(&self) {
+        self.notify();
+        self.foreign.send_modify(|count| *count = count.saturating_add(1));
     }
 
     /// Tells readers that there will be no more of it.
     pub(crate) fn end(&self) {
-        self.0.send_modify(|count| *count = ENDED);
+        self.all.send_modify(|count| *count = ENDED);
+        self.foreign.send_modify(|count| *count = ENDED);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        *self.0.borrow() == ENDED
+        *self.all.borrow() == ENDED
     }
 
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
+        self.all.subscribe()
+    }
+
+    pub(crate) fn listen_to_others(&self) -> watch::Receiver<u64> {
+        self.foreign.subscribe()
     }
 }
 
@@ -100,6 +110,17 @@ impl Subscription {
     pub(crate) async fn changed(&mut self) -> Result<(), Error> {
         let changed = self.commits.changed().await;
         changed.map_err(|_| self.disconnected(Error::ShuttingDown))
+    }
+
+    /// Goes to the end of the log if there is more than so much before it. Says whether it did.
+    pub(crate) async fn skip(&mut self, most: u64) -> Result<bool, Error> {
+        let log = self.store.describe().await?;
+        let is_far = log.incarnation != self.cursor.incarnation
+            || log.last_seq.saturating_sub(self.cursor.seq) > most;
+        if is_far {
+            self.cursor = Cursor { incarnation: log.incarnation, seq: log.last_seq };
+        }
+        Ok(is_far)
     }
 
     fn disconnected(&self, cause: Error) -> Error {

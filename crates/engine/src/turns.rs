@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use windlass_core::{
     Arrival, Carried, Execution, Lifecycle, Message, Note, Payload, PayloadKey, Report,
     StepOutcome, Table, Task, TaskKey, Timestamp, Turned, limits,
@@ -7,6 +9,7 @@ use windlass_store::Query;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::mail::Received;
+use crate::stats::add;
 
 /// How many rows of a history are read at once.
 const ROWS_AT_ONCE: u32 = 256;
@@ -28,10 +31,13 @@ impl Engine {
     /// What has come for a workflow and is to be told to its code, in order: as much as one turn
     /// takes.
     pub async fn came(&self, workflow: &Task) -> Result<Vec<Came>, Error> {
+        if !workflow.has_mail {
+            return Ok(Vec::new());
+        }
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
         let (mut came, mut after) = (Vec::new(), 0);
         loop {
-            let received = self.messages(&workflow.task_key(), after, most).await?;
+            let received = self.readable_messages(&workflow.task_key(), after, most).await?;
             let is_last = received.len() < most;
             after = received.last().map_or(after, |last| last.message.seq);
             // Timers that have not fired are among them.
@@ -66,8 +72,10 @@ impl Engine {
             let keys: Vec<PayloadKey> = (next..end).map(&key).collect();
             for (row, turn) in self.store().payloads(&keys).await?.into_iter().zip(next..) {
                 let row = row.ok_or(Error::NoHistory { turn })?;
-                rows.push(serde_json::from_slice(&row.bytes).map_err(Error::payload)?);
+                let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
+                rows.push(serde_json::from_slice(&row.bytes).map_err(unreadable)?);
             }
+            add(&self.counters().history_rows, u64::from(end - next));
             next = end;
         }
         Ok(rows)

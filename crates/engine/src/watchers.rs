@@ -53,6 +53,10 @@ impl<K: Ord + Clone> Watchers<K> {
     pub(crate) fn is_empty(&self) -> bool {
         self.watched().is_empty()
     }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.watched().len() as u64
+    }
 }
 
 impl<K: Ord> Drop for Watch<K> {

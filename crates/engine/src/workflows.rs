@@ -138,6 +138,11 @@ impl<O> WorkflowHandle<O> {
         self.task.id()
     }
 
+    /// Where the workflow is.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub fn key(&self) -> &TaskKey {
         self.task.key()
     }

@@ -385,8 +385,12 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::CancelHeld(cancel) => under(&cancel.fence),
         Command::Cancel(cancel) => cancel.task.id.to_string(),
         Command::PruneExecutions(prune) => prune.task.id.to_string(),
+        Command::Unstick(unstick) => unstick.worker.to_string(),
         Command::RequestCancel(cancel) => cancel.task.id.to_string(),
         Command::CommitTurn(turn) => format!("{} {}", under(&turn.fence), turn.turn),
+        Command::Advance(advance) => {
+            format!("{} {}", under(&advance.complete.fence), advance.turn.turn)
+        }
         Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
         Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
         Command::Reap(reap) => reap.task.id.to_string(),

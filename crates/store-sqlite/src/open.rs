@@ -96,6 +96,8 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     conn.busy_timeout(busy)?;
     // Otherwise a column that is not there would be read as a text.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+    // Otherwise a statement is planned anew for every value it is given.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(256);
     Ok(conn)
 }

@@ -116,10 +116,10 @@ pub use windlass_core::{
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    AdmitError, Admitted, Begun, Call, Claimed, Config, Creation, Downstream, EffectCall,
-    EffectError, Error, Events, Filter, Input, KeyInfo, Lookup, NamedSubscription, Posting, Racers,
-    Received, RequestContext, RequestPolicy, Scope, Starting, Stats, Status, Subscription,
-    Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
+    AdmitError, Admitted, Begun, Call, Claimed, Cleared, Clearing, Config, Creation, Downstream,
+    EffectCall, EffectError, Error, Events, Filter, Input, KeyInfo, Lookup, NamedSubscription,
+    Posting, Racers, Received, RequestContext, RequestPolicy, Scope, Starting, Stats, Status,
+    Subscription, Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;

@@ -36,5 +36,6 @@ pub use windlass_core::{
 };
 pub use windlass_worker::workflow::{
     Activity, Begin, Cancelled, Child, Detached, Doing, Either, Event, Info, Join, MOST_CARRIED,
-    Nondeterminism, Program, Queue, Select, Step, StepError, Unnamed, Unread, Workflow, testing,
+    Nondeterminism, Program, Queue, Select, Signature, Step, StepError, TryJoin, Unnamed, Unread,
+    Workflow, testing,
 };

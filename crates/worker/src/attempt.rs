@@ -1,22 +1,24 @@
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::{Command, Outcome, Payload, PayloadKey, Task, TaskKey};
+use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, Task, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
+use crate::ahead::{Advanced, Ahead};
+use crate::commit::Followers;
 use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Ending, Lease};
 use crate::pause::Pause;
-use crate::pulse::Heard;
 use crate::settlement::{Answer, Asked, Settlement};
+use crate::team::Team;
 use crate::token::Token;
-use crate::worker::Worker;
+use crate::turn::Begun;
 
 /// How long a task of an unknown kind is put off.
 const UNKNOWN_KIND: Duration = Duration::from_secs(10);
@@ -27,34 +29,53 @@ type Came = (Option<Asked>, Answer);
 /// One run of a handler under one lease.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    worker: Arc<Worker>,
+    team: Arc<Team>,
     claimed: Claimed,
     lease: Lease,
     token: Token,
     waits: Arc<Waits>,
-    /// The workflow that went on with what came of this, leased in the same commit.
-    next: OnceLock<(Arc<Task>, Instant)>,
+    /// The turn that was made of the result.
+    ahead: Arc<Mutex<Option<Ahead>>>,
+    next: Mutex<Option<Next>>,
+}
+
+/// What this worker goes on with after an attempt: what its commit has leased.
+#[derive(Debug, Default)]
+pub(crate) struct Next {
+    /// The activities that the workflow of this one goes on with.
+    pub(crate) followers: Option<Followers>,
+    pub(crate) turn: Option<NextTurn>,
+}
+
+/// A workflow that is leased, and since when that counts.
+#[derive(Debug)]
+pub(crate) struct NextTurn {
+    pub(crate) claimed: Claimed,
+    pub(crate) asked: Instant,
+    pub(crate) begun: Option<Box<Begun>>,
+}
+
+impl NextTurn {
+    fn new(task: Arc<Task>, asked: Instant, begun: Option<Box<Begun>>) -> Self {
+        let input = task.input_key().map_or(Input::None, Input::Elsewhere);
+        Self { claimed: Claimed { task, input }, asked, begun }
+    }
 }
 
 impl Attempt {
-    pub(crate) fn new(worker: Arc<Worker>, claimed: Claimed, asked: Instant, heard: Heard) -> Self {
-        let lease = Lease::new(&worker, claimed.task.fence(), asked, heard);
+    pub(crate) fn new(team: &Arc<Team>, claimed: Claimed, asked: Instant) -> Self {
+        let lease = Lease::new(&team.worker, claimed.task.fence(), asked, team.heard.clone());
         let waits = Arc::new(Waits::of(&claimed.task));
-        let (token, next) = (Token::default(), OnceLock::new());
-        Self { worker, claimed, lease, token, waits, next }
+        let (token, next, ahead) = (Token::default(), Mutex::default(), Arc::default());
+        Self { team: team.clone(), claimed, lease, token, waits, ahead, next }
     }
 
-    /// Makes the attempt and tells what came of it. Gives the workflow that goes on with that, and
-    /// since when its lease counts.
-    pub(crate) async fn run(
-        self,
-        home: &Handle,
-        interrupting: Token,
-    ) -> Option<(Arc<Task>, Instant)> {
+    /// Makes the attempt and tells what came of it. Gives what goes on with that.
+    pub(crate) async fn run(self, home: &Handle, interrupting: Token) -> Next {
         let begun = Instant::now();
         let (asked, answer) = self.attend(home, interrupting).await;
         let task = &self.claimed.task;
-        self.worker.listener.tell(&Settlement {
+        self.team.worker.listener.tell(&Settlement {
             fence: self.lease.fence(),
             kind: task.kind.clone(),
             lane: task.lane.clone(),
@@ -63,26 +84,45 @@ impl Attempt {
             answer,
             took: begun.elapsed(),
         });
-        self.next.into_inner()
+        self.next.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
-    /// Settles, and asks in the same commit for the workflow that it was a step of.
+    /// Settles, and goes on in the same commit with the workflow that it was a step of.
     async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
         let task = &self.claimed.task;
         let workflow = task.step.and(task.parent.clone());
-        let Some(workflow) = workflow.filter(|_| !self.worker.programs.is_empty()) else {
+        let follows = !self.team.worker.programs.is_empty() && !self.team.is_closing();
+        let Some(workflow) = workflow.filter(|_| follows) else {
             return self.lease.settle(command).await;
         };
-        let consume = self.worker.consume(TaskKey::new(&task.tenant, &workflow));
+        let mut unfinished = None;
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(ahead), Command::Complete(complete)) = (ahead, &command) {
+            let asked = Instant::now();
+            match ahead.keep(&self.team, &self.lease, complete.clone()).await? {
+                Advanced::Kept { followers, leased } => {
+                    let turn = leased.map(|(task, begun)| NextTurn::new(task, asked, begun));
+                    self.go_on(Next { followers, turn });
+                    return Ok(Outcome::Settled(Settled::Completed));
+                }
+                Advanced::Unfinished(ahead) => unfinished = Some(ahead),
+                Advanced::Refused => {}
+            }
+        }
+        let consume = self.team.worker.consume(TaskKey::new(&task.tenant, &workflow));
         let asked = Instant::now();
         let (outcome, next) = self.lease.settle_with(command, consume.into()).await?;
         if let Ok(Outcome::Claimed(mut claimed)) = next
             && let Some(task) = claimed.pop()
-            && self.next.set((task, asked)).is_err()
         {
-            tracing::error!("an attempt was settled twice: this is a bug");
+            let begun = unfinished.and_then(|ahead| ahead.under(&task));
+            self.go_on(Next { followers: None, turn: Some(NextTurn::new(task, asked, begun)) });
         }
         Ok(outcome)
+    }
+
+    fn go_on(&self, next: Next) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 
     /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
@@ -92,7 +132,7 @@ impl Attempt {
             tracing::warn!(task = %task.id, "a claim took as long as its lease");
             return (None, Answer::LeaseOver);
         }
-        if !self.worker.handlers.contains_key(&task.kind) {
+        if !self.team.worker.handlers.contains_key(&task.kind) {
             return self.put_off().await;
         }
         loop {
@@ -109,8 +149,9 @@ impl Attempt {
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // In a set, the handler does not outlive this attempt, however that ends.
         let mut handler = JoinSet::new();
+        let workflow = task.step.and(task.parent.as_ref()).map(tracing::field::display);
         let span = tracing::info_span!(
-            "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts
+            "attempt", task = %task.id, kind = %task.kind, attempt = task.attempts, workflow
         );
         handler.spawn_on(self.handle().instrument(span), home);
         let came = tokio::select! {
@@ -135,7 +176,7 @@ impl Attempt {
     }
 
     fn handle(&self) -> impl Future<Output = Handled> + Send + 'static {
-        let (worker, claimed) = (self.worker.clone(), self.claimed.clone());
+        let (team, claimed, ahead) = (self.team.clone(), self.claimed.clone(), self.ahead.clone());
         let (token, deadline) = (self.token.clone(), self.lease.watch());
         let (until, waits) = (self.lease.deadline(), self.waits.clone());
         async move {
@@ -143,6 +184,7 @@ impl Attempt {
             // where the engine has no threads of its own, that may be a heartbeat.
             tokio::task::yield_now().await;
             let Claimed { task, input } = claimed;
+            let worker = &team.worker;
             let handler = worker.handlers.get(&task.kind).expect("run has looked for it");
             let payload = match input {
                 Input::None => None,
@@ -150,8 +192,13 @@ impl Attempt {
                 Input::Elsewhere(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
             let engine = worker.engine.clone();
-            let context = Context::new(engine, task, payload, token, deadline, waits);
-            handler.call(context).await
+            let context = Context::new(engine, task.clone(), payload, token, deadline, waits);
+            let handled = handler.call(context).await;
+            // This is where the code of users runs, also that of their workflows.
+            if let Some(made) = Ahead::make(&team, &task, &handled) {
+                *ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+            }
+            handled
         }
     }
 

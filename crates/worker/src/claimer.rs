@@ -37,7 +37,7 @@ impl Claimer {
             worker: worker.clone(),
             home,
             slots: slots.clone(),
-            interrupting: stop.interrupting.clone(),
+            stop: stop.clone(),
             heard: pulse.heard(),
         });
         Self { worker, stop, team, slots, attempts, started: 0, pulse }
@@ -55,6 +55,7 @@ impl Claimer {
         while let Some(ended) = self.attempts.join_next().await {
             report(ended);
         }
+        self.worker.let_go().await;
         self.pulse.retire().await;
     }
 

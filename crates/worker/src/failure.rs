@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_core::command::Fail;
-use windlass_core::{FailureClass, Fence, Retry, limits};
+use windlass_core::{FailureClass, Fence, Retry, RetryPolicy, limits};
 
 use crate::workflow::StepError;
 
@@ -108,6 +108,17 @@ impl Failure {
     /// For how long the task is put off, if that is what this says.
     pub fn pause(&self) -> Option<Duration> {
         self.pause
+    }
+
+    /// When the next attempt follows, if one does, for those who try by themselves.
+    pub(crate) fn pause_ms(&self, retry: Option<&RetryPolicy>, attempt: u32) -> Option<u64> {
+        let retry = retry.filter(|retry| attempt < retry.max_attempts)?;
+        match self.retry {
+            Retry::GiveUp => None,
+            Retry::After { ms } => Some(ms),
+            Retry::Policy if !retry.retry_on.contains(&self.class) => None,
+            Retry::Policy => Some(retry.backoff.after(attempt)),
+        }
     }
 
     pub(crate) fn into_command(self, fence: Fence) -> Fail {

@@ -3,13 +3,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use windlass_core::command::Renew;
-use windlass_core::{Command, Fence, Outcome, Rejection};
+use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection};
 use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
 use crate::pulse::Heard;
 use crate::settlement::Answer;
 use crate::worker::Worker;
+
+/// How soon to look again after a look: where anything may have happened, it may again and again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The most time a handler has to end by itself once it is told to stop.
 const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
@@ -73,8 +76,48 @@ impl Lease {
         LONGEST_LAST_WORDS.min(self.length / 6)
     }
 
-    /// Renews the lease again and again, until the handler must stop.
+    /// Keeps the lease until the handler must stop.
     pub(crate) async fn keep(&self) -> Ending {
+        tokio::select! {
+            ending = self.renew_in_time() => ending,
+            rejection = self.taken_away() => Ending::Lost(rejection),
+        }
+    }
+
+    /// Waits until somebody else has taken the task away. Word of that comes with the commit.
+    async fn taken_away(&self) -> Rejection {
+        let holding = self.engine.holding(&self.fence.task);
+        loop {
+            holding.disturbed().await;
+            if let Some(rejection) = self.look().await {
+                tracing::warn!(task = %self.fence.task.id, %rejection, "a lease was taken away");
+                return rejection;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Why the lease is this worker's no more, if the store says so.
+    async fn look(&self) -> Option<Rejection> {
+        match self.engine.task(&self.fence.task).await {
+            Ok(None) => Some(Rejection::TaskNotFound),
+            Ok(Some(task)) if task.epoch != self.fence.epoch => {
+                Some(Rejection::Stale { current: task.epoch })
+            }
+            Ok(Some(task)) => match &task.lifecycle {
+                Lifecycle::Active(_) => None,
+                ended if ended.ended_at().is_some() => {
+                    Some(Rejection::Ended { state: ended.public() })
+                }
+                _ => Some(Rejection::NotLeased),
+            },
+            // The next renewal tells.
+            Err(_) => None,
+        }
+    }
+
+    /// Renews the lease again and again, until the handler must stop.
+    async fn renew_in_time(&self) -> Ending {
         let task = &self.fence.task.id;
         let last_moment = || self.deadline() - self.last_words();
         let mut next = *self.renewed.borrow() - self.length + self.length / 3;
@@ -157,7 +200,10 @@ impl Lease {
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%task, %error, "a settle was refused");
+                    // What was done ahead of others may find itself overtaken.
+                    if !matches!(commands[0], Command::Advance(_)) {
+                        tracing::warn!(%task, %error, "a settle was refused");
+                    }
                     return Err(Answer::Refused(error));
                 }
                 Err(_) => break,

@@ -39,10 +39,12 @@
 //! # }
 //! ```
 
+mod ahead;
 mod attempt;
 mod cache;
 mod calls;
 mod claimer;
+mod commit;
 mod context;
 mod failure;
 mod handler;
@@ -50,6 +52,7 @@ mod lease;
 mod pause;
 mod programs;
 mod pulse;
+mod recording;
 mod running;
 mod settlement;
 mod team;

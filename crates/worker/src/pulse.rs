@@ -12,7 +12,7 @@ use crate::worker::Worker;
 /// How soon to try again what failed.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the last word may take. Without it the worker is taken for dead, after a while.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Registers a worker and says again and again that it is there, until it is dropped.
 ///

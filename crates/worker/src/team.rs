@@ -5,12 +5,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
-use windlass_engine::{Claimed, Input};
+use windlass_engine::Claimed;
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Next, NextTurn};
+use crate::commit::Followers;
 use crate::pulse::Heard;
-use crate::token::Token;
-use crate::turn::{Followers, TurnAttempt};
+use crate::running::Stop;
+use crate::turn::TurnAttempt;
 use crate::worker::Worker;
 
 /// What all attempts of a worker share.
@@ -20,8 +21,7 @@ pub(crate) struct Team {
     /// Where handlers run.
     pub(crate) home: Handle,
     pub(crate) slots: Arc<Semaphore>,
-    /// Says that what is not done is to be given back.
-    pub(crate) interrupting: Token,
+    pub(crate) stop: Stop,
     pub(crate) heard: Heard,
 }
 
@@ -29,6 +29,11 @@ pub(crate) struct Team {
 type Slot = Arc<OwnedSemaphorePermit>;
 
 impl Team {
+    /// Whether nothing more is taken on.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.stop.closing.is_cancelled()
+    }
+
     /// Attends to what was claimed, and to what follows from it here: the activities that a turn
     /// leaves to this worker, and the turn that the last of them calls for.
     pub(crate) fn attend(
@@ -39,12 +44,15 @@ impl Team {
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let mut others = JoinSet::new();
-            let mut next = Some((claimed, asked));
-            while let Some((claimed, asked)) = next.take() {
-                if claimed.task.workflow.is_some() {
-                    self.turns(claimed, asked, &slot, &mut others).await;
-                } else {
-                    next = self.attempt(claimed, asked).await;
+            let mut work = Some(Work::of(claimed, asked));
+            while let Some(next) = work.take() {
+                match next {
+                    Work::Turns(turn) => self.turns(turn, &slot, &mut others).await,
+                    Work::Attempt(claimed, asked) => {
+                        let attempt = Attempt::new(&self, claimed, asked);
+                        let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
+                        work = self.follow(next, &slot, &mut others);
+                    }
                 }
             }
             drop(slot);
@@ -54,44 +62,58 @@ impl Team {
         })
     }
 
-    /// Runs a handler. Gives the workflow that goes on with what came of it, if that is leased to
-    /// this worker.
-    async fn attempt(&self, claimed: Claimed, asked: Instant) -> Option<(Claimed, Instant)> {
-        let attempt = Attempt::new(self.worker.clone(), claimed, asked, self.heard.clone());
-        let (task, asked) = attempt.run(&self.home, self.interrupting.clone()).await?;
-        Some((Claimed { task, input: Input::None }, asked))
+    /// Starts what follows from an attempt, but for the one piece of it that has the same room.
+    fn follow(self: &Arc<Self>, next: Next, slot: &Slot, others: &mut JoinSet<()>) -> Option<Work> {
+        let Next { followers, turn } = next;
+        if turn.is_some() {
+            followers.into_iter().for_each(|more| self.start(more, slot, others));
+            return turn.map(Work::Turns);
+        }
+        let mut followers = followers?;
+        let (first, asked) = (followers.claimed.pop()?, followers.asked);
+        self.start(followers, slot, others);
+        Some(Work::of(first, asked))
     }
 
     /// Makes turns of a workflow. Its activities start as soon as they are leased.
-    async fn turns(
-        self: &Arc<Self>,
-        claimed: Claimed,
-        asked: Instant,
-        slot: &Slot,
-        others: &mut JoinSet<()>,
-    ) {
+    async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot, others: &mut JoinSet<()>) {
         let (sender, mut followers) = mpsc::unbounded_channel();
-        let turns = TurnAttempt::new(self, claimed.task, asked, sender);
-        let mut turns = std::pin::pin!(turns.run(&self.home, self.interrupting.clone()));
+        let turns = TurnAttempt::new(self, turn, sender);
+        let mut turns = std::pin::pin!(turns.run(&self.home, self.stop.interrupting.clone()));
         let mut is_over = false;
         while !is_over {
             tokio::select! {
                 () = &mut turns => is_over = true,
-                Some(more) = followers.recv() => self.follow(more, slot, others),
+                Some(more) = followers.recv() => self.start(more, slot, others),
             }
         }
         while let Ok(more) = followers.try_recv() {
-            self.follow(more, slot, others);
+            self.start(more, slot, others);
         }
     }
 
-    fn follow(self: &Arc<Self>, followers: Followers, slot: &Slot, others: &mut JoinSet<()>) {
+    fn start(self: &Arc<Self>, followers: Followers, slot: &Slot, others: &mut JoinSet<()>) {
         let Followers { claimed, mut slots, asked } = followers;
         for claimed in claimed {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
             let slot = own.map_or_else(|| slot.clone(), Arc::new);
             others.spawn(self.clone().attend(claimed, asked, slot));
         }
+    }
+}
+
+/// What is done in one room, one after the other.
+enum Work {
+    Attempt(Claimed, Instant),
+    Turns(NextTurn),
+}
+
+impl Work {
+    fn of(claimed: Claimed, asked: Instant) -> Self {
+        if claimed.task.workflow.is_none() {
+            return Work::Attempt(claimed, asked);
+        }
+        Work::Turns(NextTurn { claimed, asked, begun: None })
     }
 }
 

@@ -1,32 +1,26 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use windlass_core::command::{
-    Claim, CommitTurn, Deed as Command, Delay, NewMessage, NewTask, Release, ReportProgress, Then,
-};
-use windlass_core::{
-    Carried, Lifecycle, Note, Outcome, Payload, Policy, Task, TaskId, Timestamp, limits,
-};
+use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
+use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Retry, Task, Timestamp};
 use windlass_engine::{Came, Claimed, Error, Input};
 
-use crate::cache::position;
+use crate::attempt::NextTurn;
+use crate::cache::Position;
 use crate::calls::TurnCalls;
+use crate::commit::{Draft, Followers, then};
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
+use crate::recording::begin;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
-use crate::workflow::{Begin, Deed, Finished, Instance, Part, Standing, Turn, TurnFailure, Unread};
-
-/// For how long the worker that has a workflow in memory is asked first.
-const STICKY_MS: u64 = 5_000;
+use crate::workflow::{Finished, Instance, Part, Turn, TurnFailure};
 
 /// How long a workflow is put off whose code is not known here, or does not fit its history.
 const UNKNOWN: Duration = Duration::from_secs(10);
@@ -35,30 +29,20 @@ const BROKEN: Duration = Duration::from_secs(30);
 /// One lease of a workflow: as many turns as there are to be made under it.
 #[derive(Debug)]
 pub(crate) struct TurnAttempt {
-    worker: Arc<Worker>,
+    team: Arc<Team>,
     task: Arc<Task>,
+    input: Input,
     lease: Lease,
-    slots: Arc<Semaphore>,
+    begun: Mutex<Option<Box<Begun>>>,
     followers: UnboundedSender<Followers>,
 }
 
-/// Activities that a commit has leased to this worker, with room for them.
+/// A workflow in memory that is leased, and how far it is with a turn.
 #[derive(Debug)]
-pub(crate) struct Followers {
-    pub(crate) claimed: Vec<Claimed>,
-    /// For all of them but one, which has the room of the turn.
-    pub(crate) slots: Option<OwnedSemaphorePermit>,
-    /// Their leases are counted from then.
-    pub(crate) asked: Instant,
-}
-
-/// What an execution of a workflow leaves to the next one.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct HandedOver {
-    #[serde(default)]
-    unread: Vec<Unread>,
-    #[serde(default)]
-    values: BTreeMap<String, Carried>,
+pub(crate) struct Begun {
+    pub(crate) instance: Instance,
+    /// The turn that is under way, and what it is made of.
+    pub(crate) turn: Option<(Turn, Vec<Came>)>,
 }
 
 /// Why no more turns are made under a lease.
@@ -77,14 +61,18 @@ enum Stop {
 
 impl TurnAttempt {
     pub(crate) fn new(
-        team: &Team,
-        task: Arc<Task>,
-        asked: Instant,
+        team: &Arc<Team>,
+        next: NextTurn,
         followers: UnboundedSender<Followers>,
     ) -> Self {
-        let (worker, slots) = (team.worker.clone(), team.slots.clone());
-        let lease = Lease::new(&worker, task.fence(), asked, team.heard.clone());
-        Self { worker, task, lease, slots, followers }
+        let NextTurn { claimed: Claimed { task, input }, asked, begun } = next;
+        let lease = Lease::new(&team.worker, task.fence(), asked, team.heard.clone());
+        let (team, begun) = (team.clone(), Mutex::new(begun));
+        Self { team, task, input, lease, begun, followers }
+    }
+
+    fn worker(&self) -> &Worker {
+        &self.team.worker
     }
 
     /// Makes turns until the workflow waits.
@@ -120,8 +108,8 @@ impl TurnAttempt {
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                tracing::error!(%task, %error, "the history of a workflow cannot be read");
-                self.put_off(BROKEN, &error.to_string()).await;
+                tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
+                self.fail_for_now(&error.to_string()).await;
             }
             Stop::Failed(error) => {
                 tracing::warn!(%task, %error, "a turn is given back");
@@ -136,56 +124,73 @@ impl TurnAttempt {
         let _ = self.lease.settle(Release { fence: self.lease.fence() }.into()).await;
     }
 
-    /// Says why, where people look, and leaves the workflow alone for a while.
-    async fn put_off(&self, pause: Duration, reason: &str) {
-        let fence = self.lease.fence();
-        let message: String = reason.chars().take(256).collect();
-        let report = ReportProgress { fence: fence.clone(), percent: 0, message };
-        if let Err(error) = self.worker.engine.submit(report).await {
+    /// Says what is wrong, where people look.
+    async fn tell(&self, reason: &str) {
+        let message = told(reason);
+        let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
+        if let Err(error) = self.worker().engine.submit(report).await {
             tracing::debug!(%error, "what is wrong with a workflow could not be told");
         }
+    }
+
+    /// Says why, and leaves the workflow alone for a while.
+    async fn put_off(&self, pause: Duration, reason: &str) {
+        self.tell(reason).await;
+        let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // Whatever came of it, the lease is over soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
     }
 
+    /// Says why, and counts: what is damaged is tried again for some hours, further and further
+    /// apart, and then it is given up, so that nobody looks at it for ever.
+    async fn fail_for_now(&self, reason: &str) {
+        self.tell(reason).await;
+        let fence = self.lease.fence();
+        let doublings = self.task.attempts.saturating_sub(1).min(7);
+        let ms = u64::try_from(BROKEN.as_millis()).unwrap_or(u64::MAX) << doublings;
+        let (class, retry) = (FailureClass::Crash, Retry::After { ms });
+        let reason = told(reason);
+        let fail = Fail { fence, class, reason, retry };
+        // Whatever came of it, the lease is over soon.
+        let _ = self.lease.settle(fail.into()).await;
+    }
+
     async fn turns(&self) -> Stop {
-        let Some((generation, mut row)) = position(&self.task) else { return Stop::Lost };
-        let mut instance = match self.instance().await {
-            Ok(instance) => instance,
-            Err(stop) => return stop,
+        let Some(mut at) = Position::of(&self.task) else { return Stop::Lost };
+        at.epoch = self.lease.fence().epoch;
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (mut instance, mut begun) = match begun {
+            Some(begun) => (begun.instance, begun.turn),
+            None => match self.instance().await {
+                Ok(instance) => (instance, None),
+                Err(stop) => return stop,
+            },
         };
         instance.set_attempt(self.task.reclaims.saturating_add(1));
-        let mut at = self.claimed_at();
+        let (mut task, mut now) = (self.task.clone(), self.claimed_at());
         loop {
-            let came = match self.came().await {
-                Ok(came) => came,
-                Err(error) => return Stop::Failed(error),
+            let (turn, came) = match begun.take() {
+                Some((turn, came)) => (Ok(turn), came),
+                None => match self.came(&task).await {
+                    Ok(came) => {
+                        let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
+                        (instance.turn(now, arrivals), came)
+                    }
+                    Err(error) => return Stop::Failed(error),
+                },
             };
-            let finished = match self.turn(&mut instance, at, &came).await {
+            let finished = match self.finish(&mut instance, turn).await {
                 Ok(finished) => finished,
                 Err(failure) => return Stop::Broken(failure),
             };
-            let starts_over = matches!(finished.standing, Standing::ContinueAsNew { .. });
-            let values = if starts_over { instance.values() } else { BTreeMap::new() };
-            let next_step = instance.next_step();
-            let waits = !finished.standing.has_ended();
-            // Whoever makes its next turn may do so before this one hears of its commit.
-            let rows = u32::try_from(finished.parts.len()).unwrap_or(u32::MAX);
-            let position = (generation, row.saturating_add(rows));
-            if waits {
-                self.worker.cache.keep(self.task.task_key(), position, instance);
+            match self.keep(instance, finished, &came, &mut at).await {
+                Ok(Some(more)) => task = more,
+                Ok(None) => return Stop::Done,
+                Err(stop) => return stop,
             }
-            match self.commit(finished, values, &came, &mut row, next_step).await {
-                Ok(true) => {}
-                Ok(false) => return Stop::Done,
-                Err(stop) => {
-                    self.worker.cache.take_at(&self.task.task_key(), position);
-                    return stop;
-                }
-            }
-            at = at.max(self.worker.engine.now());
-            match self.worker.cache.take_at(&self.task.task_key(), position) {
+            now = now.max(self.worker().engine.now());
+            match self.worker().cache.take_at(&task.task_key(), at) {
                 Some(kept) => instance = kept,
                 // There are more of them than fit into memory: its next turn replays it.
                 None => return Stop::GivenBack,
@@ -193,19 +198,42 @@ impl TurnAttempt {
         }
     }
 
+    /// Commits a turn. Between its turns the workflow is in memory, for whoever makes the next:
+    /// that may be before this one hears of its commit. Gives the workflow if the lease stays.
+    async fn keep(
+        &self,
+        instance: Instance,
+        finished: Finished,
+        came: &[Came],
+        at: &mut Position,
+    ) -> Result<Option<Arc<Task>>, Stop> {
+        let starts_over = finished.standing.starts_over();
+        let values = if starts_over { instance.values() } else { BTreeMap::new() };
+        let next_step = instance.next_step();
+        let (key, cache) = (self.task.task_key(), &self.worker().cache);
+        let after = at.after(finished.parts.len());
+        if !finished.standing.has_ended() {
+            cache.keep(key.clone(), after, instance);
+        }
+        let kept = self.commit(finished, values, came, at.turns, next_step).await;
+        *at = after;
+        kept.inspect_err(|_| drop(cache.take_at(&key, after)))
+    }
+
     /// The workflow as live code: from memory, or from its history.
     async fn instance(&self) -> Result<Instance, Stop> {
-        let Some(program) = self.worker.programs.of(&self.task) else {
+        let Some(program) = self.worker().programs.of(&self.task) else {
             let kind = &self.task.kind;
             tracing::warn!(task = %self.task.id, %kind, "a workflow without code here is put off");
             self.put_off(UNKNOWN, &format!("a worker has no code for {kind}")).await;
             return Err(Stop::Done);
         };
-        if let Some(instance) = self.worker.cache.take(&self.task) {
+        if let Some(instance) = self.worker().cache.take(&self.task) {
             return Ok(instance);
         }
-        let begin = self.begin().await.map_err(Stop::Failed)?;
-        let history = self.worker.engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
+        let begin = begin(&self.worker().engine, &self.task, &self.input).await;
+        let begin = begin.map_err(Stop::Failed)?;
+        let history = self.worker().engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
         let mut instance = Instance::begin(program, begin);
         for row in &history {
             instance.replay(row).map_err(|found| Stop::Broken(found.into()))?;
@@ -213,38 +241,13 @@ impl TurnAttempt {
         Ok(instance)
     }
 
-    async fn begin(&self) -> Result<Begin, Error> {
-        let (engine, task) = (&self.worker.engine, &self.task);
-        let input = match task.input_key() {
-            Some(key) => engine.payload(&key).await?.map(Carried),
-            None => None,
-        };
-        let over: HandedOver = match task.carried_key() {
-            Some(key) => read(engine.payload(&key).await?)?,
-            None => HandedOver::default(),
-        };
-        let state = task.workflow.as_deref();
-        let seed = task.created_at.micros().unsigned_abs() ^ u64::from(task.generation) << 48;
-        Ok(Begin {
-            execution: task.generation,
-            version: state.and_then(|state| state.version.clone()),
-            parent: task.parent.clone(),
-            lane: task.lane.clone(),
-            first_step: state.map_or(0, |state| state.first_step),
-            input,
-            carried: over.unread,
-            values: over.values,
-            ..Begin::new(task.id.clone(), seed)
-        })
-    }
-
     /// What has come, asked for until the lease is over.
-    async fn came(&self) -> Result<Vec<Came>, Error> {
+    async fn came(&self, task: &Task) -> Result<Vec<Came>, Error> {
         let mut pause = Pause::default();
         loop {
-            match self.worker.engine.came(&self.task).await {
+            match self.worker().engine.came(task).await {
                 Err(error) if may_pass(&error) && Instant::now() < self.lease.deadline() => {
-                    tracing::warn!(task = %self.task.id, %error, "reading what came failed");
+                    tracing::warn!(task = %task.id, %error, "reading what came failed");
                     sleep(pause.next()).await;
                 }
                 came => return came,
@@ -252,23 +255,21 @@ impl TurnAttempt {
         }
     }
 
-    /// One turn of the code, with the local activities that it asks for.
-    async fn turn(
+    /// Brings a turn of the code to its end, with the local activities that it asks for.
+    async fn finish(
         &self,
         instance: &mut Instance,
-        at: Timestamp,
-        came: &[Came],
+        turn: Result<Turn, TurnFailure>,
     ) -> Result<Finished, TurnFailure> {
-        let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
-        let mut turn = instance.turn(at, arrivals)?;
-        let calls = TurnCalls::lend(&self.worker.engine, self.lease.fence());
+        let mut turn = turn?;
         let mut locals = JoinSet::new();
         loop {
             match turn {
                 Turn::Finished(finished) => return Ok(finished),
                 Turn::Local(work) => {
                     for local in work {
-                        locals.spawn(local.with_calls(calls.clone()));
+                        let calls = TurnCalls::lend(&self.worker().engine, self.lease.fence());
+                        locals.spawn(local.with_calls(calls));
                     }
                     let Some(Ok(arrival)) = locals.join_next().await else {
                         return Err(TurnFailure::ForeignAwait);
@@ -279,15 +280,15 @@ impl TurnAttempt {
         }
     }
 
-    /// Commits a turn, part by part. Says whether the lease stays.
+    /// Commits a turn, part by part.
     async fn commit(
         &self,
         finished: Finished,
         values: BTreeMap<String, Carried>,
         came: &[Came],
-        row: &mut u32,
+        mut row: u32,
         next_step: u64,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Option<Arc<Task>>, Stop> {
         let Finished { parts, told, standing, goes_on: has_more } = finished;
         let mut taken: Vec<u64> = came[..told.min(came.len())].iter().map(|c| c.seq).collect();
         let then =
@@ -295,52 +296,33 @@ impl TurnAttempt {
         // Somebody may have woken it without a word: then there is nothing to remember.
         let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
         let last = if parts.is_empty() { None } else { parts.pop().flatten() };
+        let fence = self.lease.fence();
         for part in parts {
-            let taken = std::mem::take(&mut taken);
-            self.commit_part(part, row, taken, next_step, Then::GoOn).await?;
+            let (fence, taken) = (fence.clone(), std::mem::take(&mut taken));
+            let then = Then::GoOn;
+            self.commit_part(Draft { fence, turn: row, part, taken, next_step, then }).await?;
+            row += 1;
         }
-        self.commit_part(last, row, taken, next_step, then).await
+        self.commit_part(Draft { fence, turn: row, part: last, taken, next_step, then }).await
     }
 
-    async fn commit_part(
-        &self,
-        part: Option<Part>,
-        turn: &mut u32,
-        taken: Vec<u64>,
-        next_step: u64,
-        then: Then,
-    ) -> Result<bool, Stop> {
-        let (row, deeds) = part.map(|part| (part.row, part.deeds)).unzip();
-        let row = row.map(|row| serde_json::to_vec(&row)).transpose();
-        let row = row.map_err(|error| Stop::Failed(unwritable(error)))?;
-        let deeds: Vec<Command> = deeds.into_iter().flatten().map(|deed| self.deed(deed)).collect();
-        let (mut inputs, slots) = self.room_for(&deeds);
-        let room = slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let is_row = row.is_some();
-        let commit = CommitTurn {
-            fence: self.lease.fence(),
-            turn: *turn,
-            row: row.map(|row| Payload::new("application/json", row)),
-            taken,
-            deeds,
-            next_step,
-            then,
-            sticky_ms: Some(STICKY_MS),
-            eager: (!inputs.is_empty()).then(|| self.eager(room + 1)),
-            foreign: None,
+    async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
+        let drafted = draft.command(&self.team);
+        let (commit, room) = drafted.map_err(Stop::Failed)?;
+        let after = Position {
+            turns: commit.turn + u32::from(commit.row.is_some()),
+            generation: self.task.generation,
+            epoch: commit.fence.epoch,
         };
         let asked = Instant::now();
         match self.lease.settle(commit.into()).await {
             Ok(Outcome::Turned { claimed, goes_on }) => {
-                *turn += u32::from(is_row);
-                let with_input = |task: Arc<Task>| {
-                    let input = inputs.remove(&task.id).flatten();
-                    Claimed { input: input.map_or(Input::None, Input::Here), task }
-                };
-                let claimed: Vec<Claimed> = claimed.into_iter().map(with_input).collect();
-                if !claimed.is_empty() {
+                if goes_on.is_none() {
+                    self.worker().cache.settled(&self.task.task_key(), after);
+                }
+                if let Some(followers) = room.filled(claimed, asked) {
                     // Whoever started this turn listens until it is over.
-                    let _ = self.followers.send(Followers { claimed, slots, asked });
+                    let _ = self.followers.send(followers);
                 }
                 Ok(goes_on)
             }
@@ -352,101 +334,22 @@ impl TurnAttempt {
         }
     }
 
-    fn eager(&self, room: usize) -> Claim {
-        let limit = u32::try_from(room).unwrap_or(u32::MAX);
-        Claim { limit, ..self.worker.claim.clone() }
-    }
-
-    /// Room for the activities of a turn that this worker can run itself, with their inputs.
-    fn room_for(
-        &self,
-        deeds: &[Command],
-    ) -> (BTreeMap<TaskId, Option<Payload>>, Option<OwnedSemaphorePermit>) {
-        let eager = deeds.iter().filter_map(|deed| match deed {
-            Command::Activity { task, eager: true, .. } => {
-                Some((task.id.clone(), task.payload.clone()))
-            }
-            _ => None,
-        });
-        let inputs: BTreeMap<_, _> = eager.collect();
-        let most = self.slots.available_permits().min(inputs.len().saturating_sub(1));
-        let most = u32::try_from(most).unwrap_or(0);
-        let slots = (most > 0).then(|| self.slots.clone().try_acquire_many_owned(most).ok());
-        (inputs, slots.flatten())
-    }
-
-    /// What the engine is asked to do for what the code did.
-    fn deed(&self, deed: Deed) -> Command {
-        let workflow = |task: NewTask| {
-            let workflow = Some(task.workflow.clone().unwrap_or_default());
-            let policy =
-                Policy { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..task.policy.clone() };
-            NewTask { workflow, policy, ..task }
-        };
-        match deed {
-            Deed::Activity { step, task } => {
-                let eager = self.worker.runs(&task);
-                Command::Activity { step, task: *task, eager }
-            }
-            Deed::Child { step, task } => Command::Child { step, task: workflow(*task) },
-            Deed::Start { task, .. } => Command::Start { task: workflow(*task) },
-            Deed::Timer { step, at } => Command::Timer { step, at },
-            Deed::CancelTimer { step } => Command::CancelTimer { step },
-            Deed::CancelActivity { step } => {
-                let id = format!("{}/{step}", self.task.id).into();
-                Command::CancelTask { step, id }
-            }
-            Deed::CancelChild { step, id } => Command::CancelTask { step, id },
-            Deed::Post { to, name, payload, .. } => {
-                let source = self.task.id.to_string();
-                Command::Post(NewMessage { payload, ..NewMessage::new(to, name, source) })
-            }
-            Deed::Status(text) => Command::Note { name: Note::STATUS.to_owned(), text: Some(text) },
-            Deed::Value { key, value } => {
-                let text = value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
-                Command::Note { name: key, text }
-            }
-        }
-    }
-
     /// When the lease was given, by the clock of the store.
     fn claimed_at(&self) -> Timestamp {
         match &self.task.lifecycle {
-            Lifecycle::Active(lease) => lease.expires_at.minus_ms(self.worker.claim.lease_ms),
-            _ => self.worker.engine.now(),
+            Lifecycle::Active(lease) => lease.expires_at.minus_ms(self.worker().claim.lease_ms),
+            _ => self.worker().engine.now(),
         }
     }
 }
 
-fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, Error> {
-    Ok(match standing {
-        Standing::Waiting { .. } => Then::Wait,
-        Standing::Completed(result) => Then::Complete(result),
-        Standing::Failed(failure) => {
-            Then::Fail { class: failure.class(), reason: failure.reason().to_owned() }
-        }
-        Standing::Cancelled { reason } => Then::Cancel { reason },
-        Standing::ContinueAsNew { input, version, carried, .. } => {
-            let over = HandedOver { unread: carried, values };
-            let text = serde_json::to_vec(&over).map_err(unwritable)?;
-            let carried = Payload::new("application/json", text);
-            Then::ContinueAsNew { input, version, carried: Some(carried) }
-        }
-    })
+/// As much of a reason as people are told.
+fn told(reason: &str) -> String {
+    reason.chars().take(256).collect()
 }
 
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
-    matches!(error, Error::Payload(_) | Error::NoHistory { .. })
-}
-
-fn unwritable(error: serde_json::Error) -> Error {
-    Error::Payload(Arc::new(error))
-}
-
-fn read<T: serde::de::DeserializeOwned + Default>(payload: Option<Payload>) -> Result<T, Error> {
-    match payload {
-        Some(payload) => serde_json::from_slice(&payload.bytes).map_err(unwritable),
-        None => Ok(T::default()),
-    }
+    use Error::{BadHistory, BadMessage, NoHistory, Payload};
+    matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
 }

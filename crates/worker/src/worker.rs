@@ -4,10 +4,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use windlass_core::command::{Claim, Consume, NewTask};
+use windlass_core::command::{Claim, Consume, NewTask, Unstick};
 use windlass_core::{
-    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskKey, Tenant, WorkerId,
-    limits,
+    Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskId, TaskKey, Tenant,
+    WorkerId, limits,
 };
 use windlass_engine::{Engine, Error};
 
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::programs::Programs;
+use crate::pulse::PATIENCE;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
 use crate::workflow::{Program, Unnamed, Workflow, name_of};
@@ -233,6 +234,66 @@ impl Worker {
         }
     }
 
+    /// As [`Worker::activity`], with something that its runs share, as a client or a pool: each
+    /// gets a clone of it in front. Workflow code asks for it as for any other.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use windlass_engine::{Config, Engine};
+    /// # use windlass_store::MemoryStore;
+    /// use windlass_worker::workflow::{StepError, Workflow};
+    /// use windlass_worker::{Context, Failure, Worker};
+    ///
+    /// #[derive(Clone)]
+    /// struct Bank {
+    ///     account: Arc<str>, // and a client, which is cheap to clone
+    /// }
+    ///
+    /// impl Bank {
+    ///     async fn charge(self, _: Context, cents: u64) -> Result<String, Failure> {
+    ///         Ok(format!("{cents} cents to {}", self.account))
+    ///     }
+    /// }
+    ///
+    /// async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
+    ///     ctx.activity(Bank::charge, &cents).await
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+    /// let bank = Bank { account: "ours".into() };
+    /// let worker = Worker::new(engine.clone(), "worker-1");
+    /// let running = worker.activity_with(bank, Bank::charge).workflow(order).start()?;
+    /// let order = engine.start_workflow::<String>("order", &500).await?;
+    /// assert_eq!(order.result().await?, "500 cents to ours");
+    /// # running.drain(std::time::Duration::from_secs(10)).await;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn activity_with<S, F, I, O, E, Fut>(mut self, state: S, function: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Fn(S, Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        match name_of(&function) {
+            Ok(name) => {
+                let run = move |context: Context, input: I| {
+                    let running = function(state.clone(), context, input);
+                    async move { running.await.map_err(Into::into) }
+                };
+                self.handler(name, run)
+            }
+            Err(unnamed) => {
+                self.unnamed = Some(unnamed);
+                self
+            }
+        }
+    }
+
     /// The code of a workflow, under the name of its function.
     #[must_use]
     pub fn workflow<F, I, O, E, Fut>(mut self, function: F) -> Self
@@ -317,6 +378,27 @@ impl Worker {
         let Claim { worker, lease_ms, registered, .. } = &self.claim;
         let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
         Consume { task: workflow, worker, lease_ms, begin: true, registered }
+    }
+
+    /// Leaves the workflows that it has in memory to others, who need not wait for it.
+    pub(crate) async fn let_go(&self) {
+        let workflows: Vec<TaskId> = self.cache.clear().into_iter().map(|key| key.id).collect();
+        let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
+        for page in workflows.chunks(most) {
+            let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
+            let unstick = Unstick { tenant, worker, workflows: page.to_vec() };
+            match tokio::time::timeout(PATIENCE, self.engine.submit(unstick)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "workflows could not be left to others");
+                    return;
+                }
+                Err(_) => {
+                    tracing::warn!("workflows could not be left to others in time");
+                    return;
+                }
+            }
+        }
     }
 
     /// Whether this worker can run a task that was made for one of its workflows.

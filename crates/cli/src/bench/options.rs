@@ -1,6 +1,7 @@
 use clap::{Args, Subcommand};
 use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
+use windlass_worker::workflow::{Nondeterminism, TurnFailure};
 
 use crate::bench::place::Place;
 use crate::bench::{
@@ -25,7 +26,7 @@ enum What {
     Drain(drain::Drain),
     /// What a claim costs against backlogs of different size and shape.
     Claim(claim::ClaimCost),
-    /// Workflows from their start to their end.
+    /// Workflows: how many a second, what a step costs, what sleeping ones cost, a cold replay.
     Workflows(workflows::Workflows),
     /// From a signal to the handler that it lets go on, for many suspended tasks at once.
     Signal(signal::SignalCost),
@@ -94,6 +95,16 @@ pub(crate) enum BenchError {
     ProcessEnded,
     #[error("the session that holds a snapshot: {0}")]
     Session(tokio_postgres::Error),
+    #[error("{rows} rows of histories were read, where every workflow was in memory")]
+    HistoryRead { rows: u64 },
+    #[error("not all of {asked} workflows slept when they were due: give them more, --due-after")]
+    Awake { asked: u64 },
+    #[error("a row of a history: {0}")]
+    Row(serde_json::Error),
+    #[error("a replay: {0}")]
+    Replay(Nondeterminism),
+    #[error("a turn behind a replay: {0}")]
+    Turn(TurnFailure),
     #[error("a worker stopped: {0}")]
     Worker(#[from] tokio::task::JoinError),
 }

@@ -65,6 +65,14 @@ impl Place {
         Self { url: self.url.with(name, value), ..self }
     }
 
+    /// How large the files of the store are; none where it has no file.
+    pub(crate) fn file_bytes(&self) -> Option<f64> {
+        let StoreUrl::Sqlite(path) = &self.url else { return None };
+        let log = path.with_file_name(format!("{}-wal", path.file_name()?.to_string_lossy()));
+        let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        Some((size(path) + size(&log)) as f64)
+    }
+
     /// How many connections a handle has at most; none where there is no server.
     pub(crate) fn connections(&self) -> Option<usize> {
         if !self.has_server() {

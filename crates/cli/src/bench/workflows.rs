@@ -1,8 +1,9 @@
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::task::JoinSet;
-use windlass::{Context, Failure, Worker};
+use windlass::{Context, Failure, Running, Worker};
 use windlass_core::Tenant;
 use windlass_engine::{Engine, Error};
 use windlass_worker::workflow::{Program, StepError, Workflow};
@@ -10,9 +11,25 @@ use windlass_worker::workflow::{Program, StepError, Workflow};
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::own_tenant;
 use crate::bench::process::Usage;
+use crate::bench::replay::Replay;
 use crate::bench::report::{Progress, Report};
+use crate::bench::sleeping::Sleeping;
 
 /// Workflows from their start to their end, with activities that do nothing.
+///
+/// As it comes, so many workflows are run, so many at once. All of them stay in the memory of the
+/// worker, and it is an error if a row of a history is read.
+///
+/// Of one workflow alone (`--workflows 1 --steps 2000`) the cost of a step at its begin and at its
+/// end is told: from the start of an activity to the start of the next, the mean of the first
+/// hundred and of the last hundred.
+///
+/// With `--sleeping`, workflows sleep until one moment and none stays in memory: what each costs in
+/// memory and in the store while it sleeps, and how long after that moment all have ended.
+///
+/// With `--replay`, a worker takes up a workflow with a long history that it has never seen: how
+/// long it takes to load the history, to decode it and to replay it, and from a message to the end
+/// of the workflow.
 #[derive(Debug, Args)]
 pub(crate) struct Workflows {
     #[command(flatten)]
@@ -36,9 +53,36 @@ pub(crate) struct Workflows {
     /// How many turns and activities may run at once.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     handlers: u32,
+    /// So many workflows sleep until one moment, out of memory.
+    #[arg(
+        long,
+        value_name = "WORKFLOWS",
+        conflicts_with_all = ["workflows", "steps", "fan_out", "at_once", "replay"],
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    sleeping: Option<u32>,
+    /// How many seconds after the start of the first of them they are due; all must sleep by then
+    /// [default: 5, and one more for every 500]
+    #[arg(long, value_name = "SECONDS", requires = "sleeping")]
+    due_after: Option<u32>,
+    /// A cold replay of a history of so many events.
+    #[arg(
+        long,
+        value_name = "EVENTS",
+        conflicts_with_all = ["workflows", "steps", "fan_out", "at_once", "handlers"],
+        value_parser = clap::value_parser!(u32).range(2..=1_000_000)
+    )]
+    replay: Option<u32>,
 }
 
-async fn nothing(_: Context, n: u32) -> Result<u32, Failure> {
+/// Of how many steps the mean is taken, at the begin and at the end of a long workflow.
+const MANY_STEPS: usize = 100;
+
+/// When activities started, where that is of interest.
+#[derive(Clone, Debug, Default)]
+struct Starts(Option<Arc<Mutex<Vec<Instant>>>>);
+
+pub(super) async fn nothing(_: Context, n: u32) -> Result<u32, Failure> {
     Ok(n)
 }
 
@@ -57,22 +101,34 @@ async fn side_by_side(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
 
 impl Workflows {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
+        let common = &self.common;
+        if let Some(workflows) = self.sleeping {
+            let seconds = self.due_after.unwrap_or(5 + workflows / 500);
+            let due_after = Duration::from_secs(u64::from(seconds));
+            return Sleeping { common, workflows, handlers: self.handlers, due_after }.run().await;
+        }
+        match self.replay {
+            Some(events) => Replay { common, events }.run().await,
+            None => self.measure().await,
+        }
+    }
+
+    async fn measure(&self) -> Result<(), BenchError> {
         let place = self.common.place()?;
         let (engine, store) = place.start(self.common.config()).await?;
         let tenant = own_tenant();
-        let running = Worker::new(engine.clone(), "bench")
-            .tenant(tenant.clone())
-            .concurrency(self.handlers as usize)
-            .activity(nothing)
-            .program(Program::named("one_by_one", one_by_one))
-            .program(Program::named("side_by_side", side_by_side))
-            .start()?;
+        let starts = self.starts();
+        let running = self.worker(&engine, &tenant, &starts)?;
         let (stats, usage) = (engine.stats(), Usage::start());
         let begun = Instant::now();
         let mut latencies = self.all(&engine, &tenant).await?;
         let took = begun.elapsed().as_secs_f64();
         let (after, cpu) = (engine.stats(), usage.cpu_percent());
         running.drain(Duration::from_secs(30)).await;
+        let rows = after.history_rows - stats.history_rows;
+        if rows > 0 {
+            return Err(BenchError::HistoryRead { rows });
+        }
         let mut report = Report::default();
         report.set("bench", "workflows");
         report.set("workflows", self.workflows);
@@ -83,12 +139,36 @@ impl Workflows {
         let steps = f64::from(self.workflows) * f64::from(self.steps);
         report.number("steps_per_s", steps / took);
         report.latencies(&mut latencies);
+        starts.tell(&mut report);
+        report.set("history_rows", rows);
         report.batches(stats, after);
         report.maybe("cpu_percent", cpu);
         report.set("durability", store.describe().await?.durability);
         engine.shutdown().await?;
         report.print(self.common.json);
         Ok(())
+    }
+
+    /// The steps of one workflow are timed, if there are enough of them.
+    fn starts(&self) -> Starts {
+        let alone = self.workflows == 1 && !self.fan_out && self.steps as usize > 2 * MANY_STEPS;
+        Starts(alone.then(Arc::default))
+    }
+
+    fn worker(&self, engine: &Engine, tenant: &Tenant, starts: &Starts) -> Result<Running, Error> {
+        let starts = starts.clone();
+        let nothing = move |context: Context, n: u32| {
+            starts.note();
+            nothing(context, n)
+        };
+        Worker::new(engine.clone(), "bench")
+            .tenant(tenant.clone())
+            .concurrency(self.handlers as usize)
+            .workflows_in_memory(self.at_once as usize)
+            .handler("nothing", nothing)
+            .program(Program::named("one_by_one", one_by_one))
+            .program(Program::named("side_by_side", side_by_side))
+            .start()
     }
 
     /// Runs all of them, so many at once; says how long each took.
@@ -117,5 +197,26 @@ impl Workflows {
             progress.add(1);
         }
         Ok(latencies)
+    }
+}
+
+impl Starts {
+    fn note(&self) {
+        if let Some(starts) = &self.0 {
+            starts.lock().expect("nothing panics while it holds the times").push(Instant::now());
+        }
+    }
+
+    /// What a step costs at the begin and at the end.
+    fn tell(&self, report: &mut Report) {
+        let Some(starts) = &self.0 else { return };
+        let starts = starts.lock().expect("nothing panics while it holds the times");
+        let [first, .., last] = &starts[..] else { return };
+        let each = |took: Duration| took.as_secs_f64() * 1_000_000.0 / MANY_STEPS as f64;
+        let first = each(starts[MANY_STEPS] - *first);
+        let last = each(*last - starts[starts.len() - 1 - MANY_STEPS]);
+        report.number("first_steps_us", first);
+        report.number("last_steps_us", last);
+        report.number("last_to_first", last / first);
     }
 }

@@ -86,8 +86,8 @@ pub(crate) struct Create {
     /// How often it is tried in all [default: a failure that is reported is final]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Retries")]
     attempts: Option<u32>,
-    /// The pause before a retry: 10s, or 1s..1h to double from the one up to the other
-    /// [default: 1s..1h]
+    /// The pause before a retry: 10s, or 1s..1h to double from the one up to the other, or
+    /// +10s..1h to grow by so much each time [default: 1s..1h]
     #[arg(
         long,
         value_name = "PAUSE",
@@ -214,9 +214,16 @@ fn backoff(text: &str) -> Result<Backoff, String> {
     let Some((base, cap)) = text.split_once("..") else {
         return Ok(Backoff::Fixed { ms: ms(text)? });
     };
+    let (is_linear, base) = match base.strip_prefix('+') {
+        Some(step) => (true, step),
+        None => (false, base),
+    };
     let (base_ms, cap_ms) = (ms(base)?, ms(cap)?);
     if base_ms > cap_ms {
         return Err(format!("the pause grows from the first to the second: {cap}..{base}"));
+    }
+    if is_linear {
+        return Ok(Backoff::Linear { step_ms: base_ms, cap_ms });
     }
     Ok(Backoff::Exponential { base_ms, cap_ms, jitter_percent: 20 })
 }
@@ -233,6 +240,9 @@ mod tests {
             ("10s", Some(Backoff::Fixed { ms: 10_000 })),
             ("1s..1h", doubling(1_000, 3_600_000)),
             ("1s..1s", doubling(1_000, 1_000)),
+            ("+10s..1m", Some(Backoff::Linear { step_ms: 10_000, cap_ms: 60_000 })),
+            ("+1h..1s", None),
+            ("+10s", None),
             ("1h..1s", None),
             ("1s..", None),
             ("..1h", None),

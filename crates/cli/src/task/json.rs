@@ -82,12 +82,14 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
 
 pub(super) fn policy_json(policy: &Policy) -> Value {
     let retry = policy.retry.as_ref().map(|retry| {
-        let (backoff_ms, backoff_cap_ms) = match retry.backoff {
-            Backoff::Fixed { ms } => (ms, None),
-            Backoff::Exponential { base_ms, cap_ms, .. } => (base_ms, Some(cap_ms)),
+        let (backoff, backoff_ms, backoff_cap_ms) = match retry.backoff {
+            Backoff::Fixed { ms } => ("fixed", ms, None),
+            Backoff::Linear { step_ms, cap_ms } => ("linear", step_ms, Some(cap_ms)),
+            Backoff::Exponential { base_ms, cap_ms, .. } => ("exponential", base_ms, Some(cap_ms)),
         };
         json!({
             "max_attempts": retry.max_attempts,
+            "backoff": backoff,
             "backoff_ms": backoff_ms,
             "backoff_cap_ms": backoff_cap_ms,
             "retry_on": retry.retry_on,

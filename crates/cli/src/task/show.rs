@@ -195,6 +195,9 @@ fn policy(policy: &Policy) -> String {
         Some(retry) => {
             let pause = match retry.backoff {
                 Backoff::Fixed { ms } => format!("{} apart", brief(ms)),
+                Backoff::Linear { step_ms, cap_ms } => {
+                    format!("growing by {} to {}", brief(step_ms), brief(cap_ms))
+                }
                 Backoff::Exponential { base_ms, cap_ms, .. } => {
                     format!("doubling from {} to {}", brief(base_ms), brief(cap_ms))
                 }

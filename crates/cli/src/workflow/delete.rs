@@ -1,17 +1,39 @@
-use std::io::{IsTerminal as _, Write as _, stdin, stdout};
-
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::json;
-use windlass::{Error, Rejection, TaskId};
+use windlass::{Engine, Error, Rejection, TaskId};
 
 use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
+use crate::workflow::clear::Which;
+use crate::workflow::confirm::confirm;
+
+const EXAMPLES: &str = "Examples:
+  windlass workflow delete order-42 --yes
+  windlass workflow delete --state completed --kind order --older-than 30d --dry-run
+  windlass workflow delete --state completed --kind order --older-than 30d --yes
+  windlass workflow delete order-43 --force --yes
+
+A workflow goes with its history and its children. One that runs is left alone, unless --force ends
+it first. Each goes whole or stays; asking again goes on. Exit code 3 when one is refused.";
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = EXAMPLES,
+    group = ArgGroup::new("what")
+        .args(["id", "state", "kind", "lane", "older_than"])
+        .required(true)
+        .multiple(true)
+)]
 pub(crate) struct Delete {
     /// The id of the workflow, as `workflow list` shows it.
-    id: TaskId,
+    #[arg(conflicts_with_all = ["state", "kind", "lane", "older_than", "limit", "dry_run"])]
+    id: Option<TaskId>,
+    #[command(flatten)]
+    which: Which,
+    /// End those first that run, without their code being asked.
+    #[arg(long)]
+    force: bool,
     /// Do not ask first; needed where nobody can be asked.
     #[arg(long)]
     yes: bool,
@@ -22,37 +44,30 @@ pub(crate) struct Delete {
 impl Delete {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let task = self.target.workflow(&engine, &self.id).await?;
-        if task.lifecycle.ended_at().is_none() {
-            return Err(CliError::StillRuns(self.id.to_string()));
-        }
-        let open = engine.child_counts(&task.task_key()).await?.open;
-        if open > 0 {
-            return Err(Error::Rejected(Rejection::ChildrenOpen { open }).into());
-        }
-        if !self.yes && !is_confirmed(&self.id)? {
-            return Err(CliError::NotConfirmed);
-        }
-        let tasks = engine.delete_workflow(&task.task_key(), false).await?;
-        if self.target.json {
-            say_json(&json!({ "id": self.id, "deleted": true, "tasks": tasks }));
-        } else {
-            say(&format!("Workflow {} is forgotten.", self.id));
+        match &self.id {
+            Some(id) => self.one(&engine, id).await?,
+            None => self.which.clear(&engine, &self.target, self.force, self.yes).await?,
         }
         Ok(engine.shutdown().await?)
     }
-}
 
-fn is_confirmed(id: &TaskId) -> Result<bool, CliError> {
-    if !stdin().is_terminal() {
-        return Ok(false);
+    async fn one(&self, engine: &Engine, id: &TaskId) -> Result<(), CliError> {
+        let task = self.target.workflow(engine, id).await?;
+        if task.lifecycle.ended_at().is_none() && !self.force {
+            return Err(CliError::StillRuns(id.to_string()));
+        }
+        let open = engine.child_counts(&task.task_key()).await?.open;
+        if open > 0 && !self.force {
+            return Err(Error::Rejected(Rejection::ChildrenOpen { open }).into());
+        }
+        let question = format!("Forget workflow {id}, its history and its children for good?");
+        confirm(self.yes, &question)?;
+        let tasks = engine.delete_workflow(&task.task_key(), self.force).await?;
+        if self.target.json {
+            say_json(&json!({ "id": id, "deleted": true, "tasks": tasks }));
+        } else {
+            say(&format!("Workflow {id} is forgotten."));
+        }
+        Ok(())
     }
-    let failed = |error| CliError::System { what: "the answer cannot be read", error };
-    let mut out = stdout();
-    write!(out, "Forget workflow {id}, its history and its children for good? [y/N] ")
-        .map_err(failed)?;
-    out.flush().map_err(failed)?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer).map_err(failed)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

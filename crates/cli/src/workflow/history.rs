@@ -1,21 +1,23 @@
 use clap::Args;
-use windlass::TaskId;
+use windlass::{Engine, Task, TaskId};
 
 use crate::error::CliError;
 use crate::output::say;
 use crate::target::Target;
 use crate::workflow::open::unread;
-use crate::workflow::past::chapter;
+use crate::workflow::past::{chapter, chapters};
 use crate::workflow::timeline::timeline;
 
 const EXAMPLES: &str = "Examples:
   windlass workflow history order-42
   windlass workflow history feed-7 --execution 3
   windlass workflow history order-42 --json > order-42.jsonl
+  windlass workflow history order-42 --recording > tests/histories/order-42.json
 
 <- is what the workflow was told, -> what it made of it. How long an activity took is the time from
 the turn that made it to the turn that was told of its end. With --json each line is a row of the
-history as it is kept, for replay-check and for tests.";
+history as it is kept. With --recording it is all that a test needs to run the code again, of all
+executions that are kept: a JSON array of `Recorded` of windlass::workflow::testing.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -25,6 +27,9 @@ pub(crate) struct History {
     /// Which execution, from 0 [default: the present one]
     #[arg(long, value_name = "N")]
     execution: Option<u32>,
+    /// Everything that it takes to try code against it, as one JSON document.
+    #[arg(long)]
+    recording: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -33,20 +38,39 @@ impl History {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.workflow(&engine, &self.id).await?;
+        if self.recording {
+            say(&self.recorded(&engine, &task).await?);
+            return Ok(engine.shutdown().await?);
+        }
         let chapter = chapter(&engine, &task, self.execution).await?;
         let rows = chapter.rows(&engine).await?;
         if self.target.json {
             for row in &rows {
-                // Not by way of a value: what a payload looks like is part of it.
-                let text = serde_json::to_string(row);
-                say(&text.map_err(|error| CliError::System {
-                    what: "a row cannot be written",
-                    error: error.into(),
-                })?);
+                say(&written(serde_json::to_string(row))?);
             }
         } else {
             timeline(&task, &chapter, &rows, &unread(&engine, &task).await?);
         }
         Ok(engine.shutdown().await?)
     }
+
+    async fn recorded(&self, engine: &Engine, task: &Task) -> Result<String, CliError> {
+        let chapters = match self.execution {
+            Some(_) => vec![chapter(engine, task, self.execution).await?],
+            None => chapters(engine, task).await?,
+        };
+        let mut all = Vec::new();
+        for chapter in chapters {
+            all.push(chapter.recorded(engine, task).await?);
+        }
+        written(serde_json::to_string(&all))
+    }
+}
+
+/// Not by way of a value: what a payload looks like is part of it.
+fn written(text: serde_json::Result<String>) -> Result<String, CliError> {
+    text.map_err(|error| CliError::System {
+        what: "a history cannot be written",
+        error: error.into(),
+    })
 }

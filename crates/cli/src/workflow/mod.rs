@@ -2,6 +2,8 @@
 
 mod cancel;
 mod check;
+mod clear;
+mod confirm;
 mod delete;
 mod history;
 mod list;
@@ -9,6 +11,7 @@ mod made;
 mod open;
 mod options;
 mod past;
+mod prune;
 mod replay_check;
 mod show;
 mod signal;

@@ -5,6 +5,7 @@ use crate::workflow::cancel::Cancel;
 use crate::workflow::delete::Delete;
 use crate::workflow::history::History;
 use crate::workflow::list::List;
+use crate::workflow::prune::Prune;
 use crate::workflow::replay_check::ReplayCheck;
 use crate::workflow::show::Show;
 use crate::workflow::signal::Signal;
@@ -34,8 +35,10 @@ enum Verb {
     Signal(Signal),
     /// Ask a workflow to end: its code is told and may clean up; --force ends it at once.
     Cancel(Cancel),
-    /// Forget an ended workflow, its history and its children, before their time.
+    /// Forget a workflow, its history and its children, before their time; or many, by a filter.
     Delete(Delete),
+    /// Forget executions of a workflow before the present one.
+    Prune(Prune),
     /// Check that a history is well formed and consistent with itself; it runs no code.
     ReplayCheck(ReplayCheck),
 }
@@ -51,6 +54,7 @@ impl WorkflowCommand {
             Verb::Signal(signal) => signal.run().await,
             Verb::Cancel(cancel) => cancel.run().await,
             Verb::Delete(delete) => delete.run().await,
+            Verb::Prune(prune) => prune.run().await,
             Verb::ReplayCheck(check) => check.run().await,
         }
     }

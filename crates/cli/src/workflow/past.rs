@@ -1,7 +1,8 @@
 //! The executions of a workflow with their histories, as the store has them.
 
+use windlass::workflow::testing::Recorded;
 use windlass::workflow::{Execution, Turned};
-use windlass::{Engine, Error, Task};
+use windlass::{Engine, Error, Task, TaskKey};
 
 use crate::error::CliError;
 
@@ -23,10 +24,32 @@ impl Chapter<'_> {
         }
     }
 
+    /// With all that it takes to run its code again.
+    pub(super) async fn recorded(&self, engine: &Engine, task: &Task) -> Result<Recorded, Error> {
+        match self {
+            Chapter::Past(execution) => Recorded::of_past(engine, task, execution).await,
+            Chapter::Present(task) => Recorded::of_present(engine, task).await,
+        }
+    }
+
     pub(super) async fn rows(&self, engine: &Engine) -> Result<Vec<Turned>, Error> {
         match self {
             Chapter::Past(execution) => engine.past_history(execution).await,
             Chapter::Present(task) => engine.history(task, 0).await,
+        }
+    }
+}
+
+/// Those that are kept and were followed by others, in order.
+pub(super) async fn past(engine: &Engine, workflow: &TaskKey) -> Result<Vec<Execution>, CliError> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = engine.executions(workflow, after, MOST).await?;
+        let is_last = page.len() < MOST;
+        after = page.last().map(|execution| execution.number);
+        all.extend(page);
+        if is_last {
+            return Ok(all);
         }
     }
 }
@@ -36,18 +59,9 @@ pub(super) async fn chapters<'t>(
     engine: &Engine,
     task: &'t Task,
 ) -> Result<Vec<Chapter<'t>>, CliError> {
-    let (mut chapters, mut after) = (Vec::new(), None);
-    loop {
-        let page = engine.executions(&task.task_key(), after, MOST).await?;
-        let is_last = page.len() < MOST;
-        after = page.last().map(|execution| execution.number);
-        chapters.extend(page.into_iter().map(Chapter::Past));
-        if is_last {
-            break;
-        }
-    }
-    chapters.push(Chapter::Present(task));
-    Ok(chapters)
+    let past = past(engine, &task.task_key()).await?;
+    let present = std::iter::once(Chapter::Present(task));
+    Ok(past.into_iter().map(Chapter::Past).chain(present).collect())
 }
 
 /// The one of this number; the present one where none is said.

@@ -14,8 +14,8 @@ use crate::workflow::past::{Chapter, chapter, chapters};
 const EXAMPLES: &str = "Examples:
   windlass workflow replay-check order-42
   windlass workflow replay-check feed-7 --execution 3
-  windlass workflow history order-42 --json > order-42.jsonl
-  windlass workflow replay-check --file order-42.jsonl
+  windlass workflow history order-42 --recording > order-42.json
+  windlass workflow replay-check --file order-42.json
 
 It looks whether steps are numbered without a gap, whether only what was made has ended, and once,
 in a way in which it can end, whether time goes forward, and whether the store agrees.
@@ -30,8 +30,8 @@ is tried in a test of yours: `replay_check` of windlass::workflow::testing.";
 pub(crate) struct ReplayCheck {
     /// The id of the workflow, as `workflow list` shows it.
     id: Option<TaskId>,
-    /// A file in place of the store: rows as `history --json` prints them, an array of them, or
-    /// what a test has recorded; - is standard input.
+    /// A file in place of the store: what `history --recording` or `--json` has printed, or what
+    /// a test has recorded; - is standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
     /// Which execution, from 0 [default: all that are kept]
@@ -53,7 +53,7 @@ impl ReplayCheck {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let findings = match (&self.id, &self.file) {
             (Some(id), _) => self.of_store(id).await?,
-            (None, Some(path)) => vec![of_file(path)?],
+            (None, Some(path)) => of_file(path)?,
             (None, None) => unreachable!("one of the two is asked for"),
         };
         for finding in &findings {
@@ -98,7 +98,7 @@ async fn of_chapter(
     let execution = Some(chapter.number());
     let rows = match chapter.rows(engine).await {
         Ok(rows) => rows,
-        Err(error @ (Error::NoHistory { .. } | Error::Payload(_))) => {
+        Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
             let flaws = vec![Flaw { turn: None, what: error.to_string() }];
             return Ok((Finding { execution, turns: 0, flaws }, None));
         }
@@ -131,7 +131,8 @@ fn is_forced(task: &Task) -> bool {
     !matches!(task.lifecycle.public(), PublicState::Completed)
 }
 
-fn of_file(path: &Path) -> Result<Finding, CliError> {
+/// Rows of a history, or executions that were recorded; each on its own, or an array of them.
+fn of_file(path: &Path) -> Result<Vec<Finding>, CliError> {
     let refused = |why: String| CliError::NoHistoryFile { path: path.to_owned(), why };
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()),
@@ -141,23 +142,33 @@ fn of_file(path: &Path) -> Result<Finding, CliError> {
     let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let mut values: Vec<Value> =
         values.collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))?;
-    let (mut execution, mut first_step) = (None, None);
-    let rows = match values.as_mut_slice() {
-        [Value::Array(rows)] => std::mem::take(rows),
-        [recorded] if recorded["rows"].is_array() => {
-            let begin = &recorded["begin"];
-            execution = begin["execution"].as_u64().and_then(|number| number.try_into().ok());
-            first_step = begin["first_step"].as_u64();
-            serde_json::from_value(recorded["rows"].take()).unwrap_or_default()
-        }
-        _ => values,
-    };
-    if rows.is_empty() {
+    if let [Value::Array(all)] = values.as_mut_slice() {
+        values = std::mem::take(all);
+    }
+    if values.is_empty() {
         return Err(refused("there is no row in it".to_owned()));
     }
+    if !values.iter().all(|value| value["rows"].is_array()) {
+        return of_rows(values, None, None).map(|finding| vec![finding]).map_err(refused);
+    }
+    let findings = values.into_iter().map(|mut recorded| {
+        let begin = &recorded["begin"];
+        let execution = begin["execution"].as_u64().and_then(|number| number.try_into().ok());
+        let first_step = begin["first_step"].as_u64();
+        let rows = serde_json::from_value(recorded["rows"].take()).unwrap_or_default();
+        of_rows(rows, execution, first_step).map_err(refused)
+    });
+    findings.collect()
+}
+
+fn of_rows(
+    rows: Vec<Value>,
+    execution: Option<u32>,
+    first_step: Option<u64>,
+) -> Result<Finding, String> {
     let read = |(turn, row)| {
         let row = serde_json::from_value::<Turned>(row);
-        row.map_err(|error| refused(format!("row {turn} is none of a history: {error}")))
+        row.map_err(|error| format!("row {turn} is none of a history: {error}"))
     };
     let rows = rows.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
     let Checked { flaws, .. } = check(&rows, first_step);

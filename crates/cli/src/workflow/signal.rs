@@ -1,12 +1,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
-use windlass::{Posted, TaskId};
+use windlass::{Engine, Posted, TaskId};
 
 use crate::error::CliError;
-use crate::output::{say, say_json};
-use crate::payload::PayloadArgs;
+use crate::letter::{Letter, say_posted};
 use crate::target::Target;
 
 /// The options that give fields of another name.
@@ -15,12 +13,14 @@ const OPTIONS: &[(&str, &str)] = &[
     ("name", "NAME"),
     ("source", "--source"),
     ("idempotency_key", "--key"),
+    ("keep_ms", "--before-start in milliseconds"),
     ("payload in bytes", "what it carries in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
   windlass workflow signal order-42 approved --payload '{\"by\":\"ada\"}'
   windlass workflow signal order-42 remind --after 1h
+  windlass workflow signal order-43 paid --before-start 2h
 
 A message that nobody waits for is kept until the workflow asks for it.";
 
@@ -31,55 +31,53 @@ pub(crate) struct Signal {
     id: TaskId,
     /// What the message is called: the name that the workflow's code waits for.
     name: String,
-    /// Who says so.
-    #[arg(long, default_value = "command line")]
-    source: String,
-    /// Send it once per key and day: the same again gets the number of the first.
-    #[arg(long)]
-    key: Option<String>,
-    /// Let it be seen only after so long, as in 5m.
-    #[arg(long, value_parser = crate::duration::parse)]
-    after: Option<Duration>,
+    /// If there is no such workflow yet, keep the message for the one that is started under this
+    /// id, for so long.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        default_missing_value = "1d",
+        value_parser = crate::duration::parse
+    )]
+    before_start: Option<Duration>,
     #[command(flatten)]
-    payload: PayloadArgs,
+    letter: Letter,
     #[command(flatten)]
     target: Target,
 }
 
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let payload = self.payload.read()?;
+        let payload = self.letter.read()?;
         let engine = self.target.open().await?;
-        self.target.workflow(&engine, &self.id).await?;
+        self.find(&engine).await?;
         let posting = engine.post(self.id.clone(), &self.name);
-        let mut posting = posting.tenant(self.target.tenant.clone()).source(&self.source);
-        if let Some(key) = &self.key {
-            posting = posting.idempotency_key(key.as_str());
-        }
-        if let Some(after) = self.after {
-            posting = posting.after(after);
-        }
-        if let Some(payload) = payload {
-            posting = posting.raw_payload(payload);
+        let posting = posting.tenant(self.target.tenant.clone());
+        let mut posting = self.letter.on(posting, payload);
+        if let Some(keep) = self.before_start {
+            posting = posting.or_keep(keep);
         }
         let refused = |error| CliError::about("workflow", &self.id, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;
-        if self.target.json {
-            say_json(&json!({
-                "task": posted.task,
-                "seq": posted.seq,
-                "duplicate": posted.duplicate,
-                "resumed": posted.resumed,
-            }));
-        } else {
-            say(&told(&posted));
-        }
+        say_posted(&posted, self.target.json, &told(&posted));
         Ok(engine.shutdown().await?)
+    }
+
+    /// A task that is no workflow is told so, and so is whoever has mistyped an id.
+    async fn find(&self, engine: &Engine) -> Result<(), CliError> {
+        match self.target.workflow(engine, &self.id).await {
+            Err(CliError::NotFound { .. }) if self.before_start.is_some() => Ok(()),
+            found => found.map(drop),
+        }
     }
 }
 
 fn told(posted: &Posted) -> String {
     let Posted { task, seq, .. } = posted;
+    if posted.kept {
+        return format!("There is no workflow {task} yet. Message {seq} waits for it.");
+    }
     match (posted.duplicate, posted.resumed) {
         (true, _) => format!("It was sent before, as message {seq} of workflow {task}."),
         (false, true) => format!("Workflow {task} takes another turn with message {seq}."),

@@ -21,7 +21,8 @@ fn help_names_what_there_is() {
     let help = text(&windlass(&["--help"]).stdout);
     assert!(help.contains("bench"), "{help}");
     let help = text(&windlass(&["bench", "--help"]).stdout);
-    for name in ["tasks", "pickup", "drain", "claim", "signal", "contended", "snapshot", "idle"] {
+    let names = ["tasks", "pickup", "drain", "claim", "signal", "contended", "snapshot", "idle"];
+    for name in names.into_iter().chain(["workflows"]) {
         assert!(help.contains(name), "{help}");
     }
     assert!(!help.contains("drain-share"), "{help}");
@@ -40,6 +41,9 @@ fn a_wrong_argument_is_one_clear_complaint() {
         (&["bench", "tasks", "--compare", "--unbatched"], "cannot be used with"),
         (&["bench", "drain", "--processes", "2", "--raw"], "cannot be used with"),
         (&["bench", "drain", "--compare"], "--processes"),
+        (&["bench", "workflows", "--sleeping", "5", "--replay", "10"], "cannot be used with"),
+        (&["bench", "workflows", "--replay", "10", "--steps", "5"], "cannot be used with"),
+        (&["bench", "workflows", "--due-after", "5"], "--sleeping"),
     ] {
         let output = windlass(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -143,6 +147,56 @@ fn signal_times_every_task_that_goes_on() {
     let ms = |key: &str| found[key].as_f64().unwrap();
     assert!(ms("p50_ms") > 0.0 && ms("p50_ms") <= ms("p99_ms") && ms("p99_ms") <= ms("max_ms"));
     assert_eq!(found["durability"], "wal, synchronous=FULL");
+}
+
+#[test]
+fn workflows_say_how_fast_they_are_and_what_a_step_costs() {
+    for mode in [&["--steps", "3"][..], &["--steps", "8", "--fan-out"]] {
+        let args = [&["bench", "workflows", "--workflows", "20", "--json"], mode].concat();
+        let found = json(&windlass(&args));
+        for key in ["workflows_per_s", "steps_per_s", "p50_ms", "mean_batch"] {
+            assert!(found[key].as_f64().unwrap() > 0.0, "{key}: {found}");
+        }
+        assert_eq!(found["history_rows"], 0, "{found}");
+        assert!(found.get("last_to_first").is_none(), "only one alone has a begin and an end");
+    }
+    let args = ["bench", "workflows", "--workflows", "1", "--steps", "210", "--json"];
+    let found = json(&windlass(&args));
+    let number = |key: &str| found[key].as_f64().unwrap();
+    assert!(number("first_steps_us") > 0.0 && number("last_steps_us") > 0.0, "{found}");
+    let ratio = number("last_steps_us") / number("first_steps_us");
+    assert!((ratio - number("last_to_first")).abs() < 0.01, "{found}");
+    assert_eq!(found["history_rows"], 0, "{found}");
+}
+
+#[test]
+fn workflows_that_sleep_are_weighed_and_woken() {
+    let server = Server::start();
+    for store in [None, Some(server.url())] {
+        let mut args = vec!["bench", "workflows", "--sleeping", "60", "--json"];
+        args.extend(store.iter().flat_map(|url| ["--store", url]));
+        let found = json(&windlass(&args));
+        assert_eq!((&found["sleeping"], &found["history_rows"]), (&60.into(), &60.into()));
+        for key in ["row_bytes_each", "all_awake_after_s", "woken_per_s", "fell_asleep_per_s"] {
+            assert!(found[key].as_f64().unwrap() > 0.0, "{key}: {found}");
+        }
+        assert!(found["memory_bytes_each"].is_number(), "{found}");
+        assert_eq!(found["file_bytes_each"].is_number(), store.is_none(), "{found}");
+    }
+    let soon = windlass(&["bench", "workflows", "--sleeping", "5", "--due-after", "0"]);
+    assert_eq!(soon.status.code(), Some(1));
+    assert!(text(&soon.stderr).contains("--due-after"), "{soon:?}");
+}
+
+#[test]
+fn a_long_history_is_replayed_part_by_part() {
+    let found = json(&windlass(&["bench", "workflows", "--replay", "200", "--json"]));
+    let number = |key: &str| found[key].as_f64().unwrap();
+    assert_eq!((number("events"), number("history_rows")), (201.0, 101.0), "{found}");
+    let parts = ["load_ms", "decode_ms", "replay_ms"].map(number);
+    assert!(parts.iter().all(|part| *part > 0.0), "{found}");
+    assert!((parts.iter().sum::<f64>() - number("cold_replay_ms")).abs() < 0.01, "{found}");
+    assert!(number("message_to_end_ms") > 0.0 && number("history_bytes") > 0.0, "{found}");
 }
 
 #[test]

@@ -96,7 +96,9 @@ async fn every_field_is_in_the_guide() {
         "workflow show w",
         "workflow tree w",
         "workflow replay-check w",
+        "workflow prune w --keep 1 --dry-run",
         "workflow cancel w --force",
+        "workflow delete --kind k --dry-run",
         "workflow delete w --yes",
     ] {
         note(line);

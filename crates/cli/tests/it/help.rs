@@ -30,6 +30,7 @@ const COMMANDS: &[&str] = &[
     "workflow signal",
     "workflow cancel",
     "workflow delete",
+    "workflow prune",
     "workflow replay-check",
     "lane list",
     "lane pause",

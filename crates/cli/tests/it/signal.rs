@@ -27,7 +27,8 @@ async fn a_task_is_told_by_its_id() {
     assert_eq!(place.ok(line), "Task t goes on with message 2.\n");
     assert_eq!(place.ok(line), "It was sent before, as message 2 of task t.\n");
     let again = place.one(line);
-    let expected = json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false });
+    let expected =
+        json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false, "kept": false });
     assert_eq!(again, expected);
     assert_eq!(place.one("task show t")["state"], "resumable");
     place.ok("signal later --task t --after 1h");
@@ -75,7 +76,9 @@ async fn a_waitpoint_takes_one_message_with_its_token() {
     let (code, said) = piped(&place, &["signal", "yes", "--token", "-", "--json"], &token);
     assert_eq!(code, Some(0));
     let said: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said, json!({ "task": "t", "seq": 1, "duplicate": false, "resumed": true }));
+    let expected =
+        json!({ "task": "t", "seq": 1, "duplicate": false, "resumed": true, "kept": false });
+    assert_eq!(said, expected);
     let mut command = place.command(["signal", "yes"]);
     let again = command.env("WINDLASS_TOKEN", token.trim()).output().unwrap();
     assert_eq!(again.status.code(), Some(3));

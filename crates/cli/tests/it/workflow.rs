@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass::command::CommitTurn;
 use windlass::workflow::Program;
+use windlass::workflow::testing::{Recorded, replay_check};
 use windlass::{
     Context, Engine, Failure, PublicState, Running, StepError, TaskKey, Tenant, Workflow,
 };
@@ -115,7 +116,7 @@ async fn from_start_to_end() {
     assert!(history.contains("suspended, waits for:\n           message approved, step 1, since "));
 
     let told = place.ok("workflow signal o approved --payload \"ada\" --source ops");
-    assert_eq!(told, "Workflow o takes another turn with message 2.\n");
+    assert_eq!(told, "Workflow o takes another turn with message 1.\n");
     place.ok("task wait o --timeout 1m");
     let shown = place.one("workflow show o");
     assert_eq!(shown["result"]["json"], "paid 500, approved by ada");
@@ -208,6 +209,28 @@ async fn executions_and_children() {
     assert_eq!(found, [(&json!(0), &none), (&json!(1), &none), (&json!(2), &none)]);
     let second = place.one("workflow replay-check s --execution 1");
     assert_eq!(second["execution"], 1);
+
+    // What is recorded is all that a test needs.
+    let text = place.ok("workflow history s --recording");
+    let recorded: Vec<Recorded> = serde_json::from_str(&text).unwrap();
+    assert_eq!(recorded.len(), 3);
+    for execution in &recorded {
+        replay_check(shop, execution).unwrap();
+    }
+    std::fs::write(place.file("s.json"), &text).unwrap();
+    assert_eq!(place.json("workflow replay-check --file s.json").len(), 3);
+
+    // Executions before the present one go by themselves, the oldest first.
+    let said = place.run("workflow prune s");
+    assert_eq!(said.code, 2, "{said:?}");
+    let would = json!({ "id": "s", "pruned": 1, "dry_run": true });
+    assert_eq!(place.one("workflow prune s --keep 1 --dry-run"), would);
+    assert_eq!(
+        place.ok("workflow prune s --older-than 1d"),
+        "Forgot 0 executions of workflow s.\n"
+    );
+    assert_eq!(place.ok("workflow prune s --keep 1"), "Forgot 1 execution of workflow s.\n");
+    assert_eq!(engine.executions(&key("s"), None, 10).await.unwrap().len(), 1);
 
     // The executions and the children go with the workflow.
     let said = place.run("workflow delete s");
@@ -401,4 +424,53 @@ async fn a_failed_one_is_dead_and_stays_so() {
     let sqlite = rusqlite::Connection::open(place.file("app.db")).unwrap();
     let left = "SELECT count(*) FROM payload";
     assert_eq!(sqlite.query_row(left, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_may_come_before_the_start() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    let said = place.run("workflow signal o approved --payload \"ada\"");
+    assert_eq!(said.code, 4, "{said:?}");
+    let said = place.run("workflow signal o approved --payload \"ada\" --before-start 1h");
+    let told = "There is no workflow o yet. Message 1 waits for it.\n";
+    assert_eq!((said.code, said.out.as_str()), (0, told), "{said:?}");
+    let said = place.run("workflow signal o approved --before-start --json");
+    let kept: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&kept["kept"], &kept["seq"]), (&json!(true), &json!(2)));
+    let said = place.run("workflow signal o approved --before-start 99d");
+    assert_eq!(said.code, 2, "{said:?}");
+    let running = works(&engine);
+    place.run("workflow start order --id o --input 500");
+    let done = engine.workflow(key("o")).returning::<String>().result().await.unwrap();
+    assert_eq!(done, "paid 500, approved by ada");
+    running.drain(EVER).await;
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_are_forgotten_as_a_filter_says() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    for n in 0..5 {
+        place.ok(&format!("workflow start order --id o{n} --input 500"));
+    }
+    for n in 0..3 {
+        place.ok(&format!("workflow cancel o{n} --force"));
+    }
+    assert_eq!(place.run("workflow delete --yes").code, 2, "which, must be said");
+    assert_eq!(place.run("workflow delete o1 --kind order --yes").code, 2);
+    let said = place.run("workflow delete --kind order");
+    assert!(said.code == 2 && said.err.ends_with("[not_confirmed]\n"), "{said:?}");
+    let would = place.json("workflow delete --kind order --dry-run");
+    assert_eq!(would.len(), 3, "those that run are passed over: {would:?}");
+    assert_eq!(would[0], json!({ "id": "o0", "deleted": false, "dry_run": true }));
+    let told = place.ok("workflow delete --status cancelled --name order --older-than 1d --yes");
+    assert_eq!(told, "Forgot 0 workflows, 0 tasks in all.\n");
+    let told = place.ok("workflow delete --state cancelled --kind order --limit 2 --yes");
+    assert_eq!(told, "Forgot 2 workflows, 2 tasks in all.\n");
+    let gone = place.json("workflow delete --kind order --force --yes");
+    assert_eq!(gone.len(), 3, "{gone:?}");
+    assert_eq!(place.json("workflow list").len(), 0);
+    engine.shutdown().await.unwrap();
 }

@@ -14,8 +14,8 @@ use crate::name::{TaskId, Tenant};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, has_more, held, leave, next_turn, place,
-    refuse_step, rest, set_timer, task, tenant_key,
+    answered, cancel_step, deliver, fail, forget_message, has_more, held, keep, leave, next_turn,
+    place, prefetch_keep, refuse_step, rest, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -118,10 +118,8 @@ impl CommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         self.prefetch(world);
-        let known = task(world, &self.fence.task)?;
-        let digest = self.digest();
-        if answered(&known, self.fence.epoch, digest)?.is_some() {
-            return Ok(Outcome::Turned { claimed: Vec::new(), goes_on: false });
+        if let Some(answer) = self.answered(world)? {
+            return Ok(answer);
         }
         let (mut known, lease) = held(world, &self.fence)?;
         if known.workflow.is_none() {
@@ -143,8 +141,20 @@ impl CommitTurn {
         let mut claimed = Vec::new();
         world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
         let known = task(world, &self.fence.task)?;
-        let goes_on = self.stand(world, &known, &run, digest)?;
+        let goes_on = self.stand(world, &known, &run)?.then_some(known);
         Ok(Outcome::Turned { claimed, goes_on })
+    }
+
+    /// What the same turn came to before, if it ended its lease. What it had leased is not known.
+    pub(super) fn answered(&self, world: &mut World) -> Result<Option<Outcome>, Halt> {
+        let known = task(world, &self.fence.task)?;
+        let before = answered(&known, self.fence.epoch, self.digest())?;
+        Ok(before.map(|_| Outcome::Turned { claimed: Vec::new(), goes_on: None }))
+    }
+
+    /// About how many rows it writes.
+    pub(super) fn rows(&self) -> usize {
+        3 + self.taken.len() + 2 * self.deeds.len()
     }
 
     /// How many bytes of payload it carries.
@@ -163,7 +173,7 @@ impl CommitTurn {
         inputs.chain(&self.row).map(|payload| payload.bytes.len()).sum()
     }
 
-    fn check(&self) -> Result<(), Rejection> {
+    pub(super) fn check(&self) -> Result<(), Rejection> {
         self.row.as_ref().map_or(Ok(()), Payload::check)?;
         self.foreign.as_ref().map_or(Ok(()), |foreign| foreign.check())?;
         limits::TURN_ITEMS.check(self.deeds.len())?;
@@ -186,7 +196,7 @@ impl CommitTurn {
     }
 
     /// Asks for everything that it names, so that one load is enough.
-    fn prefetch(&self, world: &mut World) {
+    pub(super) fn prefetch(&self, world: &mut World) {
         let TaskKey { tenant, id } = &self.fence.task;
         world.prefetch(self.fence.task.row_key());
         world.prefetch(Mailbox::key_of(tenant, id));
@@ -205,7 +215,7 @@ impl CommitTurn {
                 }
                 Deed::Start { task } => create.prefetch(world, task, &task.route()),
                 Deed::CancelTimer { step } => {
-                    world.prefetch(Message::key_of(tenant, id, Message::TIMERS + step));
+                    world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
                 Deed::CancelTask { id: step, .. } => {
                     world.prefetch(TaskKey::new(tenant, step).row_key());
@@ -213,6 +223,9 @@ impl CommitTurn {
                 Deed::Post(message) => {
                     world.prefetch(TaskKey::new(tenant, &message.task).row_key());
                     world.prefetch(Mailbox::key_of(tenant, &message.task));
+                    if message.keep_ms.is_some() {
+                        prefetch_keep(world, tenant);
+                    }
                 }
                 Deed::Send(parcel) => prefetch_parcel(world, tenant, parcel),
                 Deed::Note { name, .. } => {
@@ -234,13 +247,15 @@ impl CommitTurn {
             Then::Rest => 6,
         };
         let mut digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
+        digester = digester.json(&self.taken);
         if let Some(foreign) = &self.foreign {
             digester = digester.part(foreign.nonce.as_bytes());
         }
         Payload::digest(self.row.as_ref(), digester).finish()
     }
 
-    /// The workflow with one row more, still under its lease. What is committed is no poison.
+    /// The workflow with one row more, still under its lease. What is committed is no poison, and
+    /// what was wrong with it before is over.
     fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
@@ -250,12 +265,21 @@ impl CommitTurn {
             about: self.foreign.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
             ..workflow.clone()
         };
-        Task { workflow: Some(Box::new(workflow)), reclaims: 0, ..known.clone() }
+        let workflow = Some(Box::new(workflow));
+        Task { workflow, reclaims: 0, progress: None, ..known.clone() }
     }
 
     fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
-        let seqs = &self.taken;
-        world.each(seqs, |world, seq| forget_message(world, known, *seq)).map(drop)
+        let take = |world: &mut World, seq: &u64| {
+            let key = Message::key_of(&known.tenant, &known.id, *seq);
+            let message = world.get::<Message>(&key)?;
+            if message.is_none_or(|message| message.due_at.is_some()) {
+                // Nobody can have been told of it.
+                return Err(Rejection::MessageNotFound { seq: *seq }.into());
+            }
+            forget_message(world, known, *seq)
+        };
+        world.each(&self.taken, take).map(drop)
     }
 
     fn do_deed(
@@ -275,7 +299,7 @@ impl CommitTurn {
             Deed::Child { step, task } => make(world, known, task, Some(*step), None).map(drop),
             Deed::Start { task } => make(world, known, task, None, None).map(drop),
             Deed::Timer { step, at } => set_timer(world, known, *step, *at),
-            Deed::CancelTimer { step } => forget_message(world, known, Message::TIMERS + step),
+            Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),
             Deed::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
@@ -286,13 +310,7 @@ impl CommitTurn {
     }
 
     /// How the workflow stands after this. Says whether its lease stays.
-    fn stand(
-        &self,
-        world: &mut World,
-        known: &Task,
-        run: &Run,
-        digest: Digest,
-    ) -> Result<bool, Halt> {
+    fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<bool, Halt> {
         if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
             return Ok(true);
         }
@@ -324,7 +342,7 @@ impl CommitTurn {
                 (Settled::Suspended, Some(Change::Replayed { generation }))
             }
         };
-        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
         if let Some(change) = change {
             world.emit(Event::of_task(&task, now, change));
         }
@@ -374,10 +392,15 @@ fn make(
 fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), Halt> {
     let letter = message.letter();
     letter.check()?;
-    let key = TaskKey::new(tenant, &message.task);
-    let delivered = task(world, &key).and_then(|known| deliver(world, &known, &letter));
-    match delivered {
-        Ok(_) | Err(Halt::Rejected(_)) => Ok(()),
+    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
+    let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
+    let sent = known.and_then(|known| match (known, message.keep_ms) {
+        (Some(known), _) => deliver(world, &known, &letter).map(drop),
+        (None, Some(keep_ms)) => keep(world, tenant, &message.task, &letter, keep_ms).map(drop),
+        (None, None) => Ok(()),
+    });
+    match sent {
+        Ok(()) | Err(Halt::Rejected(_)) => Ok(()),
         Err(Halt::Parked) => Err(Halt::Parked),
     }
 }
@@ -515,7 +538,7 @@ mod tests {
 
     fn goes_on(outcome: &Outcome) -> bool {
         match outcome {
-            Outcome::Turned { goes_on, .. } => *goes_on,
+            Outcome::Turned { goes_on, .. } => goes_on.is_some(),
             other => panic!("{other:?}"),
         }
     }
@@ -577,13 +600,13 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
         let told = &messages(&stage)[0];
         let report = told.report.as_ref().expect("it is a report");
-        assert_eq!((report.step, told.seq), (0, 1));
+        assert_eq!((report.step, told.seq), (0, Message::of_step(0)));
         let result = told.payload_key().expect("it has a result");
         assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("42")));
 
         stage.must(claim());
         let end = CommitTurn {
-            taken: vec![1],
+            taken: vec![Message::of_step(0)],
             next_step: 1,
             ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
         };
@@ -859,7 +882,7 @@ mod tests {
                 other => panic!("{other:?}"),
             };
         let pinned = |version: &str| NewTask {
-            workflow: Some(NewWorkflow { version: Some(version.into()), awaits: None }),
+            workflow: Some(NewWorkflow { version: Some(version.into()) }),
             ..workflow()
         };
         let mut stage = Stage::new();
@@ -921,7 +944,8 @@ mod tests {
         stage.must(crate::testing::claim());
         let early = stage.run(Reap { task: key("child") });
         assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
-        stage.must(CommitTurn { taken: vec![1], next_step: 1, ..turn(2, 1, Then::Complete(None)) });
+        let taken = vec![Message::of_step(0)];
+        stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, Then::Complete(None)) });
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
@@ -940,6 +964,7 @@ mod tests {
             text: text.map(str::to_owned),
         };
         let post = |to: &str| Deed::Post(NewMessage::new(to, "hello", "t"));
+        let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
         let deeds = vec![
             note("", Some("half way")),
             note("a", Some("1")),
@@ -947,15 +972,18 @@ mod tests {
             post("u"),
             post("t"),
             post("nobody"),
+            Deed::Post(early),
         ];
         assert!(goes_on(&stage.must(CommitTurn { deeds, ..turn(1, 0, Then::Wait) })));
+        let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
+        assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
         let status: Note =
             stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
         assert_eq!(status.text, "half way");
         let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
         let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
         assert_eq!(told, [Change::StatusChanged { number: status.change }]);
-        assert_eq!(messages(&stage).len(), 2);
+        assert_eq!(messages(&stage).len(), 3);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);
         let deeds = vec![note("a", Some(&long))];

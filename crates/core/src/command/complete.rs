@@ -14,6 +14,11 @@ pub struct Complete {
 }
 
 impl Complete {
+    /// How many bytes of payload it carries.
+    pub(super) fn bytes(&self) -> usize {
+        self.result.as_ref().map_or(0, |payload| payload.bytes.len())
+    }
+
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         if let Some(result) = &self.result {
             result.check()?;

@@ -10,12 +10,13 @@ use crate::event::{Change, Event};
 use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
+use crate::mailbox::Mailbox;
 use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
-use crate::primitive::{Reservation, Reserved, join, place, prefetch_family, reserve};
+use crate::primitive::{Reservation, Reserved, join, open, place, prefetch_family, reserve};
 use crate::queue::Queue;
 use crate::rejection::{Problem, Rejection};
-use crate::task::{Lifecycle, Policy, Route, SESSIONS, Suspension, Task, TaskKey};
+use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
@@ -61,10 +62,6 @@ pub struct NewTask {
 pub struct NewWorkflow {
     /// The version of its code. Only who can replay it takes it.
     pub version: Option<String>,
-    /// It starts with a message of this name: its first turn waits for that, and what comes before
-    /// it is kept until then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub awaits: Option<String>,
 }
 
 /// When a task may first run.
@@ -132,6 +129,9 @@ impl Create {
         if let Some(parent) = &new.parent {
             prefetch_family(world, &self.tenant, parent);
         }
+        if new.workflow.is_some() {
+            world.prefetch(Mailbox::key_of(&self.tenant, &new.id));
+        }
         if let Some(gate) = &new.gate {
             world.prefetch(gate.row_key(&self.tenant));
         }
@@ -159,8 +159,9 @@ impl Create {
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
-        let task = self.build(world, new, route, fingerprint)?;
+        let mut task = self.build(world, new, route, fingerprint)?;
         world.emit(Event::of_task(&task, world.now(), Change::Created));
+        take_over(world, &mut task)?;
         place(world, task)?;
         Ok(Created { id: new.id.clone(), duplicate: false })
     }
@@ -201,13 +202,12 @@ impl Create {
             Some(known) if step.is_none() && known.fingerprint == fingerprint => Ok(None),
             Some(_) => Err(Rejection::Conflict.into()),
             None => {
-                let task = Task {
-                    step: step.or(new.step),
-                    ..self.build(world, new, &route, fingerprint)?
-                };
+                let step = step.or(new.step);
+                let mut task = Task { step, ..self.build(world, new, &route, fingerprint)? };
                 if task.workflow.is_some() {
                     world.emit(Event::of_task(&task, world.now(), Change::Created));
                 }
+                take_over(world, &mut task)?;
                 Ok(Some(task))
             }
         }
@@ -243,6 +243,15 @@ impl Create {
         }
         Ok(())
     }
+}
+
+/// Gives a workflow what was sent to it before it was there.
+fn take_over(world: &mut World, task: &mut Task) -> Result<(), Halt> {
+    let mailbox = Mailbox::key_of(&task.tenant, &task.id);
+    if task.workflow.is_some() && world.get::<Mailbox>(&mailbox)?.is_some() {
+        open(world, task)?;
+    }
+    Ok(())
 }
 
 impl NewWorkflow {
@@ -332,9 +341,8 @@ impl NewTask {
     }
 
     fn check_workflow(&self) -> Result<(), Rejection> {
-        let Some(NewWorkflow { version, awaits }) = &self.workflow else { return Ok(()) };
+        let Some(NewWorkflow { version }) = &self.workflow else { return Ok(()) };
         limits::WORKFLOW_ID.check(self.id.as_str())?;
-        awaits.as_ref().map_or(Ok(()), |name| limits::MESSAGE_NAME.check(name))?;
         if self.gate.is_some() {
             let problem = Problem::NotOfAWorkflow;
             return Err(Rejection::Invalid { field: "gate", problem });
@@ -371,11 +379,6 @@ impl NewTask {
             Start::After { ms } => now.plus_ms(ms),
             Start::At { at } => at,
         };
-        let awaits = self.workflow.as_ref().and_then(|workflow| workflow.awaits.as_ref());
-        let lifecycle = match awaits {
-            Some(name) => Lifecycle::Suspended(Suspension::until_started(name, now)),
-            None => Lifecycle::resting(start_at, None, now),
-        };
         Task {
             tenant: tenant.clone(),
             id: self.id.clone(),
@@ -392,10 +395,9 @@ impl NewTask {
             generation: 0,
             epoch: 0,
             claims: 0,
-            // The attempt of a workflow is its whole execution, with what it waits for.
-            attempts: u32::from(awaits.is_some()),
+            attempts: 0,
             reclaims: 0,
-            lifecycle,
+            lifecycle: Lifecycle::resting(start_at, None, now),
             due_at: None,
             progress: None,
             last_settle: None,

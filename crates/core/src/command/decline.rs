@@ -55,7 +55,7 @@ impl Decline {
 mod tests {
     use super::*;
     use crate::command::{
-        Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep, Then,
+        Absent, Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep, Then,
     };
     use crate::mailbox::{Mailbox, Message};
     use crate::name::Tenant;
@@ -97,7 +97,7 @@ mod tests {
             source: "ops".into(),
             payload: None,
             visible: Start::Now,
-            create: create.then(|| Box::new(new)),
+            absent: if create { Absent::Create(Box::new(new)) } else { Absent::Refuse },
         };
         Send { tenant: Tenant::default(), parcel }
     }

@@ -1,6 +1,7 @@
 //! One command, one file: its fields, its transition, its table of tests.
 
 mod admit;
+mod advance;
 mod answer;
 mod beat;
 mod begin;
@@ -50,10 +51,12 @@ mod suspend;
 mod sweep;
 mod take_messages;
 mod trim_log;
+mod unstick;
 mod wait_children;
 mod withdraw;
 
 pub use admit::Admit;
+pub use advance::Advance;
 pub use answer::Answer;
 pub use beat::Beat;
 pub use begin::Begin;
@@ -93,7 +96,7 @@ pub use resume::Resume;
 pub use retire_worker::RetireWorker;
 pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
-pub use send::{Parcel, Send};
+pub use send::{Absent, Parcel, Send};
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use settle_effect::SettleEffect;
@@ -103,6 +106,7 @@ pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
+pub use unstick::Unstick;
 pub use wait_children::WaitChildren;
 pub use withdraw::Withdraw;
 
@@ -183,8 +187,10 @@ commands!(
     ClaimEffect,
     SettleEffect,
     CommitTurn,
+    Advance,
     RequestCancel,
     PruneExecutions,
+    Unstick,
     Spend,
     Post,
     Signal,
@@ -247,6 +253,7 @@ impl Command {
             | Command::Decline(_)
             | Command::Discard(_)
             | Command::RenewSessions(_)
+            | Command::Advance(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -257,6 +264,7 @@ impl Command {
             | Command::Replay(_)
             | Command::Reap(_)
             | Command::PruneExecutions(_)
+            | Command::Unstick(_)
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)
@@ -292,7 +300,9 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
-            Command::CommitTurn(turn) => 3 + turn.taken.len() + 2 * turn.deeds.len(),
+            Command::Unstick(unstick) => unstick.workflows.len(),
+            Command::CommitTurn(turn) => turn.rows(),
+            Command::Advance(advance) => 2 + advance.turn.rows(),
             _ => 1,
         }
     }
@@ -308,11 +318,10 @@ impl Command {
             Command::Send(send) => {
                 send.parcel.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
+            Command::Advance(advance) => advance.complete.bytes() + advance.turn.bytes(),
             Command::Answer(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
-            Command::Complete(complete) => {
-                complete.result.as_ref().map_or(0, |payload| payload.bytes.len())
-            }
+            Command::Complete(complete) => complete.bytes(),
             Command::Post(post) => {
                 let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
                 payloads.map(|payload| payload.bytes.len()).sum()

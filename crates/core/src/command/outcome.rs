@@ -31,6 +31,10 @@ pub enum Outcome {
         pruned: usize,
         more: bool,
     },
+    /// How many were asked of this worker first.
+    Unstuck {
+        workflows: usize,
+    },
     LaneChanged,
     /// `next_due` is when to sweep again; none while nothing is due at any time.
     Swept {
@@ -104,10 +108,10 @@ pub enum Outcome {
         answer: Option<PayloadKey>,
     },
     EffectSettled,
-    /// The activities that were leased at once; and whether the lease of the workflow stays.
+    /// The activities that were leased at once; and the workflow, if its lease stays.
     Turned {
         claimed: Vec<Arc<Task>>,
-        goes_on: bool,
+        goes_on: Option<Arc<Task>>,
     },
     Spent,
     /// `known` when nothing had to be done for it.
@@ -126,6 +130,8 @@ pub struct Posted {
     pub duplicate: bool,
     /// The task waited and goes on: for this message, or for one before it that has become visible.
     pub resumed: bool,
+    /// There is no such task yet: it is kept for a while, for the workflow that is started.
+    pub kept: bool,
 }
 
 /// A waitpoint with its token, which can be had only here.

@@ -6,7 +6,11 @@ use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
-use crate::primitive::{Delivered, Letter, deliver, prefetch, reserve_message, scope_of, task};
+use crate::primitive::{
+    Delivered, Letter, deliver, early_scope, keep, prefetch, prefetch_keep, reserve_message,
+    scope_of,
+};
+use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
@@ -26,6 +30,9 @@ pub struct NewMessage {
     pub idempotency: Option<Idempotency>,
     /// How long from here until it is visible. That is what a timer is.
     pub after_ms: u64,
+    /// For how long it is kept if there is no such task, for a workflow that is started under that
+    /// id. Without it, nobody to be told is a refusal.
+    pub keep_ms: Option<u64>,
     pub payload: Option<Payload>,
 }
 
@@ -42,7 +49,17 @@ impl NewMessage {
             source: source.into(),
             idempotency: None,
             after_ms: 0,
+            keep_ms: None,
             payload: None,
+        }
+    }
+
+    /// Where its key is kept apart from others: with its task, or with the id if the task may come
+    /// later. The same message again has the same key, whether the task has come or not.
+    fn scope(&self, task: Option<&Task>) -> Option<String> {
+        match self.keep_ms {
+            Some(_) => Some(early_scope(&self.task)),
+            None => task.map(scope_of),
         }
     }
 
@@ -68,6 +85,9 @@ impl Post {
         for message in &self.messages {
             limits::TASK_ID.check(message.task.as_str())?;
             message.letter().check()?;
+            if let Some(keep_ms) = message.keep_ms {
+                limits::KEEP_MS.check(keep_ms)?;
+            }
             if let Some(idempotency) = &message.idempotency {
                 idempotency.check()?;
             }
@@ -101,22 +121,36 @@ impl Post {
             tasks.insert(id, task);
         }
         for message in &self.messages {
-            if let (Some(idempotency), Some(task)) =
-                (&message.idempotency, tasks.get(&message.task))
-            {
-                let (scope, key) = (scope_of(task), &idempotency.key);
-                world.prefetch(Admission::key_of(&self.tenant, &scope, key));
+            let task = tasks.get(&message.task).map(AsRef::as_ref);
+            if message.keep_ms.is_some() && task.is_none() {
+                prefetch_keep(world, &self.tenant);
+            }
+            if let (Some(idempotency), Some(scope)) = (&message.idempotency, message.scope(task)) {
+                world.prefetch(Admission::key_of(&self.tenant, &scope, &idempotency.key));
             }
         }
         Ok(())
     }
 
     fn post(&self, world: &mut World, message: &NewMessage) -> Result<Posted, Halt> {
-        let known = task(world, &TaskKey::new(&self.tenant, &message.task))?;
-        let letter = message.letter();
-        match posted_before(world, &known, &letter, message.idempotency.as_ref())? {
-            Some(first) => Ok(first),
-            None => post(world, &known, &letter),
+        let known = world.get::<Task>(&TaskKey::new(&self.tenant, &message.task).row_key())?;
+        let Some(scope) = message.scope(known.as_deref()) else {
+            return Err(Rejection::TaskNotFound.into());
+        };
+        let (to, letter) = ((&self.tenant, &message.task), message.letter());
+        if let Some(first) =
+            posted_before(world, to, &scope, &letter, message.idempotency.as_ref())?
+        {
+            return Ok(first);
+        }
+        match (known, message.keep_ms) {
+            (Some(known), _) => post(world, &known, &letter),
+            (None, Some(keep_ms)) => {
+                let seq = keep(world, &self.tenant, &message.task, &letter, keep_ms)?;
+                let task = message.task.clone();
+                Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true })
+            }
+            (None, None) => Err(Rejection::TaskNotFound.into()),
         }
     }
 }
@@ -124,26 +158,26 @@ impl Post {
 /// The message that had the key of this one; from then on the next one has it.
 pub(super) fn posted_before(
     world: &mut World,
-    task: &Task,
+    to: (&Tenant, &TaskId),
+    scope: &str,
     letter: &Letter<'_>,
     idempotency: Option<&Idempotency>,
 ) -> Result<Option<Posted>, Halt> {
-    let Some(Idempotency { key, window_ms }) = idempotency else { return Ok(None) };
-    let first = reserve_message(world, task, letter, key, *window_ms)?;
-    let task = task.id.clone();
-    Ok(first.map(|seq| Posted { task, seq, duplicate: true, resumed: false }))
+    let Some(idempotency) = idempotency else { return Ok(None) };
+    let first = reserve_message(world, to, scope, letter, idempotency)?;
+    let task = to.1.clone();
+    Ok(first.map(|seq| Posted { task, seq, duplicate: true, resumed: false, kept: false }))
 }
 
 pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Result<Posted, Halt> {
     let Delivered { seq, resumed } = deliver(world, task, letter)?;
-    Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed })
+    Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed, kept: false })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::{Cancel, Claim, Reap, Suspend, Sweep};
-    use crate::rejection::Rejection;
     use crate::task::{Condition, PublicState, ResumeCause};
     use crate::testing::{Stage, check_task, claim, fence, key, message, new_task};
 
@@ -152,6 +186,10 @@ mod tests {
         check_task(
             "
             absent    |            | absent          | ! task_not_found |
+            absent    | keep=60000 | absent          | posted 1         |
+            absent    | keep=1     | absent          | ! invalid        |
+            waiting   | keep=60000 | waiting e0 a0   | posted 1         | signaled
+            completed | keep=60000 | completed e1 a1 | ! ended          |
             waiting   |            | waiting e0 a0   | posted 1         | signaled
             waiting   | name=      | waiting e0 a0   | ! invalid        |
             waiting   | after=5000 | waiting e0 a0   | posted 1         | signaled
@@ -175,6 +213,7 @@ mod tests {
             |args| {
                 let mut new = message(&args.text("name", "go"));
                 new.after_ms = args.number("after", 0);
+                new.keep_ms = args.has("keep").then(|| args.number("keep", 0));
                 Post::one(new)
             },
         );

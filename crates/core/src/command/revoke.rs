@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{leave, place, task};
+use crate::primitive::{leave, place, task, tell_holder};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
@@ -24,6 +24,7 @@ impl Revoke {
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {
                 leave(world, &known)?;
+                tell_holder(world, &known);
                 task.put_off(now, now);
                 lease.worker.clone()
             }

@@ -3,9 +3,9 @@ use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
-use crate::primitive::{Letter, deliver_parcel, join, place, task};
+use crate::primitive::{Delivered, Letter, deliver_parcel, keep, place, prefetch_keep, task};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, Task, TaskKey};
+use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
 /// Sends a message to a task, which may be made for it.
@@ -15,7 +15,7 @@ pub struct Send {
     pub parcel: Parcel,
 }
 
-/// A message that brings its task along, if there is none yet. It may be as long as any payload.
+/// A message that may bring its task along, or wait for it. It may be as long as any payload.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     pub task: TaskId,
@@ -24,14 +24,28 @@ pub struct Parcel {
     pub payload: Option<Payload>,
     /// When it is visible.
     pub visible: Start,
-    /// The task to be made where there is none. Without it, none is.
-    pub create: Option<Box<NewTask>>,
+    pub absent: Absent,
+}
+
+/// What is done with a parcel whose task is not there.
+#[derive(Clone, Debug)]
+pub enum Absent {
+    Refuse,
+    /// It is kept for the task for so long.
+    Keep {
+        ms: u64,
+    },
+    /// The task is made.
+    Create(Box<NewTask>),
 }
 
 impl Send {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::TASK_ID.check(self.parcel.task.as_str())?;
+        if let Absent::Keep { ms } = self.parcel.absent {
+            limits::KEEP_MS.check(ms)?;
+        }
         prefetch_parcel(world, &self.tenant, &self.parcel);
         send(world, &self.tenant, &self.parcel).map(|posted| Outcome::Posted(vec![posted]))
     }
@@ -40,9 +54,13 @@ impl Send {
 /// Asks for what [`send`] needs.
 pub(super) fn prefetch_parcel(world: &mut World, tenant: &Tenant, parcel: &Parcel) {
     world.prefetch(Mailbox::key_of(tenant, &parcel.task));
-    if let Some(new) = &parcel.create {
-        let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-        create.prefetch(world, new, &new.route());
+    match &parcel.absent {
+        Absent::Refuse => {}
+        Absent::Keep { .. } => prefetch_keep(world, tenant),
+        Absent::Create(new) => {
+            let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
+            create.prefetch(world, new, &new.route());
+        }
     }
     world.prefetch(TaskKey::new(tenant, &parcel.task).row_key());
 }
@@ -63,36 +81,29 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
     };
     letter.check_parcel()?;
     let key = TaskKey::new(tenant, &parcel.task);
-    let known = world.get::<Task>(&key.row_key())?;
-    match (&known, &parcel.create) {
-        (None, Some(new)) => {
-            let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-            let new = NewTask { id: parcel.task.clone(), ..(**new).clone() };
-            let made = create.make(world, &new, None)?;
-            place(world, made.ok_or(Halt::Rejected(Rejection::Conflict))?)?;
+    if world.get::<Task>(&key.row_key())?.is_none() {
+        match &parcel.absent {
+            Absent::Refuse => {}
+            Absent::Keep { ms } => {
+                let seq = keep(world, tenant, &parcel.task, &letter, *ms)?;
+                let task = parcel.task.clone();
+                return Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true });
+            }
+            Absent::Create(new) => make(world, tenant, &parcel.task, new)?,
         }
-        (Some(known), Some(new)) => adopt(world, known, new)?,
-        (_, None) => {}
     }
     let known = task(world, &key)?;
-    let delivered = deliver_parcel(world, &known, &letter)?;
-    Ok(Posted {
-        task: parcel.task.clone(),
-        seq: delivered.seq,
-        duplicate: false,
-        resumed: delivered.resumed,
-    })
+    let Delivered { seq, resumed } = deliver_parcel(world, &known, &letter)?;
+    Ok(Posted { task: parcel.task.clone(), seq, duplicate: false, resumed, kept: false })
 }
 
-/// A workflow that was made by what came before its start is the child of whoever starts it.
-fn adopt(world: &mut World, known: &Task, new: &NewTask) -> Result<(), Halt> {
-    let waits = matches!(known.lifecycle, Lifecycle::Suspended(_)) && known.claims == 0;
-    let Some(parent) = new.parent.as_ref().filter(|_| waits && known.parent.is_none()) else {
-        return Ok(());
-    };
-    join(world, &known.tenant, parent)?;
-    world.put::<Task>(Task { parent: Some(parent.clone()), ..known.clone() });
-    Ok(())
+fn make(world: &mut World, tenant: &Tenant, id: &TaskId, new: &NewTask) -> Result<(), Halt> {
+    let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
+    let new = NewTask { id: id.clone(), ..new.clone() };
+    match create.make(world, &new, None)? {
+        Some(made) => place(world, made),
+        None => Err(Rejection::Conflict.into()),
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +111,7 @@ mod tests {
     use super::*;
     use crate::command::{Claim, NewWorkflow};
     use crate::mailbox::Message;
+    use crate::task::Lifecycle;
     use crate::testing::{Args, Stage, check_task, claim, key, lane, new_task};
 
     fn parcel() -> Parcel {
@@ -109,7 +121,7 @@ mod tests {
             source: "ops".into(),
             payload: Some(Payload::json("1")),
             visible: Start::Now,
-            create: None,
+            absent: Absent::Refuse,
         }
     }
 
@@ -122,8 +134,12 @@ mod tests {
             0 => Start::Now,
             ms => Start::After { ms },
         };
-        let create = args.has("create").then(|| Box::new(new_task("another name")));
-        to_t(Parcel { name: args.text("name", "go"), visible, create, ..parcel() })
+        let absent = match args.number("keep", 0) {
+            0 if args.has("create") => Absent::Create(Box::new(new_task("another name"))),
+            0 => Absent::Refuse,
+            ms => Absent::Keep { ms },
+        };
+        to_t(Parcel { name: args.text("name", "go"), visible, absent, ..parcel() })
     }
 
     #[test]
@@ -131,6 +147,8 @@ mod tests {
         check_task(
             "
             absent    |            | absent          | ! task_not_found |
+            absent    | keep=60000 | absent          | posted 1         |
+            absent    | keep=1     | absent          | ! invalid        |
             absent    | create     | waiting e0 a0   | posted 1         | signaled
             absent    | create after=5000 | waiting e0 a0 | posted 1      | signaled
             waiting   |            | waiting e0 a0   | posted 1         | signaled
@@ -160,28 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_starts_with_the_message_that_it_awaits() {
+    fn a_workflow_gets_what_was_kept_for_it_with_what_makes_it() {
         let mut stage = Stage::new();
-        stage.must(Create::one(NewTask { lane: "p".into(), ..NewTask::new("p", "order") }));
-        let awaits = || Some(NewWorkflow { awaits: Some("start".into()), version: None });
-        let child = NewTask { lane: lane(), workflow: awaits(), ..NewTask::new("t", "order") };
-        let started = NewTask { parent: Some("p".into()), ..child.clone() };
-        let sent = |name: &str, new: &NewTask| {
-            let create = Some(Box::new(new.clone()));
-            to_t(Parcel { name: name.into(), create, ..parcel() })
-        };
-        let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
-        stage.must(sent("early", &child));
-        assert_eq!(state(&stage), "suspended");
-        stage.must(sent("start", &started));
-        assert_eq!(state(&stage), "resumable");
-        let known = stage.task("t").unwrap();
-        assert_eq!((known.parent.as_ref(), known.attempts), (Some(&"p".into()), 1));
-        stage.must(sent("start", &child));
+        let early = Parcel { absent: Absent::Keep { ms: 60_000 }, ..parcel() };
+        stage.must(to_t(early));
+        let workflow = Some(NewWorkflow::default());
+        let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
+        stage.must(to_t(Parcel { absent: Absent::Create(Box::new(new)), ..parcel() }));
         stage.must(Claim { receives: true, ..claim() });
         let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
-        assert_eq!(lease.received, vec![1, 2, 3]);
-        assert_eq!(stage.task("t").unwrap().attempts, 1);
+        assert_eq!(lease.received, vec![1, 2]);
     }
 
     #[test]
@@ -202,9 +208,9 @@ mod tests {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
         let create = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
-        let create = Some(Box::new(create));
+        let absent = Absent::Create(Box::new(create));
         let long = Payload::new("text/plain", vec![b'x'; 300 * 1_024]);
-        stage.must(to_t(Parcel { create, payload: Some(long.clone()), ..parcel() }));
+        stage.must(to_t(Parcel { absent, payload: Some(long.clone()), ..parcel() }));
         for _ in 0..limits::MAILBOX_MESSAGES {
             stage.must(to_t(parcel()));
         }

@@ -275,7 +275,7 @@ mod tests {
         }
         for n in 0..300 {
             let at = LaneName::new(format!("lane{n}"));
-            assert!(world.wakes().iter().any(|wake| wake.is_from(&at)), "{at} is forgotten");
+            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is forgotten");
         }
     }
 

@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::limits;
 use crate::name::Tenant;
 use crate::payload::Payload;
-use crate::primitive::{Letter, task};
+use crate::primitive::{Letter, scope_of, task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::token::Token;
@@ -34,7 +34,13 @@ impl Signal {
         let waitpoint = self.proved(world)?;
         let task = task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
         let letter = self.letter(Some(&waitpoint));
-        if let Some(first) = posted_before(world, &task, &letter, self.idempotency.as_ref())? {
+        if let Some(first) = posted_before(
+            world,
+            (&task.tenant, &task.id),
+            &scope_of(&task),
+            &letter,
+            self.idempotency.as_ref(),
+        )? {
             return Ok(Outcome::Posted(vec![first]));
         }
         if matches!(waitpoint.state, WaitpointState::Used { .. }) {

@@ -28,7 +28,9 @@ impl TakeMessages {
         let Some(known) = known else { return Ok(Outcome::Taken { taken: 0 }) };
         let (mut mailbox, mut taken) = ((*known).clone(), 0);
         for &seq in &self.seqs {
-            let Some(message) = world.get::<Message>(&key(seq))? else { continue };
+            let message = world.get::<Message>(&key(seq))?;
+            let message = message.filter(|message| message.kept_until.is_none());
+            let Some(message) = message else { continue };
             mailbox.forget(&message);
             world.drop_payloads(message.own_payload_key());
             world.remove(&key(seq));

@@ -1,5 +1,5 @@
 use crate::event::{Change, Event};
-use crate::primitive::{leave, place};
+use crate::primitive::{leave, place, tell_holder};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
@@ -7,6 +7,7 @@ use crate::world::{Halt, World};
 pub(crate) fn cancel(world: &mut World, task: &Task, reason: &str) -> Result<(), Halt> {
     let (now, reason) = (world.now(), reason.to_owned());
     leave(world, task)?;
+    tell_holder(world, task);
     world.emit(Event::of_task(task, now, Change::Cancelled { reason: reason.clone() }));
     place(world, Task { lifecycle: Lifecycle::Cancelled { at: now, reason }, ..task.clone() })
 }

@@ -1,5 +1,5 @@
 use crate::event::{Change, Event};
-use crate::primitive::{leave, place};
+use crate::primitive::{leave, place, tell_holder};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World};
 
@@ -7,6 +7,7 @@ use crate::world::{Halt, Wake, World};
 pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
     let now = world.now();
     leave(world, task)?;
+    tell_holder(world, task);
     // A claim may have passed over it and over what stands behind it.
     if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());

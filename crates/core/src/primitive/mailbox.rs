@@ -1,11 +1,12 @@
+use crate::command::Idempotency;
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::name::{IdempotencyKey, WaitpointId};
+use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::payload::Payload;
-use crate::primitive::{Reservation, Reserved, reserve, resume_if_met};
+use crate::primitive::{Reservation, Reserved, adopt, reserve, resume_if_met};
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
@@ -58,7 +59,7 @@ impl Letter<'_> {
         Payload::digest(self.payload, digester).finish()
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.payload.map_or(0, |payload| payload.bytes.len() as u64)
     }
 }
@@ -74,7 +75,11 @@ pub(crate) fn scope_of(task: &Task) -> String {
 pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     task.has_mail = true;
-    Ok(known.map_or_else(|| Mailbox::empty(&task.tenant, &task.id), |known| (*known).clone()))
+    match known {
+        None => Ok(Mailbox::empty(&task.tenant, &task.id)),
+        Some(known) if known.early > 0 => adopt(world, task, &known),
+        Some(known) => Ok((*known).clone()),
+    }
 }
 
 /// Asks for what the next `count` deliveries to a task need, so that one load is enough.
@@ -92,18 +97,19 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
 /// Takes a key for the next message to a task; or the number of the one that has it.
 pub(crate) fn reserve_message(
     world: &mut World,
-    task: &Task,
+    (tenant, task): (&Tenant, &TaskId),
+    scope: &str,
     letter: &Letter<'_>,
-    key: &IdempotencyKey,
-    window_ms: u64,
+    Idempotency { key, window_ms }: &Idempotency,
 ) -> Result<Option<u64>, Halt> {
-    let next = open(world, &mut task.clone())?.next_seq;
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
+    let next = mailbox.map_or(Mailbox::FIRST, |mailbox| mailbox.next_seq);
     let wish = Reservation {
-        tenant: &task.tenant,
-        scope: &scope_of(task),
+        tenant,
+        scope,
         key,
         fingerprint: letter.fingerprint(),
-        window_ms,
+        window_ms: *window_ms,
         first: &next.to_string(),
     };
     match reserve(world, &wish)? {
@@ -170,16 +176,25 @@ pub(crate) fn put(
     mut mailbox: Mailbox,
     letter: &Letter<'_>,
 ) -> Result<Message, Halt> {
+    let message = enclose(world, &mut mailbox, letter);
+    tell(world, task, &message);
+    world.put::<Message>(message.clone());
+    world.put::<Mailbox>(mailbox);
+    Ok(message)
+}
+
+/// Counts one more message in a mailbox, and keeps what it carries.
+pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<'_>) -> Message {
     let now = world.now();
     let seq = mailbox.next_seq;
-    world.fresh(Message::key_of(&task.tenant, &task.id, seq));
+    world.fresh(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
     mailbox.next_seq += 1;
     mailbox.held += 1;
     mailbox.bytes += letter.bytes();
     let visible_at = now.plus_ms(letter.after_ms);
     let message = Message {
-        tenant: task.tenant.clone(),
-        task: task.id.clone(),
+        tenant: mailbox.tenant.clone(),
+        task: mailbox.task.clone(),
         seq,
         name: letter.name.to_owned(),
         source: letter.source.to_owned(),
@@ -190,32 +205,37 @@ pub(crate) fn put(
         taken_by: None,
         attempts: 0,
         report: None,
+        kept_until: None,
         due_at: (now < visible_at).then_some(visible_at),
     };
     mailbox.hidden += u32::from(message.due_at.is_some());
     if let (Some(key), Some(payload)) = (message.payload_key(), letter.payload) {
         world.attach(key, payload.clone());
     }
+    message
+}
+
+/// The log says that a message has come.
+pub(super) fn tell(world: &mut World, task: &Task, message: &Message) {
     let (name, source) = (message.name.clone(), message.source.clone());
-    let change = Change::Signaled { seq, name, source, waitpoint: message.waitpoint.clone() };
-    world.emit(Event::of_task(task, now, change));
-    world.put::<Message>(message.clone());
-    world.put::<Mailbox>(mailbox);
-    Ok(message)
+    let (seq, waitpoint) = (message.seq, message.waitpoint.clone());
+    let change = Change::Signaled { seq, name, source, waitpoint };
+    world.emit(Event::of_task(task, world.now(), change));
 }
 
 /// Puts what the engine tells a workflow into its mailbox, however full that is. A message that has
 /// the next number of the mailbox takes it.
 pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
-    let (mut holder, seq) = (task.clone(), message.seq);
-    let mut mailbox = open(world, &mut holder)?;
-    world.fresh(Message::key_of(&task.tenant, &task.id, seq));
+    let mut mailbox = open(world, &mut task.clone())?;
+    world.fresh(Message::key_of(&task.tenant, &task.id, message.seq));
     if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
         && !known.has_mail
     {
         world.put::<Task>(Task { has_mail: true, ..(*known).clone() });
     }
-    mailbox.next_seq = mailbox.next_seq.max(if seq < Message::TIMERS { seq + 1 } else { 0 });
+    if !message.is_of_step() {
+        mailbox.next_seq = mailbox.next_seq.max(message.seq + 1);
+    }
     mailbox.held += 1;
     mailbox.hidden += u32::from(message.due_at.is_some());
     world.put::<Message>(message);

@@ -3,6 +3,7 @@
 mod begin;
 mod call;
 mod cancel;
+mod early;
 mod expire;
 mod family;
 mod gate;
@@ -23,6 +24,9 @@ mod waitpoint;
 pub(crate) use begin::begin;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
+pub(crate) use early::{
+    adopt, count_off, early_scope, keep, look_after, prefetch_early, prefetch_keep,
+};
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
 pub(crate) use gate::{
@@ -35,7 +39,7 @@ pub(crate) use mailbox::{
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
-    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours,
+    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours, tell_holder,
 };
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
 pub(crate) use receive::{empty_handed, put_back, receive};

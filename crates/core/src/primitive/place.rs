@@ -41,7 +41,7 @@ pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
             world.wake(wake(Some(task.route.clone())));
         }
         // Only one worker may take it, and nobody knows which of those who wait is that one.
-        Lifecycle::Reserved { .. } => world.wake(wake(None)),
+        Lifecycle::Reserved { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
         _ => {}
     }
     world.put::<Task>(task);
@@ -126,6 +126,13 @@ pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
         world.wake(Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route: None });
     }
     Ok(())
+}
+
+/// Tells whoever holds a task that somebody else takes it away, so that it hears of it at once.
+pub(crate) fn tell_holder(world: &mut World, task: &Task) {
+    if let Lifecycle::Active(_) = &task.lifecycle {
+        world.wake(Wake::for_holder(task));
+    }
 }
 
 fn lane(world: &mut World, task: &Task) -> Result<Lane, Halt> {

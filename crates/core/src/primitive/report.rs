@@ -1,7 +1,7 @@
 use crate::children::Children;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::TaskId;
-use crate::primitive::{open, put_for_engine, resume_if_met};
+use crate::primitive::{forget_message, put_for_engine, resume_if_met};
 use crate::task::{Task, TaskKey};
 use crate::workflow::{Report, Reporter};
 use crate::world::{Halt, World};
@@ -22,6 +22,9 @@ pub(crate) fn prefetch_report(world: &mut World, task: &Task) {
     world.prefetch(Children::key_of(&task.tenant, parent));
     world.prefetch(TaskKey::new(&task.tenant, parent).row_key());
     world.prefetch(Mailbox::key_of(&task.tenant, parent));
+    if let Some(step) = task.step {
+        world.prefetch(Message::key_of(&task.tenant, parent, Message::of_step(step)));
+    }
 }
 
 /// Says whether there was anybody to be told.
@@ -32,8 +35,10 @@ fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bo
         parent.lifecycle.ended_at().is_none() && workflow.is_some_and(|w| w.first_step <= step)
     };
     let Some(parent) = parent.filter(|parent| listens(parent)) else { return Ok(false) };
-    let (mut parent, now) = ((*parent).clone(), world.now());
-    let seq = open(world, &mut parent)?.next_seq;
+    let seq = Message::of_step(step);
+    // A workflow that was run again tells of its last end.
+    forget_message(world, &parent, seq)?;
+    let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
     let message = Message {
         seq,
         report: Some(Report { step, task: Some(reporter(task)) }),

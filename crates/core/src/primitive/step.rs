@@ -2,7 +2,7 @@
 
 use crate::mailbox::Message;
 use crate::name::TaskId;
-use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity};
+use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
@@ -18,7 +18,7 @@ pub(crate) fn set_timer(
 ) -> Result<(), Halt> {
     let now = world.now();
     let message = Message {
-        seq: Message::TIMERS + step,
+        seq: Message::of_step(step),
         visible_at: at,
         report: Some(Report { step, task: None }),
         due_at: (now < at).then_some(at),
@@ -40,8 +40,7 @@ pub(crate) fn refuse_step(
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
     let reporter = Reporter { id: id.clone(), generation: 0, is_workflow: false, ended };
     let message = Message {
-        // As with a timer, there is one for this step, whatever else comes.
-        seq: Message::TIMERS + step,
+        seq: Message::of_step(step),
         report: Some(Report { step, task: Some(reporter) }),
         ..Message::of_engine(workflow, "report", now)
     };
@@ -51,7 +50,8 @@ pub(crate) fn refuse_step(
 /// Takes a message out of the mailbox of a workflow, if it is there.
 pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
-    let Some(message) = world.get::<Message>(&key)? else { return Ok(()) };
+    let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
+    let Some(message) = message else { return Ok(()) };
     let mut mailbox = open(world, &mut workflow.clone())?;
     mailbox.forget(&message);
     world.drop_payloads(message.own_payload_key());
@@ -78,6 +78,7 @@ pub(crate) fn cancel_step(
         return ask_to_end(world, &known, reason);
     }
     leave(world, &known)?;
+    tell_holder(world, &known);
     // Without its step nobody is told of its end.
     let lifecycle = Lifecycle::Cancelled { at: world.now(), reason: reason.to_owned() };
     let mut task = Task { step: None, lifecycle, ..(*known).clone() };

@@ -202,6 +202,7 @@ mod tests {
                 taken_by: None,
                 attempts: 0,
                 report: None,
+                kept_until: None,
                 due_at: None,
             }
         };

@@ -6,6 +6,8 @@ use crate::rejection::Rejection;
 use crate::task::Task;
 use crate::time::Timestamp;
 
+const HOUR_MS: u64 = 3_600_000;
+
 /// What a task was promised when it was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -35,6 +37,11 @@ pub struct RetryPolicy {
 pub enum Backoff {
     Fixed {
         ms: u64,
+    },
+    /// Longer by `step_ms` after each, up to `cap_ms`.
+    Linear {
+        step_ms: u64,
+        cap_ms: u64,
     },
     /// Doubles from `base_ms` up to `cap_ms`; jitter takes away up to that share of it.
     Exponential {
@@ -118,10 +125,15 @@ impl RetryPolicy {
         Self { max_attempts, backoff: Backoff::Fixed { ms }, retry_on: Self::passing() }
     }
 
+    /// Tries whose distance grows by `ms` each time, up to an hour.
+    pub fn linear(max_attempts: u32, ms: u64) -> Self {
+        let backoff = Backoff::Linear { step_ms: ms, cap_ms: HOUR_MS.max(ms) };
+        Self { max_attempts, backoff, retry_on: Self::passing() }
+    }
+
     /// Tries that double their distance from one second up to an hour.
     pub fn exponential(max_attempts: u32) -> Self {
-        let backoff =
-            Backoff::Exponential { base_ms: 1_000, cap_ms: 3_600_000, jitter_percent: 20 };
+        let backoff = Backoff::Exponential { base_ms: 1_000, cap_ms: HOUR_MS, jitter_percent: 20 };
         Self { max_attempts, backoff, retry_on: Self::passing() }
     }
 
@@ -129,10 +141,15 @@ impl RetryPolicy {
         vec![FailureClass::Transient, FailureClass::Crash, FailureClass::Timeout]
     }
 
-    fn check(&self) -> Result<(), Rejection> {
+    /// Whether it is within the limits.
+    pub fn check(&self) -> Result<(), Rejection> {
         limits::ATTEMPTS.check(self.max_attempts)?;
         match self.backoff {
             Backoff::Fixed { ms } => limits::BACKOFF_MS.check(ms),
+            Backoff::Linear { step_ms, cap_ms } => {
+                limits::BACKOFF_MS.check(step_ms)?;
+                limits::BACKOFF_MS.check(cap_ms)
+            }
             Backoff::Exponential { base_ms, cap_ms, jitter_percent } => {
                 limits::BACKOFF_MS.check(base_ms)?;
                 limits::BACKOFF_MS.check(cap_ms)?;
@@ -142,7 +159,30 @@ impl RetryPolicy {
     }
 }
 
+impl Backoff {
+    /// How long the pause is after so many attempts, in milliseconds, before jitter.
+    pub fn after(self, attempts: u32) -> u64 {
+        match self {
+            Backoff::Fixed { ms } => ms,
+            Backoff::Linear { step_ms, cap_ms } => {
+                step_ms.saturating_mul(u64::from(attempts.max(1))).min(cap_ms)
+            }
+            Backoff::Exponential { base_ms, cap_ms, .. } => {
+                let doublings = attempts.saturating_sub(1).min(40);
+                base_ms.saturating_mul(1 << doublings).min(cap_ms)
+            }
+        }
+    }
+}
+
 impl Policy {
+    /// The same for a workflow: its turns are short, and one that takes its workers down is given
+    /// up sooner.
+    #[must_use]
+    pub fn of_workflow(self) -> Self {
+        Self { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..self }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         if let Some(retry) = &self.retry {
             retry.check()?;
@@ -193,16 +233,11 @@ impl Task {
     }
 
     fn backoff_ms(&self) -> u64 {
-        match self.policy.retry.as_ref().map(|retry| retry.backoff) {
-            None => 0,
-            Some(Backoff::Fixed { ms }) => ms,
-            Some(Backoff::Exponential { base_ms, cap_ms, jitter_percent }) => {
-                let doublings = self.attempts.saturating_sub(1).min(40);
-                let full_ms = base_ms.saturating_mul(1 << doublings).min(cap_ms);
-                let most_off_ms = full_ms.saturating_mul(u64::from(jitter_percent)) / 100;
-                full_ms - self.chance(most_off_ms)
-            }
-        }
+        let Some(retry) = &self.policy.retry else { return 0 };
+        let full_ms = retry.backoff.after(self.attempts);
+        let Backoff::Exponential { jitter_percent, .. } = retry.backoff else { return full_ms };
+        let most_off_ms = full_ms.saturating_mul(u64::from(jitter_percent)) / 100;
+        full_ms - self.chance(most_off_ms)
     }
 
     /// A number from 0 to `most` that differs from task to task and from attempt to attempt.
@@ -237,6 +272,20 @@ mod tests {
             let ms = task.backoff_ms();
             assert!((shortest..=longest).contains(&ms), "attempt {attempts}: {ms} ms");
         }
+    }
+
+    #[test]
+    fn linear_backoff_grows_by_its_step_up_to_its_cap() {
+        let mut task = task("t");
+        let backoff = Backoff::Linear { step_ms: 1_000, cap_ms: 3_500 };
+        task.policy.retry = Some(RetryPolicy { backoff, ..RetryPolicy::fixed(100, 0) });
+        for (attempts, ms) in [(1, 1_000), (2, 2_000), (3, 3_000), (4, 3_500), (99, 3_500)] {
+            task.attempts = attempts;
+            assert_eq!(task.backoff_ms(), ms, "attempt {attempts}");
+        }
+        let named = RetryPolicy::linear(3, 500).backoff;
+        assert_eq!(named, Backoff::Linear { step_ms: 500, cap_ms: HOUR_MS });
+        assert!(RetryPolicy::linear(3, u64::MAX).check().is_err());
     }
 
     #[test]

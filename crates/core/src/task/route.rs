@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::code_version::CodeVersion;
 use crate::limits;
-use crate::name::{Kind, WorkerId};
+use crate::name::{Kind, TaskId, WorkerId};
 use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
@@ -37,6 +37,16 @@ impl Route {
     /// first character is in no token.
     pub(crate) fn kept_for(worker: &WorkerId) -> Self {
         Self(Arc::from(format!("={worker}")))
+    }
+
+    /// Where word goes for whoever holds a task. No task demands this, and nobody offers it.
+    pub(crate) fn of_holder(task: &TaskId) -> Self {
+        Self(Arc::from(format!("!{task}")))
+    }
+
+    /// The task whose holder this is the way to.
+    pub(crate) fn held_task(&self) -> Option<TaskId> {
+        self.0.strip_prefix('!').map(TaskId::new)
     }
 
     /// The same with another capability in place of one that it may have.

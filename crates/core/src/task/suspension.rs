@@ -20,18 +20,6 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// How a workflow waits for the message that it starts with.
-    pub(crate) fn until_started(name: &str, now: Timestamp) -> Self {
-        Self {
-            since: now,
-            reason: SuspendReason::Signal,
-            condition: Condition::signal(name),
-            timeout: None,
-            escalated_at: None,
-            paused: Paused { attempt: 1, began_at: now, left_ms: None },
-        }
-    }
-
     /// How a workflow waits between its turns.
     pub(crate) fn until_mail(run: &Run, now: Timestamp) -> Self {
         Self {

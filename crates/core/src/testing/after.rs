@@ -1,4 +1,4 @@
-use crate::command::Outcome;
+use crate::command::{Outcome, Posted};
 use crate::node::Node;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Settled};
@@ -100,12 +100,7 @@ impl Stage {
             Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
             Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
             Ok(Outcome::Posted(posted)) => {
-                let posted = posted.iter().map(|p| match (p.duplicate, p.resumed) {
-                    (true, _) => format!("duplicate {}", p.seq),
-                    (false, true) => format!("resumed {}", p.seq),
-                    (false, false) => format!("posted {}", p.seq),
-                });
-                posted.collect::<Vec<_>>().join(" ")
+                posted.iter().map(posted_as).collect::<Vec<_>>().join(" ")
             }
             Ok(Outcome::WaitpointMade(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
@@ -119,14 +114,25 @@ impl Stage {
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
-            Ok(Outcome::Turned { goes_on, .. }) => format!("turned goes_on={goes_on}"),
+            Ok(Outcome::Turned { goes_on, .. }) => {
+                format!("turned goes_on={}", goes_on.is_some())
+            }
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
                 format!("claimed {}", request_id.reveal())
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
+            Ok(Outcome::Unstuck { workflows }) => format!("unstuck {workflows}"),
             Ok(Outcome::Spent) => "spent".into(),
             Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
         }
+    }
+}
+
+fn posted_as(posted: &Posted) -> String {
+    match (posted.duplicate, posted.resumed) {
+        (true, _) => format!("duplicate {}", posted.seq),
+        (false, true) => format!("resumed {}", posted.seq),
+        (false, false) => format!("posted {}", posted.seq),
     }
 }

@@ -5,7 +5,7 @@ use crate::name::{LaneName, Tenant};
 use crate::payload::{Payload, PayloadKey};
 use crate::record::{AnyRecord, encode};
 use crate::row::{Row, RowKey, Value, Version};
-use crate::task::{Lifecycle, Route};
+use crate::task::{Lifecycle, Route, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::entry::{Entry, Slot};
 use crate::world::{Hints, World};
@@ -57,6 +57,18 @@ impl Wake {
     /// remembers. No lane is called that.
     pub fn every_lane() -> LaneName {
         LaneName::new("")
+    }
+
+    /// Word for whoever holds a task that it is taken away.
+    pub(crate) fn for_holder(task: &Task) -> Self {
+        let route = Some(Route::of_holder(&task.id));
+        Self { tenant: task.tenant.clone(), lane: task.lane.clone(), route }
+    }
+
+    /// The task that was taken from whoever holds it, if it is word of that.
+    pub fn taken_away(&self) -> Option<TaskKey> {
+        let id = self.route.as_ref()?.held_task()?;
+        Some(TaskKey { tenant: self.tenant.clone(), id })
     }
 
     /// Whether it comes from this lane, or from every one.
@@ -124,6 +136,7 @@ impl ChangeSet {
 impl World {
     /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
     pub fn finish(self) -> (ChangeSet, Hints) {
+        let wakes = self.wakes_since(0);
         let mut changes = ChangeSet {
             now: self.latest,
             events: self.events,
@@ -137,7 +150,7 @@ impl World {
                 None => changes.dropped_payloads.push(key),
             }
         }
-        for wake in self.wakes {
+        for wake in wakes {
             *changes.wakes.entry(wake).or_default() += 1;
         }
         for (key, entry) in self.entries {

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::name::{LaneName, Tenant};
 use crate::payload::{Payload, PayloadKey};
-use crate::record::Filed;
+use crate::record::{AnyRecord, Filed};
 use crate::rejection::Rejection;
 use crate::row::{Index, Range, RowKey, Value};
-use crate::task::Route;
+use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 
 use draft::Draft;
@@ -60,6 +60,13 @@ pub struct Hints {
     routes: BTreeMap<(Tenant, LaneName), Vec<Route>>,
 }
 
+/// A wake, and the task it is about if only one worker may have that.
+#[derive(Debug, PartialEq)]
+struct Call {
+    wake: Wake,
+    kept: Option<RowKey>,
+}
+
 #[derive(Debug, PartialEq)]
 pub struct World {
     now: Timestamp,
@@ -75,7 +82,7 @@ pub struct World {
     events: Vec<Event>,
     /// In the order they were attached or, without a payload, dropped.
     payloads: Vec<(PayloadKey, Option<Payload>)>,
-    wakes: Vec<Wake>,
+    wakes: Vec<Call>,
     trim_through: Option<u64>,
     hints: Hints,
 }
@@ -179,12 +186,31 @@ impl World {
 
     /// Says that a claim may find something that it did not find before.
     pub(crate) fn wake(&mut self, wake: Wake) {
-        self.wakes.push(wake);
+        self.wakes.push(Call { wake, kept: None });
     }
 
-    /// What was woken so far; claims that wait for it can be decided in the same batch.
-    pub fn wakes(&self) -> &[Wake] {
-        &self.wakes
+    /// Says that one worker may find a task that is kept for it, for as long as it is.
+    pub(crate) fn wake_keeper(&mut self, wake: Wake, kept: RowKey) {
+        self.wakes.push(Call { wake, kept: Some(kept) });
+    }
+
+    /// How much was woken so far.
+    pub fn wakes_seen(&self) -> usize {
+        self.wakes.len()
+    }
+
+    /// What was woken since then; claims that wait for it can be decided in the same batch.
+    pub fn wakes_since(&self, seen: usize) -> Vec<Wake> {
+        let calls = self.wakes[seen..].iter().filter(|call| self.holds(call));
+        calls.map(|call| call.wake.clone()).collect()
+    }
+
+    /// Whether what is called for is still there.
+    fn holds(&self, call: &Call) -> bool {
+        let Some(key) = &call.kept else { return true };
+        let slot = self.entries.get(key).map(|entry| &entry.slot);
+        matches!(slot, Some(Slot::Here(AnyRecord::Task(task)))
+            if matches!(task.lifecycle, Lifecycle::Reserved { .. }))
     }
 
     pub(crate) fn trim_log(&mut self, through: u64) {

@@ -107,7 +107,7 @@ fn lines_fit() {
 /// The guarantees say "Shown by", then names of tests, each group followed by its file.
 #[test]
 fn the_tests_that_are_named_exist() {
-    let guides = ["README.md", "requests.md", "waiting.md"];
+    let guides = ["README.md", "requests.md", "waiting.md", "workflows.md"];
     let guides = guides.map(|name| root().join("docs/guarantees").join(name));
     let text: String = guides.iter().map(|guide| prose(&read(guide))).collect();
     // Words may be broken anywhere.
@@ -159,7 +159,7 @@ fn ranges() -> Limits {
         PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, ROUTE_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
         CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
         ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, BEAT_MS, PAGE,
-    CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES, REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA, RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS, SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_ITEMS, TURN_MESSAGES,
+    CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES, REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA, RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS, SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_ITEMS, TURN_MESSAGES, KEEP_MS, UNSTUCK,
     ))
 }
 
@@ -170,6 +170,7 @@ fn others() -> Limits {
     let mut others = Limits::from(limits!(show =>
         ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_TURN_RECLAIMS, DEFAULT_MAX_REPLAYS,
         MAILBOX_MESSAGES, MAILBOX_BYTES, PARCELS, PARCELS_BYTES, WAITPOINTS_PER_TASK, KEYS_PER_TENANT, PLAIN_KEY_MIN,
+        EARLY_MESSAGES, ALL_EARLY_MESSAGES, ALL_EARLY_BYTES,
     ));
     others.extend(limits!(show_ms =>
         DEFAULT_RETENTION_MS, DEFAULT_WINDOW_MS, DEFAULT_SESSION_IDLE_MS,

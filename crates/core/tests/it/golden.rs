@@ -134,6 +134,7 @@ fn number_of_backoff(backoff: Backoff) -> usize {
     match backoff {
         Backoff::Fixed { .. } => 0,
         Backoff::Exponential { .. } => 1,
+        Backoff::Linear { .. } => 2,
     }
 }
 
@@ -209,7 +210,7 @@ fn the_golden_records_leave_out_no_variant() {
     all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 8);
     let policies: Vec<_> = tasks.iter().filter_map(|task| task.policy.retry.as_ref()).collect();
     all_seen(policies.iter().flat_map(|p| &p.retry_on).map(|&class| number_of_class(class)), 5);
-    all_seen(policies.iter().map(|policy| number_of_backoff(policy.backoff)), 2);
+    all_seen(policies.iter().map(|policy| number_of_backoff(policy.backoff)), 3);
     let lanes = LANES.lines().map(|line| read_row::<Lane>(1, line).unwrap().state);
     all_seen(lanes.map(number_of_lane_state), 4);
 }

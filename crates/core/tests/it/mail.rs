@@ -19,24 +19,48 @@ fn all<R: Filed>(view: &View) -> Vec<R> {
 pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
     let (mailboxes, messages) = (all::<Mailbox>(view), all::<Message>(view));
     let waitpoints = all::<Waitpoint>(view);
-    for mailbox in &mailboxes {
+    for mailbox in mailboxes.iter().filter(|mailbox| !is_of_nobody(mailbox)) {
         let own: Vec<&Message> = messages.iter().filter(|m| m.task == mailbox.task).collect();
         let bytes: u64 = own.iter().filter_map(|message| message.bytes).sum();
         let open = waitpoints.iter().filter(|w| w.task == mailbox.task).count();
         let fits = mailbox.held as usize == own.len()
             && mailbox.bytes == bytes
             && mailbox.waitpoints as usize == open
+            && mailbox.hidden as usize == own.iter().filter(|m| m.due_at.is_some()).count()
+            && mailbox.early as usize == own.iter().filter(|m| m.kept_until.is_some()).count()
             && own.iter().all(|message| message.seq < mailbox.next_seq);
         ensure(fits, || format!("{mailbox:?} with {own:?} and {open} waitpoints"))?;
     }
-    let owners: BTreeSet<&TaskId> = mailboxes.iter().map(|mailbox| &mailbox.task).collect();
+    let owners = mailboxes.iter().filter(|mailbox| !is_of_nobody(mailbox));
+    let owners: BTreeSet<&TaskId> = owners.map(|mailbox| &mailbox.task).collect();
     let sent = messages.iter().map(|m| &m.task).chain(waitpoints.iter().map(|w| &w.task));
     for task in sent {
         ensure(owners.contains(task), || format!("{task} has mail and no mailbox"))?;
     }
     let with_mail: BTreeSet<&TaskId> =
         view.tasks.values().filter(|task| task.has_mail).map(|task| &task.id).collect();
-    ensure(with_mail == owners, || format!("{with_mail:?} say so, {owners:?} have a mailbox"))
+    let early = mailboxes.iter().filter(|mailbox| mailbox.early > 0);
+    let early: BTreeSet<&TaskId> = early.map(|mailbox| &mailbox.task).collect();
+    let owned: BTreeSet<&TaskId> = owners.difference(&early).copied().collect();
+    ensure(with_mail == owned, || format!("{with_mail:?} say so, {owned:?} have a mailbox"))
+}
+
+/// It counts what is kept for tasks that are not there.
+fn is_of_nobody(mailbox: &Mailbox) -> bool {
+    mailbox.task.as_str().is_empty()
+}
+
+pub(crate) fn what_is_kept_for_nobody_is_counted(view: &View) -> Held {
+    let kept: Vec<Message> =
+        all::<Message>(view).into_iter().filter(|message| message.kept_until.is_some()).collect();
+    let bytes: u64 = kept.iter().filter_map(|message| message.bytes).sum();
+    let counted = all::<Mailbox>(view).into_iter().find(is_of_nobody);
+    let counted = counted.map_or((0, 0), |all| (all.held as usize, all.bytes));
+    ensure(counted == (kept.len(), bytes), || format!("{counted:?} for {kept:?}"))?;
+    kept.iter().try_for_each(|message| {
+        let in_time = message.due_at.is_some_and(|due_at| Some(due_at) <= message.kept_until);
+        ensure(in_time, || format!("{message:?} is looked at too late"))
+    })
 }
 
 pub(crate) fn messages_have_what_they_carry(view: &View) -> Held {

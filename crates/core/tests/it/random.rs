@@ -176,6 +176,7 @@ impl Dice {
         let mut message = NewMessage::new(self.id(), self.pick(&["go", "more"]), "ops");
         message.payload = self.payload(payload_odds);
         message.after_ms = self.pick(&[0, 0, 0, 5_000]);
+        message.keep_ms = self.one_in(3).then_some(20_000);
         if self.one_in(3) {
             let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
             message.idempotency = Some(Idempotency { key, window_ms });

@@ -3,7 +3,7 @@
 use windlass_core::command::{
     Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
     QuotaScope::{self, Tenant},
-    Release, Replay, SetLaneState, SetQuota, Start, Sweep,
+    Release, Replay, Revoke, SetLaneState, SetQuota, Start, Sweep,
 };
 use windlass_core::{
     Command, FailureClass, GateKey, LaneState, Rate, Retry, RetryPolicy, SESSIONS, Shelf, Timestamp,
@@ -107,6 +107,7 @@ fn what_wakes_whom() {
     let special: Command = Create::one(special).into();
     let (release, delay) =
         (Release { fence: fence("t", 1) }, Delay { fence: fence("t", 1), delay_ms: 5 });
+    let revoke = Revoke { task: key("t"), reason: String::new() };
     let replay = Replay { task: key("t"), generation: 0 };
     let open = [create(), claim()];
     let gated = [create(), limit(Some(1)), claim()];
@@ -135,8 +136,10 @@ fn what_wakes_whom() {
         ("it is put off, and makes room", gated.to_vec(), 0, delay.into(), "l/* x1"),
         ("it is released", open.to_vec(), 0, release.clone().into(), "l/ x1"),
         ("and makes room", gated.to_vec(), 0, release.into(), "l/* x1, l/ x1"),
-        ("it is cancelled", open.to_vec(), 0, cancel(), none),
-        ("and makes room", gated.to_vec(), 0, cancel(), "l/* x1"),
+        ("it is cancelled", open.to_vec(), 0, cancel(), "l/!t x1"),
+        ("and makes room", gated.to_vec(), 0, cancel(), "l/* x1, l/!t x1"),
+        ("it is taken away", open.to_vec(), 0, revoke.into(), "l/ x1, l/!t x1"),
+        ("nobody holds it", vec![create()], 0, cancel(), none),
         ("its lease has run out", open.to_vec(), 30_000, sweep(), "l/ x1"),
         ("and makes room", gated.to_vec(), 30_000, sweep(), "l/* x1, l/ x1"),
         ("it expires and uncovers others", vec![dated.into()], 1_000, sweep(), "l/ x1"),

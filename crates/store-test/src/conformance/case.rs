@@ -184,6 +184,7 @@ cases! {
     workflows::{
         a_step_ends_and_its_workflow_goes_on,
         a_workflow_starts_over,
+        a_message_waits_for_its_workflow,
     }
     requests::{
         a_request_is_answered_once,

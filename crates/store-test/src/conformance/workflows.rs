@@ -4,7 +4,7 @@ use windlass_core::command::{
     Claim, CommitTurn, Complete, Create, Deed, NewMessage, NewTask, NewWorkflow, Post, Reap, Sweep,
     Then,
 };
-use windlass_core::{Fence, Outcome, Payload, Table, Task, TaskKey, Tenant};
+use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tenant, read_row};
 use windlass_store::{Clock as _, Query};
 
 use super::case::{Verdict, Wrong};
@@ -74,7 +74,8 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
     };
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result waits with the report", &kept, &result)?;
-    let taken = CommitTurn { taken: vec![1], ..turn(second.fence(), 1, Then::Wait) };
+    let taken =
+        CommitTurn { taken: vec![Message::of_step(0)], ..turn(second.fence(), 1, Then::Wait) };
     ground.must(taken).await?;
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("and goes with it", &kept, &None)?;
@@ -88,6 +89,37 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
     ensure(rows.iter().all(Option::is_some), || "every row is kept".into())?;
     ground.must(Reap { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
     for table in [Table::Task, Table::Message, Table::Mailbox, Table::Note, Table::Children] {
+        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Verdict {
+    let payload = Some(Payload::json("\"fr\u{fc}h\""));
+    let early = |id: &str| NewMessage {
+        keep_ms: Some(60_000),
+        payload: payload.clone(),
+        ..NewMessage::new(id, "go", "ops")
+    };
+    for id in [ID, "never"] {
+        ground.must(Post::one(early(id))).await?;
+    }
+    let unheard = ground.run(Post::one(NewMessage::new("never", "go", "ops"))).await?;
+    same("without a wish", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
+    let task = started(ground).await?;
+    ground.must(Post::one(early(ID))).await?;
+    let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
+    let read = |row: &windlass_core::StoredRow| read_row::<Message>(row.schema, &row.body);
+    let seen: Vec<_> = messages.iter().filter_map(read).collect();
+    let seen = seen.iter().filter(|message| message.due_at.is_none());
+    let seen: Vec<_> = seen.map(|message| (message.task.as_str(), message.seq)).collect();
+    same("what it is told", &seen, &vec![(ID, 1), (ID, 2)])?;
+    let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, Then::Complete(None)) };
+    ground.must(end).await?;
+    ground.must(Reap { task: task.task_key() }).await?;
+    ground.clock.advance_ms(61_000);
+    ground.must(Sweep::default()).await?;
+    for table in [Table::Message, Table::Mailbox] {
         same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())

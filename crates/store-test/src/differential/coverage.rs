@@ -104,9 +104,10 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::EffectClaimed { answer: None, .. } => "claimed_before",
         Outcome::EffectClaimed { .. } => "answered_before",
         Outcome::EffectSettled => "settled",
-        Outcome::Turned { goes_on: true, .. } => "goes_on",
+        Outcome::Turned { goes_on: Some(_), .. } => "goes_on",
         Outcome::Turned { .. } => "turned",
         Outcome::Pruned { .. } => "pruned",
+        Outcome::Unstuck { .. } => "unstuck",
         Outcome::Spent => "spent",
     }
 }

@@ -6,10 +6,10 @@ use windlass_core::command::{
 };
 use windlass_core::{
     Command, Condition, Distinct, Lifecycle, Matcher, OnTimeout, Secret, SuspendReason, Task,
-    Tenant, Token,
+    TaskKey, Tenant, Token,
 };
 
-use super::live::{Live, TENANTS};
+use super::live::{IDS, Live, TENANTS};
 use super::wish::{BAD, open, payload, text};
 use crate::random::Random;
 
@@ -26,19 +26,21 @@ fn idempotency(random: &mut Random) -> Option<Idempotency> {
     random.percent(25).then(|| Idempotency { key: text(random, &["k1", "k2"]).into(), window_ms })
 }
 
-fn message(random: &mut Random, task: &windlass_core::TaskKey) -> NewMessage {
+fn message(random: &mut Random, task: &TaskKey) -> NewMessage {
     let name = if random.percent(BAD) { String::new() } else { text(random, NAMES) };
     NewMessage {
         idempotency: idempotency(random),
         after_ms: *random.pick(&[0, 0, 0, 700, 60_000]),
+        keep_ms: random.percent(20).then(|| *random.pick(&[1_000, 60_000])),
         payload: payload(random),
         ..NewMessage::new(task.id.clone(), name, text(random, SOURCES))
     }
 }
 
 pub(super) fn post(random: &mut Random, live: &Live) -> Command {
-    let task = match random.below(3) {
-        0 => live.key(random, open),
+    let task = match random.below(10) {
+        0 => TaskKey::new(&Tenant::default(), &text(random, IDS).into()),
+        1..4 => live.key(random, open),
         _ => live.key(random, suspended),
     };
     let count = if random.percent(15) { 2 + random.below(4) } else { 1 };

@@ -95,6 +95,7 @@ pub(super) struct Script {
     /// By ticket: whether its commit took effect.
     truths: BTreeMap<u64, bool>,
     commits: u64,
+    rows: u64,
 }
 
 impl Script {
@@ -159,6 +160,14 @@ impl Script {
 
     pub(super) fn count_commit(&mut self) {
         self.commits += 1;
+    }
+
+    pub(super) fn count_rows(&mut self, rows: usize) {
+        self.rows += rows as u64;
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
     }
 
     pub(super) fn commits(&self) -> u64 {

@@ -128,6 +128,11 @@ impl FaultStore {
         lock(&self.script).commits()
     }
 
+    /// Rows that were read so far: loaded, found by scans and queries, and payloads.
+    pub fn rows(&self) -> u64 {
+        lock(&self.script).rows()
+    }
+
     /// Whether everything that was planned has happened.
     pub fn is_spent(&self) -> bool {
         lock(&self.script).is_spent()
@@ -171,7 +176,9 @@ impl Store for FaultStore {
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
         self.enter(Call::Query)?;
-        self.inner.query(query).await
+        let found = self.inner.query(query).await?;
+        lock(&self.script).count_rows(found.len());
+        Ok(found)
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
@@ -181,7 +188,9 @@ impl Store for FaultStore {
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
         self.enter(Call::Payloads)?;
-        self.inner.payloads(keys).await
+        let found = self.inner.payloads(keys).await?;
+        lock(&self.script).count_rows(found.len());
+        Ok(found)
     }
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
@@ -220,7 +229,10 @@ impl Tx for FaultTx {
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
         self.store.enter(Call::Load)?;
-        self.inner.load(wanted).await
+        let loaded = self.inner.load(wanted).await?;
+        let paged: usize = loaded.pages.iter().map(Vec::len).sum();
+        lock(&self.store.script).count_rows(loaded.rows.len() + paged);
+        Ok(loaded)
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
+mod cancel;
+mod contention;
 mod workflow;
 
 use std::time::Duration;

@@ -11,8 +11,8 @@ use super::context::{Workflow, encoded};
 use super::error::StepError;
 use super::journal::Plan;
 use super::name::name_of;
+use super::signature::Signature;
 use super::step::{Step, result};
-use crate::context::Context;
 
 /// An activity to be: say how it is to be done, then await or start it.
 #[must_use = "an activity is scheduled when it is awaited or started"]
@@ -26,12 +26,11 @@ pub struct Activity<O> {
 impl Workflow {
     /// Has this activity done by a worker. The function is not called: it says the name of the
     /// activity, what it takes and what it gives.
-    pub fn activity<F, I, O, E, Fut>(&self, function: F, input: &I) -> Activity<O>
+    pub fn activity<F, Form>(&self, function: F, input: &F::Input) -> Activity<F::Output>
     where
-        F: Fn(Context, I) -> Fut,
-        Fut: Future<Output = Result<O, E>>,
-        I: Serialize,
-        O: DeserializeOwned,
+        F: Signature<Form>,
+        F::Input: Serialize,
+        F::Output: DeserializeOwned,
     {
         match name_of(&function) {
             Ok(name) => self.activity_named(name, input),
@@ -168,23 +167,10 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
     version.map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))?;
     task.deadline_ms.map_or(Ok(()), |ms| limits::DEADLINE_MS.check(ms))?;
     task.policy.attempt_timeout_ms.map_or(Ok(()), |ms| limits::TIMEOUT_MS.check(ms))?;
-    task.policy.retry.as_ref().map_or(Ok(()), check_retry)?;
+    task.policy.retry.as_ref().map_or(Ok(()), RetryPolicy::check)?;
     match &task.gate {
         None => Ok(()),
         Some(GateKey::Key(key)) => limits::KEY.check(key),
         Some(GateKey::Session(name) | GateKey::Affinity(name)) => limits::SESSION.check(name),
-    }
-}
-
-fn check_retry(retry: &RetryPolicy) -> Result<(), Rejection> {
-    use windlass_core::Backoff;
-    limits::ATTEMPTS.check(retry.max_attempts)?;
-    match retry.backoff {
-        Backoff::Fixed { ms } => limits::BACKOFF_MS.check(ms),
-        Backoff::Exponential { base_ms, cap_ms, jitter_percent } => {
-            limits::BACKOFF_MS.check(base_ms)?;
-            limits::BACKOFF_MS.check(cap_ms)?;
-            limits::JITTER.check(jitter_percent)
-        }
     }
 }

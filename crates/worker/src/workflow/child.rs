@@ -116,7 +116,7 @@ impl<O> Child<O> {
 
     /// The version of its code. Only workers that have it take it.
     pub fn version(mut self, version: impl Into<String>) -> Self {
-        let workflow = NewWorkflow { version: Some(version.into()), awaits: None };
+        let workflow = NewWorkflow { version: Some(version.into()) };
         self.plan = self.plan.with(|task| task.workflow = Some(workflow));
         self
     }
@@ -154,7 +154,7 @@ impl Detached {
 
     /// The version of its code. Only workers that have it take it.
     pub fn version(mut self, version: impl Into<String>) -> Self {
-        let workflow = NewWorkflow { version: Some(version.into()), awaits: None };
+        let workflow = NewWorkflow { version: Some(version.into()) };
         self.plan = self.plan.with(|task| task.workflow = Some(workflow));
         self
     }

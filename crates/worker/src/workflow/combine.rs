@@ -11,6 +11,14 @@ pub trait Join {
     fn join(self) -> impl Future<Output = Self::Output> + Send;
 }
 
+/// Several futures that are waited for together, as long as none of them fails.
+pub trait TryJoin {
+    /// A `Result`: what came of all of them, or the first error.
+    type Output;
+
+    fn try_join(self) -> impl Future<Output = Self::Output> + Send;
+}
+
 /// Several futures of which the first counts.
 pub trait Select {
     type Output;
@@ -51,6 +59,22 @@ impl<F: Future> Slot<F> {
     }
 }
 
+impl<T, E, F: Future<Output = Result<T, E>>> Slot<F> {
+    fn take_error(&mut self) -> Option<E> {
+        match self {
+            Slot::Done(output @ Some(Err(_))) => output.take().and_then(Result::err),
+            Slot::Done(_) | Slot::Running(_) => None,
+        }
+    }
+
+    fn take_value(&mut self) -> T {
+        match self.take() {
+            Ok(value) => value,
+            Err(_) => unreachable!("an error ends all of them"),
+        }
+    }
+}
+
 macro_rules! join {
     ($($F:ident)+) => {
         impl<$($F),+> Join for ($($F,)+)
@@ -83,6 +107,81 @@ join!(A B C D E F);
 join!(A B C D E F G);
 join!(A B C D E F G H);
 
+macro_rules! try_join {
+    ($($F:ident $T:ident)+) => {
+        impl<Error, $($F, $T),+> TryJoin for ($($F,)+)
+        where
+            Error: Send,
+            $($T: Send,)+
+            $($F: IntoFuture<Output = Result<$T, Error>, IntoFuture: Send>,)+
+        {
+            type Output = Result<($($T,)+), Error>;
+
+            #[allow(non_snake_case, reason = "each is called as its type")]
+            fn try_join(self) -> impl Future<Output = Self::Output> + Send {
+                let ($($F,)+) = self;
+                let mut running = Some(($(Slot::new($F.into_future()),)+));
+                poll_fn(move |context| {
+                    let ($($F,)+) = running.as_mut().expect("it is not polled after its end");
+                    let mut all_done = true;
+                    $(
+                        let done = $F.is_done(context);
+                        all_done &= done;
+                        if let Some(error) = $F.take_error() {
+                            // What the others stand for is cancelled.
+                            running = None;
+                            return Poll::Ready(Err(error));
+                        }
+                    )+
+                    if !all_done {
+                        return Poll::Pending;
+                    }
+                    let values = ($($F.take_value(),)+);
+                    running = None;
+                    Poll::Ready(Ok(values))
+                })
+            }
+        }
+    };
+}
+
+try_join!(A TA B TB);
+try_join!(A TA B TB C TC);
+try_join!(A TA B TB C TC D TD);
+try_join!(A TA B TB C TC D TD E TE);
+try_join!(A TA B TB C TC D TD E TE F TF);
+try_join!(A TA B TB C TC D TD E TE F TF G TG);
+try_join!(A TA B TB C TC D TD E TE F TF G TG H TH);
+
+impl<T, E, F> TryJoin for Vec<F>
+where
+    T: Send,
+    E: Send,
+    F: IntoFuture<Output = Result<T, E>, IntoFuture: Send>,
+{
+    type Output = Result<Vec<T>, E>;
+
+    fn try_join(self) -> impl Future<Output = Self::Output> + Send {
+        let mut crowd = Crowd::new(self);
+        let mut values: Vec<Option<T>> = crowd.places().map(|_| None).collect();
+        poll_fn(move |context| {
+            for (place, output) in crowd.poll(context, Result::is_err) {
+                match output {
+                    Ok(value) => values[place] = Some(value),
+                    Err(error) => {
+                        crowd.clear();
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
+            if !crowd.is_empty() {
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(std::mem::take(&mut values).into_iter().flatten().collect()))
+        })
+    }
+}
+
 impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
     type Output = Vec<F::Output>;
 
@@ -90,7 +189,7 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
         let mut crowd = Crowd::new(self);
         let mut outputs: Vec<Option<F::Output>> = crowd.places().map(|_| None).collect();
         poll_fn(move |context| {
-            for (place, output) in crowd.poll(context, false) {
+            for (place, output) in crowd.poll(context, |_| false) {
                 outputs[place] = Some(output);
             }
             if !crowd.is_empty() {
@@ -132,7 +231,7 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {
     fn select(self) -> impl Future<Output = Self::Output> + Send {
         let mut crowd = Crowd::new(self);
         poll_fn(move |context| {
-            let Some(won) = crowd.poll(context, true).pop() else { return Poll::Pending };
+            let Some(won) = crowd.poll(context, |_| true).pop() else { return Poll::Pending };
             crowd.clear();
             Poll::Ready(won)
         })

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{CodeVersion, Payload, TaskId, Timestamp, limits};
+use windlass_core::{CodeVersion, Payload, RetryPolicy, TaskId, Timestamp, limits};
 
 use super::begin::{Begin, Info};
 use super::cancelled::Cancelled;
-use super::combine::{Join, Select};
+use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
 use super::event::{Event, Queue};
+use super::handed_over::HandedOver;
 use super::journal::{Journal, Plan, Until};
 use super::local::Local;
 use super::step::{Step, decoded, fired, result};
@@ -143,6 +144,43 @@ impl Workflow {
         Step::new(self, name.to_owned(), plan, result)
     }
 
+    /// As [`Workflow::local`], and tried again within the same turn when it fails. That must be
+    /// short: at most ten tries with ten seconds of pauses in all, or it is refused.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    /// # use windlass_core::RetryPolicy;
+    /// # use windlass_worker::Failure;
+    /// # use windlass_worker::workflow::testing::WorkflowTest;
+    /// # use windlass_worker::workflow::{StepError, Workflow};
+    /// # static TRIES: AtomicU32 = AtomicU32::new(0);
+    /// async fn ask_a_flaky_cache() -> Result<u32, Failure> {
+    ///     # if TRIES.fetch_add(1, Ordering::SeqCst) < 2 { return Err(Failure::transient("no")); }
+    ///     Ok(7)
+    /// }
+    ///
+    /// async fn price(ctx: Workflow, _: ()) -> Result<u32, StepError> {
+    ///     ctx.local_retried("cached price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let tested = WorkflowTest::new(price, &()).run().await.expect("it ends");
+    /// # assert_eq!((tested.result, TRIES.load(Ordering::SeqCst)), (Ok(7), 3));
+    /// # }
+    /// ```
+    pub fn local_retried<F, Fut, O, E>(&self, name: &str, retry: RetryPolicy, run: F) -> Step<O>
+    where
+        F: Fn() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        O: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+    {
+        let checked = limits::KIND.check(name).map_err(|why| StepError::refused(name, why));
+        let checked = checked
+            .and_then(|()| Local::check_retry(&retry).map_err(|why| StepError::refused(name, why)));
+        let plan = checked.map(|()| Plan::Local(Local::tried(name.to_owned(), retry, run)));
+        Step::new(self, name.to_owned(), plan, result)
+    }
+
     /// Waits for a message of this name.
     pub fn event<T>(&self, name: &str) -> Event<T> {
         Event::new(self, name)
@@ -160,19 +198,71 @@ impl Workflow {
         name: &str,
         payload: &T,
     ) -> Result<(), StepError> {
-        let to = to.into();
-        let payload = encoded(name, payload)?;
+        self.send(to.into(), name, encoded(name, payload)?, None)
+    }
+
+    /// As [`Workflow::post`], to a workflow that may not be started yet: the message is kept for it
+    /// for so long.
+    pub fn post_or_keep<T: Serialize + ?Sized>(
+        &self,
+        to: impl Into<TaskId>,
+        name: &str,
+        payload: &T,
+        keep: Duration,
+    ) -> Result<(), StepError> {
+        let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        limits::KEEP_MS.check(keep_ms).map_err(|why| StepError::refused(name, why))?;
+        self.send(to.into(), name, encoded(name, payload)?, Some(keep_ms))
+    }
+
+    fn send(
+        &self,
+        to: TaskId,
+        name: &str,
+        payload: Option<Payload>,
+        keep_ms: Option<u64>,
+    ) -> Result<(), StepError> {
         let refused = |why| StepError::refused(name, why);
         limits::MESSAGE_NAME.check(name).map_err(refused)?;
         limits::TASK_ID.check(to.as_str()).map_err(refused)?;
         self.check_cancel()?;
-        self.journal().post(to, name.to_owned(), payload);
+        self.journal().post(to, name.to_owned(), payload, keep_ms);
         Ok(())
     }
 
     /// Waits for all of them: a tuple or a `Vec`.
     pub fn join<J: Join>(&self, all: J) -> impl Future<Output = J::Output> + use<J> {
         all.join()
+    }
+
+    /// Waits for all of them, a tuple or a `Vec`, as long as none fails. The first error is the
+    /// answer at once; the others are dropped then, and what they stand for is cancelled.
+    ///
+    /// ```
+    /// # use windlass_worker::workflow::testing::WorkflowTest;
+    /// # use windlass_worker::workflow::{StepError, Workflow};
+    /// # use windlass_worker::{Context, Failure};
+    /// async fn reserve(_: Context, what: String) -> Result<u64, Failure> {
+    ///     Ok(what.len() as u64)
+    /// }
+    ///
+    /// async fn trip(ctx: Workflow, to: String) -> Result<u64, StepError> {
+    ///     let hotel = ctx.activity(reserve, &format!("hotel in {to}"));
+    ///     let flight = ctx.activity(reserve, &format!("flight to {to}"));
+    ///     let (hotel, flight) = ctx.try_join((hotel, flight)).await?;
+    ///     Ok(hotel + flight)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let test = WorkflowTest::new(trip, &"Rome".to_owned());
+    /// # let test = test.activity(reserve, |what| match what.starts_with("hotel") {
+    /// #     true => Err(Failure::give_up("it is full")),
+    /// #     false => Ok(1),
+    /// # });
+    /// # assert!(test.run().await.expect("it ends").result.is_err());
+    /// # }
+    /// ```
+    pub fn try_join<J: TryJoin>(&self, all: J) -> impl Future<Output = J::Output> + use<J> {
+        all.try_join()
     }
 
     /// Waits for the first of them: a pair or a `Vec`. They are asked in their order. The others
@@ -204,8 +294,9 @@ impl Workflow {
     }
 
     /// Ends this execution and begins the next, with this input and an empty history. It only
-    /// returns when that is refused: when the workflow is asked to end, or more than
-    /// [`MOST_CARRIED`] messages are unread.
+    /// returns when that is refused: when the workflow is asked to end, when more than
+    /// [`MOST_CARRIED`] messages are unread, or when these and the values come to more than 4 MiB.
+    /// Nothing is lost then: the code may read some of them, or remove a value, and try again.
     pub async fn continue_as_new<I: Serialize + ?Sized>(
         &self,
         input: &I,
@@ -237,6 +328,11 @@ impl Workflow {
             let why = format!("{unread} messages are unread, {MOST_CARRIED} are carried at most");
             return Err(StepError::refused(NAME, why));
         }
+        let over = {
+            let journal = self.journal();
+            HandedOver { unread: journal.mail.carried(), values: journal.state.all() }
+        };
+        over.check().map_err(|why| StepError::refused(NAME, why))?;
         self.journal().next = Some((input, version.map(|version| version.to_string())));
         poll_fn(|_| Poll::Pending).await
     }

@@ -74,9 +74,13 @@ impl<F: Future> Crowd<F> {
         self.running = 0;
     }
 
-    /// Polls those that were woken. What came of them, with their places; no more than the first
-    /// when that is all that counts.
-    pub(super) fn poll(&mut self, context: &Context<'_>, first: bool) -> Vec<(usize, F::Output)> {
+    /// Polls those that were woken. What came of them, with their places; nothing behind the first
+    /// that is the last word.
+    pub(super) fn poll(
+        &mut self,
+        context: &Context<'_>,
+        is_last: impl Fn(&F::Output) -> bool,
+    ) -> Vec<(usize, F::Output)> {
         let places = {
             let mut woken = locked(&self.woken);
             woken.poller = Some(context.waker().clone());
@@ -90,8 +94,9 @@ impl<F: Future> Crowd<F> {
             if let Poll::Ready(output) = member.future.as_mut().poll(&mut context) {
                 *slot = None;
                 self.running -= 1;
+                let ends = is_last(&output);
                 outputs.push((place, output));
-                if first {
+                if ends {
                     break;
                 }
             }

@@ -36,6 +36,8 @@ pub enum Deed {
         to: TaskId,
         name: String,
         payload: Option<Payload>,
+        /// For how long it is kept if there is nobody to be told yet.
+        keep_ms: Option<u64>,
     },
     /// What the workflow says of itself.
     Status(String),

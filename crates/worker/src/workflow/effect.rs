@@ -3,7 +3,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::{Backoff, Rejection, RetryPolicy, limits};
+use windlass_core::{Rejection, RetryPolicy, limits};
 use windlass_engine::{Call, Downstream, EffectCall, EffectError, Error};
 
 use super::context::Workflow;
@@ -129,7 +129,9 @@ impl Once {
             };
             tries += 1;
             match retry.filter(|retry| tries < retry.max_attempts) {
-                Some(retry) => tokio::time::sleep(wait(retry.backoff, tries)).await,
+                Some(retry) => {
+                    tokio::time::sleep(Duration::from_millis(retry.backoff.after(tries))).await;
+                }
                 None => return Err(Failure::transient(failed)),
             }
         }
@@ -162,15 +164,6 @@ fn is_lost(refusal: &Rejection) -> bool {
             | Rejection::NotLeased
             | Rejection::Ended { .. }
     )
-}
-
-fn wait(backoff: Backoff, tries: u32) -> Duration {
-    Duration::from_millis(match backoff {
-        Backoff::Fixed { ms } => ms,
-        Backoff::Exponential { base_ms, cap_ms, .. } => {
-            base_ms.saturating_mul(1 << (tries - 1).min(40)).min(cap_ms)
-        }
-    })
 }
 
 impl fmt::Debug for dyn Calls {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tracing::Dispatch;
 use tracing::dispatcher::with_default;
+use tracing::{Dispatch, Span};
 use windlass_core::{Arrival, Carried, FailureClass, Made, Payload, Timestamp, Turned};
 
 use super::begin::Begin;
@@ -107,6 +107,10 @@ pub enum Standing {
 impl Standing {
     pub fn has_ended(&self) -> bool {
         !matches!(self, Standing::Waiting { .. })
+    }
+
+    pub fn starts_over(&self) -> bool {
+        matches!(self, Standing::ContinueAsNew { .. })
     }
 }
 
@@ -233,7 +237,7 @@ impl Instance {
         let first = !self.begun;
         let arrivals = if self.ended.is_some() { Vec::new() } else { arrivals };
         let idle = !first && arrivals.is_empty() && !self.workflow.journal().runs_local();
-        let span = tracing::info_span!("workflow", id = %self.workflow.id());
+        let span = self.span();
         let told = span.in_scope(|| self.tell_all(arrivals));
         self.told = told.inspect_err(|failure| self.fail(failure.clone()))?;
         if idle && (self.ended.is_none() || !self.parts.is_empty()) {
@@ -245,10 +249,17 @@ impl Instance {
     /// Goes on with a turn: what came of the local activities that it has asked for.
     pub fn resume(&mut self, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
         self.sound()?;
-        let span = tracing::info_span!("workflow", id = %self.workflow.id());
+        let span = self.span();
         let told = span.in_scope(|| self.tell_all(arrivals));
         told.inspect_err(|failure| self.fail(failure.clone()))?;
         self.conclude()
+    }
+
+    /// What log lines of the code stand in: which workflow it is, and whose child.
+    fn span(&self) -> Span {
+        let Begin { id, execution, parent, .. } = self.workflow.begin();
+        let parent = parent.as_ref().map(tracing::field::display);
+        tracing::info_span!("workflow", %id, execution, parent)
     }
 
     /// Takes what a turn before has left to be written as parts of this one.
@@ -321,7 +332,7 @@ impl Instance {
                 Standing::ContinueAsNew {
                     input,
                     version,
-                    carried: journal.mail.carry(),
+                    carried: journal.mail.carried(),
                     first_step: journal.next_step(),
                 }
             }

@@ -205,10 +205,16 @@ impl Journal {
         id
     }
 
-    pub(super) fn post(&mut self, to: TaskId, name: String, payload: Option<Payload>) {
+    pub(super) fn post(
+        &mut self,
+        to: TaskId,
+        name: String,
+        payload: Option<Payload>,
+        keep_ms: Option<u64>,
+    ) {
         let step = self.number();
         let made = Made::Post { step, to: to.clone(), name: name.clone() };
-        self.record(made, Some(Deed::Post { step, to, name, payload }));
+        self.record(made, Some(Deed::Post { step, to, name, payload, keep_ms }));
     }
 
     pub(super) fn wait(&mut self, name: &str) -> u64 {

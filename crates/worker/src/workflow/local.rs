@@ -4,13 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::{Arrival, Carried, FailureClass, StepOutcome};
+use windlass_core::{Arrival, Carried, FailureClass, RetryPolicy, StepOutcome};
 
 use super::effect::Calls;
 use crate::failure::Failure;
 use crate::handler::{Handled, encode};
+
+/// How often a local activity is tried, and how long it pauses in all. Its turn holds a lease, and
+/// everything else that comes for its workflow waits.
+const MOST_TRIES: u32 = 10;
+const MOST_PAUSES_MS: u64 = 10_000;
 
 /// A local activity: what must be run before the turn is over. Its output is what came of it, to
 /// be told to the code in the same turn. A panic in it is a failure of it.
@@ -39,6 +45,47 @@ impl Local {
         E: Into<Failure>,
     {
         Self::lent(name, |_, _| run())
+    }
+
+    /// Something that is tried again when it fails, as long as the turn has time for it. A panic is
+    /// final.
+    pub(super) fn tried<F, Fut, O, E>(name: String, retry: RetryPolicy, run: F) -> Self
+    where
+        F: Fn() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        O: Serialize + Send,
+        E: Into<Failure>,
+    {
+        Self::new(name, move || async move {
+            let (mut tries, mut left_ms) = (0, MOST_PAUSES_MS);
+            loop {
+                let failure: Failure = match run().await {
+                    Ok(output) => return Ok(output),
+                    Err(error) => error.into(),
+                };
+                tries += 1;
+                let pause_ms = failure.pause_ms(Some(&retry), tries);
+                let Some(pause_ms) = pause_ms.filter(|ms| *ms <= left_ms) else {
+                    return Err(failure);
+                };
+                left_ms -= pause_ms;
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            }
+        })
+    }
+
+    /// Whether a turn has time for so many tries, and for the pauses between them.
+    pub(super) fn check_retry(retry: &RetryPolicy) -> Result<(), String> {
+        retry.check().map_err(|refusal| refusal.to_string())?;
+        let pauses = (1..retry.max_attempts).map(|tries| retry.backoff.after(tries));
+        if retry.max_attempts > MOST_TRIES || pauses.sum::<u64>() > MOST_PAUSES_MS {
+            let pauses = MOST_PAUSES_MS / 1_000;
+            return Err(format!(
+                "within a turn there is time for {MOST_TRIES} tries and {pauses} s of pauses: \
+                 what needs more is an activity"
+            ));
+        }
+        Ok(())
     }
 
     /// Something that knows its step, and makes calls to others.

@@ -87,8 +87,8 @@ impl Mail {
     }
 
     /// All that nobody has read, in the order in which it came.
-    pub(super) fn carry(&mut self) -> Vec<Unread> {
-        let unread = std::mem::take(&mut self.names).into_values().flat_map(|named| named.unread);
+    pub(super) fn carried(&self) -> Vec<Unread> {
+        let unread = self.names.values().flat_map(|named| named.unread.iter().cloned());
         let ordered: BTreeMap<u64, Unread> = unread.collect();
         ordered.into_values().collect()
     }

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use windlass_worker::{Context, Failure};
+use windlass_core::PublicState;
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Context, Failure, Worker};
 
 use crate::stage::{EVER, Stage, signal};
 
@@ -69,4 +71,60 @@ async fn an_idle_worker_drains_at_once() {
     let begun = Instant::now();
     running.drain(EVER).await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+/// Which has two turns, the second of them when its message comes.
+async fn waits(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+    ctx.event::<()>("go").await?;
+    Ok(ctx.info().attempt)
+}
+
+/// How long another worker waits for a workflow that the first one had in memory, when its message
+/// comes before that one ends, or after it.
+async fn takeover(drains: bool, message_first: bool) -> Duration {
+    let stage = Stage::new().await;
+    let worker = |name: &str| {
+        let worker = Worker::new(stage.engine.clone(), name).concurrency(2);
+        worker.program(Program::named("waits", waits))
+    };
+    let first = worker("first").start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
+    while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
+        // No entry of the log tells that a workflow waits.
+        sleep(Duration::from_millis(10)).await;
+    }
+    let go = async || handle.signal("go", &()).await.map(drop).unwrap();
+    let begun = Instant::now();
+    if drains {
+        first.drain(EVER).await;
+    } else {
+        drop(first);
+    }
+    if message_first {
+        go().await;
+    }
+    let second = worker("second").start().unwrap();
+    if !message_first {
+        go().await;
+    }
+    assert_eq!(handle.result().await.unwrap(), 1);
+    let took = begun.elapsed();
+    second.drain(EVER).await;
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_is_not_waited_for_by_its_workflows() {
+    for message_first in [true, false] {
+        assert_eq!(takeover(true, message_first).await, Duration::ZERO);
+    }
+}
+
+/// Nobody says that it is gone. What it had in memory is kept for it for five seconds.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_between_turns_is_waited_for_a_little() {
+    for message_first in [true, false] {
+        let took = takeover(false, message_first).await.as_millis();
+        assert!((5_000..5_100).contains(&took), "{took}");
+    }
 }

@@ -76,6 +76,8 @@ async fn the_result_of_a_cancelled_task_is_refused() {
     };
     let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
+    // It does not hear of it.
+    stage.faults.fail(Call::Query, 1, Failure::Unavailable);
     stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     hear.next().await.unwrap();
     running.drain(EVER).await;

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use windlass_core::Fence;
 use windlass_core::command::{Cancel, Create};
-use windlass_store_test::Failure as Fault;
+use windlass_store_test::{Call, Failure as Fault};
 use windlass_worker::{Answer, Asked, Context, Failure, Settlement, Worker};
 
 use crate::stage::{EVER, Stage, key, new_task, signal};
@@ -100,6 +100,8 @@ async fn what_is_refused_lost_or_given_back_is_told() {
         let running = worker.handler("k", handler).start().unwrap();
         hear.next().await.unwrap();
         if cancelled {
+            // Whoever does not hear of it goes on until it settles, or renews.
+            stage.faults.fail(Call::Query, 1, Fault::Unavailable);
             stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
         }
         running.drain(drained).await;

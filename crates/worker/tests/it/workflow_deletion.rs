@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::{Table, Task, Tenant};
+use windlass_core::{PublicState, Table, Task, Tenant};
 use windlass_engine::TaskFilter;
 use windlass_worker::workflow::{Program, StepError, Workflow};
 use windlass_worker::{Context, Failure};
@@ -113,4 +113,43 @@ async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
     running.drain(Duration::from_secs(10)).await;
     assert_eq!(left(&stage), []);
     assert_eq!(stage.memory.snapshot().payloads().count(), 0);
+}
+
+/// Those that a filter names go, a piece at a time; those that run and those of others stay.
+#[tokio::test(start_paused = true)]
+async fn many_go_at_once_as_a_filter_says() {
+    async fn brief(_: Workflow, n: u32) -> Result<u32, Failure> {
+        if n == 0 { Err(Failure::give_up("nothing")) } else { Ok(n) }
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(8).activity(nothing).workflow(brief).workflow(tree);
+    let running = worker.start().unwrap();
+    let engine = &stage.other;
+    for n in 0..7 {
+        let one = engine.start_workflow::<u32>("brief", &n).id(format!("b{n}")).await.unwrap();
+        one.ended().await.unwrap();
+    }
+    let old = engine.now();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let late = engine.start_workflow::<u32>("brief", &9).id("late").await.unwrap();
+    late.result().await.unwrap();
+    engine.start_workflow::<()>("tree", &1).id("t").await.unwrap();
+    until_leaves_wait(&stage, 1).await;
+
+    let completed = || engine.clear_workflows().state(PublicState::Completed).limit(4);
+    let (found, _) = completed().ended_before(old.plus_ms(1_000)).find().await.unwrap();
+    let ids: Vec<&str> = found.iter().map(|task| task.id.as_str()).collect();
+    assert_eq!(ids, ["b1", "b2", "b3", "b4"]);
+    let first = completed().ended_before(old.plus_ms(1_000)).await.unwrap();
+    assert_eq!((first.forgotten.len(), first.refused.len()), (4, 0));
+    let rest = completed().ended_before(old.plus_ms(1_000)).after(first.next).await.unwrap();
+    assert_eq!((rest.forgotten, rest.next), (vec![("b5".into(), 1), ("b6".into(), 1)], None));
+    let trees = engine.clear_workflows().kind("tree").await.unwrap();
+    assert_eq!((trees.forgotten.len(), trees.refused.len()), (0, 0), "it runs");
+    let trees = engine.clear_workflows().kind("tree").force(true).await.unwrap();
+    assert_eq!(trees.forgotten, [("t".into(), 3)]);
+    let rest = engine.clear_workflows().kind("brief").await.unwrap();
+    assert_eq!(rest.forgotten, [("b0".into(), 1), ("late".into(), 1)]);
+    running.drain(Duration::from_secs(10)).await;
+    assert_eq!(left(&stage), []);
 }

@@ -284,3 +284,31 @@ async fn steps_are_in_the_lane_of_their_workflow() {
     assert_eq!(handle.result::<Vec<String>>().await.unwrap(), ["orders", "default", "1"]);
     running.drain(Duration::from_secs(10)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_leaves_its_workflows_in_the_middle() {
+    async fn brief(_: Context, n: u32) -> Result<u32, Failure> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(n)
+    }
+    async fn long(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
+        let mut sum = 0;
+        for step in 0..steps {
+            sum += ctx.activity(brief, &step).await?;
+        }
+        Ok(sum)
+    }
+    let stage = Stage::new().await;
+    let worker = || stage.worker().activity(brief).program(Program::named("long", long));
+    let running = worker().start().unwrap();
+    let handle = start(&stage.other, "long", 100).await;
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    let begun = tokio::time::Instant::now();
+    running.drain(Duration::from_secs(60)).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "no more than the activity at hand");
+    let turns = handle.task().await.unwrap().workflow.as_ref().unwrap().turns;
+    assert!((10..13).contains(&turns), "{turns}");
+    let running = worker().start().unwrap();
+    assert_eq!(handle.result::<u32>().await.unwrap(), 4_950);
+    running.drain(Duration::from_secs(60)).await;
+}

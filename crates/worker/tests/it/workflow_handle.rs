@@ -157,3 +157,67 @@ async fn all_its_executions_are_listed() {
     assert_eq!(numbers, [0, 1, 2, 3]);
     running.drain(Duration::from_secs(10)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_speaks_to_it_may_come_before_who_starts_it() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(tells).start().unwrap();
+    let keep = Duration::from_secs(3_600);
+    let expected = stage.other.workflow(key("tells")).returning::<u32>();
+    let refused = expected.signal("add", &1).await.unwrap_err();
+    assert_eq!(refused.code(), "task_not_found", "unless it is wished");
+    for number in [3, 4] {
+        let posted = expected.signal("add", &number).or_keep(keep).await.unwrap();
+        assert!(posted.kept);
+    }
+    start(&stage.other, "tells", 3).await.unwrap();
+    let posted = expected.signal("add", &5).or_keep(keep).await.unwrap();
+    assert_eq!((posted.seq, posted.kept), (3, false));
+    assert_eq!(expected.result().await.unwrap(), 12);
+    let refused = expected.signal("add", &6).or_keep(keep).await.unwrap_err();
+    assert_eq!(refused.code(), "ended");
+    let nobody = stage.other.workflow(key("nobody"));
+    nobody.signal("add", &1).or_keep(keep).await.unwrap();
+    tokio::time::sleep(keep + Duration::from_secs(5)).await;
+    assert_eq!(stage.other.messages(nobody.key(), 0, 10).await.unwrap().len(), 0);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+/// Whoever is faster, and wherever they meet, each workflow has its message.
+#[tokio::test(start_paused = true)]
+async fn who_starts_and_who_speaks_may_race() {
+    async fn speaks(ctx: Workflow, n: u32) -> Result<(), StepError> {
+        let keep = Duration::from_secs(60);
+        for id in 0..n {
+            ctx.post_or_keep(format!("by {id}"), "add", &1, keep)?;
+        }
+        let refused = ctx.post_or_keep("x", "add", &1, Duration::ZERO).unwrap_err();
+        assert!(refused.to_string().contains("keep_ms"), "{refused}");
+        Ok(())
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(16).workflow(tells);
+    let running = worker.program(Program::named("speaks", speaks)).start().unwrap();
+    let keep = Duration::from_secs(60);
+    let mut started = Vec::new();
+    for n in 0..40 {
+        let id = format!("t{n}");
+        let (speaker, starter) = (stage.other.clone(), stage.engine.clone());
+        let to = id.clone();
+        let speaks =
+            tokio::spawn(async move { speaker.post(to, "add").payload(&7).or_keep(keep).await });
+        let handle = starter.start_workflow::<u32>("tells", &1).id(id).await.unwrap();
+        speaks.await.unwrap().unwrap();
+        started.push((handle, 7));
+    }
+    let speaker = stage.other.start_workflow::<()>("speaks", &5).await.unwrap();
+    for id in 0..5 {
+        let one = stage.engine.start_workflow::<u32>("tells", &1).id(format!("by {id}"));
+        started.push((one.await.unwrap(), 1));
+    }
+    speaker.result().await.unwrap();
+    for (handle, expected) in started {
+        assert_eq!(handle.result().await.unwrap(), expected, "{}", handle.id());
+    }
+    running.drain(Duration::from_secs(10)).await;
+}

@@ -157,6 +157,42 @@ fn more_than_can_be_carried_is_not_lost() {
     assert_eq!(finished.told, 102, "the last one stays in the mailbox");
 }
 
+/// A hundred messages may be larger together than what an execution can hand over.
+#[test]
+fn more_bytes_than_can_be_carried_are_not_lost() {
+    async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        ctx.event::<()>("go").await?;
+        let refused = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(refused.to_string().contains("bytes, 4194304 at most go along"), "{refused}");
+        ctx.event::<String>("large").await?;
+        ctx.continue_as_new(&()).await.map(|never| match never {})
+    }
+    let mut instance = instance(&Program::of(heavy).unwrap());
+    turn(&mut instance, 0, Vec::new());
+    let large = format!("\"{}\"", "x".repeat(250 * 1_024));
+    let mut arrivals: Vec<_> = (0..17).map(|_| message("large", &large)).collect();
+    arrivals.push(message("go", "null"));
+    let finished = turn(&mut instance, 1, arrivals);
+    let Standing::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    assert_eq!(carried.len(), 16);
+}
+
+/// Values count as well: 150 of 64 KiB are more than 4 MiB.
+#[test]
+fn values_that_cannot_be_carried_are_not_lost() {
+    async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        for n in 0..70 {
+            ctx.set_value(&n.to_string(), &"x".repeat(63 * 1_024))?;
+        }
+        let refused = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(matches!(&refused, StepError::Refused { .. }), "{refused}");
+        ctx.get_value::<String>("69")?.map(|kept| kept.len() as u64).ok_or(refused)
+    }
+    let mut instance = instance(&Program::of(heavy).unwrap());
+    let finished = turn(&mut instance, 0, Vec::new());
+    assert!(matches!(finished.standing, Standing::Completed(_)), "{:?}", finished.standing);
+}
+
 #[tokio::test]
 async fn workflows_send_messages() {
     async fn receiver(ctx: Workflow, (): ()) -> Result<String, StepError> {

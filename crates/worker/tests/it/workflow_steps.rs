@@ -54,6 +54,83 @@ async fn side_by_side() {
 }
 
 #[tokio::test]
+async fn all_of_them_or_the_first_error() {
+    async fn pair(ctx: Workflow, (): ()) -> Result<(String, u64), StepError> {
+        ctx.try_join((ctx.activity(charge, &1), ctx.activity(pack, &2))).await
+    }
+    async fn many(ctx: Workflow, (): ()) -> Result<Vec<u64>, StepError> {
+        let packs = (0..4).map(|n| ctx.activity(pack, &n)).collect::<Vec<_>>();
+        ctx.try_join(packs).await
+    }
+    let paid = |_| Ok("paid".to_owned());
+    let test = WorkflowTest::new(pair, &()).activity(charge, paid).activity(pack, Ok);
+    assert_eq!(test.run().await.unwrap().result, Ok(("paid".to_owned(), 2)));
+    let test = WorkflowTest::new(many, &()).activity(pack, Ok);
+    assert_eq!(test.run().await.unwrap().result, Ok(vec![0, 1, 2, 3]));
+
+    let full = |n| if n == 2 { Err(Failure::give_up("full")) } else { Ok(n) };
+    let test = WorkflowTest::new(pair, &()).activity(charge, paid).lasting(seconds(60));
+    let tested = test.activity(pack, full).lasting(seconds(1)).run().await.unwrap();
+    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    assert!(failure.reason().contains("full"), "{failure:?}");
+    assert_eq!(tested.elapsed, seconds(1), "nobody waits for the other");
+    assert_eq!(made(tested.history())[2..], ["cancel (step 1)"]);
+
+    let test = WorkflowTest::new(many, &()).activity(pack, full).forgetful();
+    let tested = test.run().await.unwrap();
+    assert!(tested.result.is_err());
+    let cancelled = made(tested.history());
+    assert_eq!(cancelled[4..], ["cancel (step 4)"], "the others have ended");
+}
+
+/// What cannot be asked for ends it before anything behind it is made.
+#[tokio::test]
+async fn a_refusal_is_the_first_error() {
+    async fn pair(ctx: Workflow, (): ()) -> Result<(String, u64), StepError> {
+        let refused = ctx.activity(charge, &1).lane("");
+        ctx.try_join((refused, ctx.activity(pack, &2))).await
+    }
+    let tested = WorkflowTest::new(pair, &()).run().await.unwrap();
+    assert!(tested.result.is_err());
+    assert_eq!(made(tested.history()), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_activity_is_tried_again_within_its_turn() {
+    async fn insists(ctx: Workflow, tries: u32) -> Result<u32, StepError> {
+        let began = Arc::new(Mutex::new(0));
+        let run = move || {
+            *began.lock().unwrap() += 1;
+            let tried = *began.lock().unwrap();
+            ready(if tried < tries { Err(Failure::transient("no")) } else { Ok(tried) })
+        };
+        ctx.local_retried("flaky", RetryPolicy::linear(3, 1_000), run).await
+    }
+    for (tries, expected) in [(1, Some(1)), (3, Some(3)), (4, None)] {
+        let before = tokio::time::Instant::now();
+        let tested = WorkflowTest::new(insists, &tries).run().await.unwrap();
+        assert_eq!(tested.result.ok(), expected);
+        let paused = [0, 0, 0, 3_000, 3_000][tries as usize];
+        assert_eq!(before.elapsed(), Duration::from_millis(paused), "{tries}");
+        assert_eq!(tested.executions[0].rows.len(), 1, "all of it is one turn");
+    }
+}
+
+#[tokio::test]
+async fn what_a_turn_has_no_time_for_is_refused() {
+    async fn long(ctx: Workflow, (tries, ms): (u32, u64)) -> Result<(), StepError> {
+        let never = || ready(Err::<(), _>(Failure::transient("no")));
+        ctx.local_retried("long", RetryPolicy::fixed(tries, ms), never).await
+    }
+    for (tries, ms, is_refused) in [(10, 0, false), (11, 0, true), (2, 10_001, true), (0, 0, true)]
+    {
+        let tested = WorkflowTest::new(long, &(tries, ms)).run().await.unwrap();
+        let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+        assert_eq!(failure.reason().contains("is refused"), is_refused, "{failure:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_loser_of_a_race_is_cancelled() {
     async fn race(ctx: Workflow, (): ()) -> Result<String, StepError> {
         match ctx.select((ctx.activity(charge, &1), ctx.sleep(seconds(5)))).await {

@@ -1,7 +1,7 @@
 use crate::command::sweep::Due;
 use crate::command::sweep::task::POSTPONED_MS;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::{are_neighbours_readable, resume_if_met};
+use crate::primitive::{are_neighbours_readable, look_after, prefetch_early, resume_if_met};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
@@ -14,10 +14,16 @@ impl Due for Message {
     fn prefetch(&self, world: &mut World) {
         world.prefetch(Mailbox::key_of(&self.tenant, &self.task));
         world.prefetch(TaskKey::new(&self.tenant, &self.task).row_key());
+        if self.kept_until.is_some() {
+            prefetch_early(world, self);
+        }
     }
 
     /// Makes it visible, and lets its task go on if that is what it waited for.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
+        if self.kept_until.is_some() {
+            return look_after(world, self);
+        }
         let key = TaskKey::new(&self.tenant, &self.task).row_key();
         let task = unless_quarantined(world.get::<Task>(&key))?;
         let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::Suspended(_));

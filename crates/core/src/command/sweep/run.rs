@@ -98,7 +98,8 @@ fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
 fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
     let swept = world.each(page, |world, record| {
         let current = world.get::<R>(&R::row_key(record.key()))?;
-        let due = current.filter(|current| current.due_at() <= Some(world.now()));
+        let is_due = |at: Timestamp| at <= world.now();
+        let due = current.filter(|current| current.due_at().is_some_and(is_due));
         due.map_or(Ok(()), |due| due.sweep(world))
     });
     swept.map(drop)

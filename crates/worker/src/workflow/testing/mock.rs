@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::NewTask;
-use windlass_core::{Backoff, Carried, FailureClass, Payload, Retry, RetryPolicy, StepOutcome};
+use windlass_core::{Carried, FailureClass, Payload, StepOutcome};
 
 use crate::failure::Failure;
 use crate::handler::{Handled, decode, encode};
@@ -41,7 +41,7 @@ impl Mock {
                 Ok(result) => break StepOutcome::Completed { result: result.map(Carried) },
                 Err(failure) => failure,
             };
-            match pause_ms(task.policy.retry.as_ref(), &failure, attempt) {
+            match failure.pause_ms(task.policy.retry.as_ref(), attempt) {
                 Some(ms) => elapsed_ms += ms,
                 None => {
                     let (class, reason) = (failure.class(), failure.reason().to_owned());
@@ -62,22 +62,6 @@ impl Mock {
             Some(ms) if takes_ms > ms => (ms, Err(Failure::timed_out())),
             _ => (takes_ms, (self.answer)(task.payload.as_ref())),
         }
-    }
-}
-
-/// When the next attempt follows, if one does.
-fn pause_ms(retry: Option<&RetryPolicy>, failure: &Failure, attempt: u32) -> Option<u64> {
-    let retry = retry.filter(|retry| attempt < retry.max_attempts)?;
-    match failure.retry() {
-        Retry::GiveUp => None,
-        Retry::After { ms } => Some(ms),
-        Retry::Policy if !retry.retry_on.contains(&failure.class()) => None,
-        Retry::Policy => Some(match retry.backoff {
-            Backoff::Fixed { ms } => ms,
-            Backoff::Exponential { base_ms, cap_ms, .. } => {
-                base_ms.saturating_mul(1 << (attempt - 1).min(40)).min(cap_ms)
-            }
-        }),
     }
 }
 

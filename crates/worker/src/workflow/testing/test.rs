@@ -10,11 +10,10 @@ use super::failure::TestFailure;
 use super::mock::Mock;
 use super::recorded::Recorded;
 use super::stage::{Ended, Posted, Stage};
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::{decode, encode};
 use crate::workflow::name::{Unnamed, name_of};
-use crate::workflow::{Begin, Program, Standing, Workflow};
+use crate::workflow::{Begin, Program, Signature, Standing, Workflow};
 
 const ID: &str = "workflow-under-test";
 /// When it begins.
@@ -89,16 +88,15 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
     }
 
     /// Stands for an activity.
-    pub fn activity<F, I, A, E, Fut>(
+    pub fn activity<F, Form>(
         mut self,
         function: F,
-        mock: impl Fn(I) -> Result<A, Failure> + Send + Sync + 'static,
+        mock: impl Fn(F::Input) -> Result<F::Output, Failure> + Send + Sync + 'static,
     ) -> Self
     where
-        F: Fn(Context, I) -> Fut,
-        Fut: Future<Output = Result<A, E>>,
-        I: DeserializeOwned,
-        A: Serialize,
+        F: Signature<Form>,
+        F::Input: DeserializeOwned,
+        F::Output: Serialize,
     {
         let name = self.name(name_of(&function));
         self.activity_named(name, mock)

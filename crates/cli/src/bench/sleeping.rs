@@ -1,0 +1,195 @@
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use windlass::{Running, Worker};
+use windlass_core::{Lifecycle, PublicState, Table, Task, Tenant, Timestamp, limits};
+use windlass_engine::{Engine, Error, TaskFilter};
+use windlass_store::{Query, Store};
+use windlass_worker::workflow::{Program, StepError, Workflow};
+
+use crate::bench::options::{BenchError, Common};
+use crate::bench::place::own_tenant;
+use crate::bench::process::{Usage, memory_mib};
+use crate::bench::report::{Progress, Report};
+
+/// How many are started at once.
+const AT_ONCE: usize = 256;
+/// How many are run before anything is measured.
+const WARM_UP: u32 = 1_000;
+/// Of how many the rows are looked at.
+const SAMPLE: usize = 100;
+/// How often it is asked how many have come how far.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Longer than anything is put off for: what has not come by then will not come.
+const STALLED: Duration = Duration::from_secs(90);
+
+/// Workflows that sleep until one moment.
+#[derive(Debug)]
+pub(super) struct Sleeping<'c> {
+    pub(super) common: &'c Common,
+    pub(super) workflows: u32,
+    pub(super) handlers: u32,
+    /// How long after the start of the first of them all are due.
+    pub(super) due_after: Duration,
+}
+
+/// Sleeps until a moment, in microseconds since 1970.
+async fn sleeps(ctx: Workflow, until: i64) -> Result<(), StepError> {
+    ctx.sleep_until(Timestamp::from_micros(until)).await
+}
+
+impl Sleeping<'_> {
+    pub(super) async fn run(&self) -> Result<(), BenchError> {
+        let place = self.common.place()?;
+        let (engine, store) = place.start(self.common.config()).await?;
+        let tenant = own_tenant();
+        let running = self.worker(&engine, &tenant)?;
+        self.warm_up(&engine).await?;
+        let (memory, bytes, begun) = (memory_mib(), place.file_bytes(), Instant::now());
+        let due = engine.now().plus_ms(u64::try_from(self.due_after.as_millis()).unwrap_or(0));
+        self.start(&engine, &tenant, due, self.workflows).await?;
+        self.until(&engine, &tenant, PublicState::Suspended, Some(due)).await?;
+        let fell_asleep = begun.elapsed().as_secs_f64();
+        let mut report = Report::default();
+        report.set("bench", "workflows");
+        report.set("sleeping", self.workflows);
+        report.number("fell_asleep_per_s", f64::from(self.workflows) / fell_asleep);
+        let each = |bytes: f64| bytes / f64::from(self.workflows);
+        let mib = memory_mib().zip(memory).map(|(after, before)| after - before);
+        report.maybe("memory_mib_before", memory);
+        report.maybe("memory_bytes_each", mib.map(|mib| each(mib * 1_024.0 * 1_024.0)));
+        let grown = place.file_bytes().zip(bytes).map(|(after, before)| after - before);
+        report.maybe("file_bytes_each", grown.map(each));
+        report.number("row_bytes_each", row_bytes(&engine, &*store, &tenant).await?);
+        let stats = engine.stats();
+        tokio::time::sleep(Duration::from_millis(engine.now().ms_until(due))).await;
+        let usage = Usage::start();
+        self.until(&engine, &tenant, PublicState::Completed, None).await?;
+        let cpu = usage.cpu_percent();
+        let mut late = lateness(&engine, &tenant, due).await?;
+        report.latencies(&mut late);
+        let last = late.last().copied().unwrap_or_default().as_secs_f64();
+        report.number("all_awake_after_s", last);
+        report.number("woken_per_s", f64::from(self.workflows) / last);
+        report.set("history_rows", engine.stats().history_rows - stats.history_rows);
+        report.batches(stats, engine.stats());
+        report.maybe("cpu_percent", cpu);
+        report.set("durability", store.describe().await?.durability);
+        running.drain(Duration::from_secs(30)).await;
+        engine.shutdown().await?;
+        report.print(self.common.json);
+        Ok(())
+    }
+
+    /// None of its workflows stays in memory.
+    fn worker(&self, engine: &Engine, tenant: &Tenant) -> Result<Running, Error> {
+        Worker::new(engine.clone(), "bench")
+            .tenant(tenant.clone())
+            .concurrency(self.handlers as usize)
+            .workflows_in_memory(0)
+            .program(Program::named("sleeps", sleeps))
+            .start()
+    }
+
+    /// What is loaded and allocated once is there before anything is measured.
+    async fn warm_up(&self, engine: &Engine) -> Result<(), BenchError> {
+        let tenant = own_tenant();
+        let running = self.worker(engine, &tenant)?;
+        let count = self.workflows.min(WARM_UP);
+        self.start(engine, &tenant, Timestamp::from_micros(0), count).await?;
+        running.drain(Duration::from_secs(30)).await;
+        Ok(())
+    }
+
+    async fn start(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        due: Timestamp,
+        count: u32,
+    ) -> Result<(), BenchError> {
+        let progress = Progress::new("starting", u64::from(count), self.common.json);
+        let (mut starting, mut left) = (JoinSet::new(), count);
+        while left > 0 || !starting.is_empty() {
+            while left > 0 && starting.len() < AT_ONCE {
+                left -= 1;
+                let (engine, tenant) = (engine.clone(), tenant.clone());
+                starting.spawn(async move {
+                    let start = engine.create("sleeps").tenant(tenant).payload(&due.micros());
+                    start.workflow(None).await.map(drop)
+                });
+            }
+            if let Some(started) = starting.join_next().await {
+                started??;
+                progress.add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all of them are in this state, at most until a moment.
+    async fn until(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        state: PublicState,
+        until: Option<Timestamp>,
+    ) -> Result<(), BenchError> {
+        let (begun, asked) = (Instant::now(), u64::from(self.workflows));
+        loop {
+            let counts = engine.count_by_state(tenant).await?;
+            let there = counts.get(state.as_str()).copied().unwrap_or_default();
+            let late = until.is_some_and(|until| engine.now() >= until);
+            if there == asked && !late {
+                return Ok(());
+            }
+            if late {
+                return Err(BenchError::Awake { asked });
+            }
+            if begun.elapsed() > STALLED + self.due_after {
+                return Err(BenchError::NotDrained { completed: there, asked });
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// What a sleeping workflow has in the store: its records as they are written, and its payloads.
+async fn row_bytes(engine: &Engine, store: &dyn Store, tenant: &Tenant) -> Result<f64, BenchError> {
+    let sample = engine.tasks(tenant, &TaskFilter::default(), None, SAMPLE).await?;
+    let mut bytes = 0;
+    for task in &sample {
+        let prefix = vec![(&task.tenant).into(), (&task.id).into()];
+        for table in [Table::Task, Table::Mailbox, Table::Message] {
+            let query = Query { prefix: prefix.clone(), ..Query::all(table, SAMPLE) };
+            let rows = store.query(&query).await?;
+            bytes += rows.iter().map(|row| row.body.len()).sum::<usize>();
+        }
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        let keys = (0..turns).map(|turn| task.turn_key(turn)).chain(task.input_key());
+        let payloads = store.payloads(&keys.collect::<Vec<_>>()).await?;
+        bytes += payloads.iter().flatten().map(|payload| payload.bytes.len()).sum::<usize>();
+    }
+    Ok(bytes as f64 / sample.len().max(1) as f64)
+}
+
+/// How long after they were due they had ended, by the times in the store.
+async fn lateness(
+    engine: &Engine,
+    tenant: &Tenant,
+    due: Timestamp,
+) -> Result<Vec<Duration>, BenchError> {
+    let late = |task: &Task| match &task.lifecycle {
+        Lifecycle::Completed { at } => Some(Duration::from_millis(due.ms_until(*at))),
+        _ => None,
+    };
+    let page = usize::try_from(limits::PAGE.max).unwrap_or(usize::MAX);
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let filter = TaskFilter::default();
+        let tasks = engine.tasks(tenant, &filter, after.as_ref(), page).await?;
+        let Some(last) = tasks.last() else { return Ok(all) };
+        after = Some(last.id.clone());
+        all.extend(tasks.iter().filter_map(|task| late(task)));
+    }
+}

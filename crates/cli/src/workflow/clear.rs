@@ -1,0 +1,177 @@
+//! Many workflows, forgotten a piece at a time.
+
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use windlass::{Cleared, Clearing, Engine, Kind, LaneName, PublicState, TaskId};
+
+use crate::duration::now;
+use crate::error::CliError;
+use crate::output::{counted, say, say_json, say_table};
+use crate::target::Target;
+use crate::task::state;
+use crate::workflow::confirm::confirm;
+
+/// How many are forgotten between two looks at how far it is.
+const AT_ONCE: usize = 100;
+
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// Those in this state, in place of one by its id.
+    #[arg(long, alias = "status", value_parser = state(), help_heading = "Many at once")]
+    state: Option<PublicState>,
+    /// Those of this kind.
+    #[arg(long, alias = "name", help_heading = "Many at once")]
+    kind: Option<Kind>,
+    /// Those of this lane.
+    #[arg(long, help_heading = "Many at once")]
+    lane: Option<LaneName>,
+    /// Those that ended longer ago than this, as in 30d.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = crate::duration::parse,
+        help_heading = "Many at once"
+    )]
+    older_than: Option<Duration>,
+    /// So many at most.
+    #[arg(long, value_name = "N", help_heading = "Many at once")]
+    limit: Option<usize>,
+    /// Say which, and change nothing.
+    #[arg(long, help_heading = "Many at once")]
+    dry_run: bool,
+}
+
+/// What came of each so far.
+#[derive(Debug)]
+struct Tally {
+    json: bool,
+    bar: ProgressBar,
+    workflows: u64,
+    tasks: u64,
+    refused: Vec<[String; 3]>,
+}
+
+impl Which {
+    fn clearing<'e>(&self, engine: &'e Engine, target: &Target) -> Clearing<'e> {
+        let mut clearing = engine.clear_workflows().tenant(target.tenant.clone());
+        if let Some(state) = self.state {
+            clearing = clearing.state(state);
+        }
+        if let Some(kind) = &self.kind {
+            clearing = clearing.kind(kind.clone());
+        }
+        if let Some(lane) = &self.lane {
+            clearing = clearing.lane(lane.clone());
+        }
+        match self.older_than {
+            Some(age) => {
+                let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                clearing.ended_before(now().minus_ms(ms))
+            }
+            None => clearing,
+        }
+    }
+
+    pub(super) async fn clear(
+        &self,
+        engine: &Engine,
+        target: &Target,
+        force: bool,
+        yes: bool,
+    ) -> Result<(), CliError> {
+        let clearing = self.clearing(engine, target).force(force);
+        if self.dry_run {
+            return self.show(clearing, target.json).await;
+        }
+        let most = self.limit.map_or(String::new(), |limit| format!(", {limit} at most,"));
+        let question = format!("Forget all workflows that are so{most} for good?");
+        confirm(yes, &question)?;
+        let mut tally = Tally::new(target.json);
+        let (mut after, mut left) = (None, self.limit.unwrap_or(usize::MAX));
+        while left > 0 {
+            let piece = clearing.clone().after(after).limit(left.min(AT_ONCE));
+            let cleared = piece.await?;
+            left -= cleared.forgotten.len() + cleared.refused.len();
+            after = cleared.next.clone();
+            tally.add(cleared);
+            if after.is_none() {
+                break;
+            }
+        }
+        tally.report()
+    }
+
+    /// What would be forgotten.
+    async fn show(&self, clearing: Clearing<'_>, as_json: bool) -> Result<(), CliError> {
+        let (mut after, mut left): (Option<TaskId>, _) = (None, self.limit.unwrap_or(usize::MAX));
+        let mut count: u64 = 0;
+        while left > 0 {
+            let piece = clearing.clone().after(after).limit(left.min(AT_ONCE));
+            let (found, next) = piece.find().await?;
+            left -= found.len();
+            count += found.len() as u64;
+            for task in found {
+                if as_json {
+                    say_json(&json!({ "id": task.id, "deleted": false, "dry_run": true }));
+                } else {
+                    say(&format!("{}  {}  {}", task.id, task.kind, task.lifecycle.public()));
+                }
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if !as_json {
+            say(&format!("{} would be forgotten; nothing was.", counted(count, "workflow")));
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn new(json: bool) -> Self {
+        let bar = if json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        if let Ok(style) = ProgressStyle::with_template("forgetting {spinner} {pos} {per_sec}") {
+            bar.set_style(style);
+        }
+        Self { json, bar, workflows: 0, tasks: 0, refused: Vec::new() }
+    }
+
+    fn add(&mut self, cleared: Cleared) {
+        self.bar.inc(cleared.forgotten.len() as u64);
+        for (id, tasks) in cleared.forgotten {
+            self.workflows += 1;
+            self.tasks += tasks as u64;
+            if self.json {
+                say_json(&json!({ "id": id, "deleted": true, "tasks": tasks }));
+            }
+        }
+        for (id, error) in cleared.refused {
+            let (code, message) = (error.code(), error.to_string());
+            if self.json {
+                let error = json!({ "code": code, "message": message });
+                say_json(&json!({ "id": id, "deleted": false, "error": error }));
+            }
+            self.refused.push([id.to_string(), code.to_owned(), message]);
+        }
+    }
+
+    fn report(self) -> Result<(), CliError> {
+        self.bar.finish_and_clear();
+        let refused = self.refused.len() as u64;
+        if !self.json {
+            let (workflows, tasks) =
+                (counted(self.workflows, "workflow"), counted(self.tasks, "task"));
+            let more = if refused == 0 { "." } else { "; refused:" };
+            say(&format!("Forgot {workflows}, {tasks} in all{more}"));
+            if refused > 0 {
+                say_table(["id", "code", "why"], self.refused);
+            }
+        }
+        if refused == 0 { Ok(()) } else { Err(CliError::NotDeleted(refused)) }
+    }
+}

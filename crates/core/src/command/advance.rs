@@ -1,0 +1,171 @@
+use crate::children::Children;
+use crate::command::{CommitTurn, Complete, Consume, Transition};
+use crate::world::World;
+
+/// Ends an activity with success and keeps the turn that its workflow makes of that: both, or
+/// nothing.
+///
+/// It is for the worker that has the workflow in memory. It makes the turn before the end of the
+/// activity is kept, under the fence that the next lease of the workflow has. Where another lease
+/// came in between, the turn was made of something else, and is refused.
+#[derive(Clone, Debug)]
+pub struct Advance {
+    pub complete: Complete,
+    /// How the workflow is leased: only for this commit, unless there is more to do.
+    pub consume: Consume,
+    pub turn: CommitTurn,
+}
+
+impl Advance {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.turn.check()?;
+        let workflow = &self.turn.fence.task;
+        world.prefetch(self.complete.fence.task.row_key());
+        world.prefetch(Children::key_of(&workflow.tenant, &workflow.id));
+        self.turn.prefetch(world);
+        if let Some(answer) = self.turn.answered(world)? {
+            return Ok(answer);
+        }
+        self.complete.apply(world)?;
+        self.consume.apply(world)?;
+        self.turn.apply(world)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::command::{Claim, Create, Deed, NewTask, NewWorkflow, Outcome, Post, Then};
+    use crate::mailbox::Message;
+    use crate::payload::Payload;
+    use crate::record::Table;
+    use crate::rejection::Rejection;
+    use crate::task::Task;
+    use crate::testing::{Stage, check_task, claim, fence, lane, message};
+
+    fn turn(nth: u64, turn: u32, then: Then) -> CommitTurn {
+        CommitTurn {
+            fence: fence(nth),
+            turn,
+            row: Some(Payload::json("{}")),
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step: 1,
+            then,
+            sticky_ms: Some(5_000),
+            eager: Some(Claim::new("w")),
+            foreign: None,
+        }
+    }
+
+    fn activity(step: u64) -> Deed {
+        let payload = Some(Payload::json("1"));
+        let task = NewTask { lane: lane(), payload, ..NewTask::new(format!("t/{step}"), "charge") };
+        Deed::Activity { step, task, eager: true }
+    }
+
+    /// A workflow that waits for its first activity, which this worker has.
+    fn waiting() -> (Stage, Arc<Task>) {
+        let mut stage = Stage::new();
+        let workflow = Some(NewWorkflow::default());
+        stage.must(Create::one(NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") }));
+        stage.must(claim());
+        let first = CommitTurn { deeds: vec![activity(0)], ..turn(1, 0, Then::Wait) };
+        let Outcome::Turned { mut claimed, .. } = stage.must(first) else { panic!("a turn") };
+        (stage, claimed.pop().expect("it is leased at once"))
+    }
+
+    fn advance(activity: &Task, turn: CommitTurn) -> Advance {
+        let result = Some(Payload::json("42"));
+        Advance {
+            complete: Complete { fence: activity.fence(), result },
+            consume: Consume::new("t", "w"),
+            turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
+        }
+    }
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    | | absent          | ! task_not_found    |
+            waiting   | | waiting e0 a0   | ! stale             |
+            delayed   | | delayed e0 a0   | ! stale             |
+            granted   | | granted e0 a0   | ! stale             |
+            claimed   | | claimed e1 a0   | ! ended             |
+            active    | | active e1 a1    | ! ended             |
+            lapsed    | | active e1 a1    | ! lease_expired     |
+            completed | | completed e1 a1 | ! settled_otherwise |
+            failed    | | failed e1 a1    | ! settled_otherwise |
+            cancelled | | cancelled e1 a1 | ! ended             |
+            expired   | | expired e1 a1   | ! ended             |
+            suspended | | suspended e1 a1 | ! settled_otherwise |
+            resumable | | resumable e1 a1 | ! settled_otherwise |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0   | ! stale             |
+            reserved  | | reserved e0 a0  | ! stale             |
+            ",
+            |args| Advance {
+                complete: Complete { fence: args.fence(), result: None },
+                consume: Consume::new("t", "w"),
+                turn: CommitTurn { fence: args.fence(), ..turn(1, 0, Then::Wait) },
+            },
+        );
+    }
+
+    #[test]
+    fn an_activity_ends_and_the_next_one_is_leased() {
+        let (mut stage, first) = waiting();
+        let deeds = vec![activity(1)];
+        let next = CommitTurn { deeds, next_step: 2, ..turn(2, 1, Then::Wait) };
+        let advance = advance(&first, next);
+        let Outcome::Turned { claimed, goes_on } = stage.must(advance.clone()) else {
+            panic!("it is a turn")
+        };
+        assert_eq!((claimed[0].id.as_str(), goes_on), ("t/1", None));
+        let again = Outcome::Turned { claimed: Vec::new(), goes_on: None };
+        assert_eq!(stage.must(advance), again, "the same again is answered again");
+        assert!(stage.task("t/0").is_none(), "it goes when it ends");
+        let workflow = stage.task("t").expect("it is there");
+        assert_eq!(workflow.lifecycle.public().as_str(), "suspended");
+        assert_eq!(workflow.workflow.expect("it is one").turns, 2);
+        assert_eq!(stage.shelf.rows().filter(|row| row.key.table == Table::Message).count(), 0);
+    }
+
+    #[test]
+    fn what_came_meanwhile_keeps_the_lease() {
+        let (mut stage, first) = waiting();
+        stage.must(Post::one(message("go")));
+        let next = turn(2, 1, Then::Wait);
+        let Outcome::Turned { goes_on, .. } = stage.must(advance(&first, next)) else {
+            panic!("it is a turn")
+        };
+        assert_eq!(goes_on.map(|task| task.fence()), Some(fence(2)));
+        assert_eq!(stage.task("t").expect("it is there").lifecycle.public().as_str(), "active");
+    }
+
+    #[test]
+    fn a_turn_that_was_made_of_something_else_leaves_everything_as_it_was() {
+        let (mut stage, first) = waiting();
+        let next = turn(2, 1, Then::Wait);
+        let other = Advance { consume: Consume::new("t", "v"), ..advance(&first, next.clone()) };
+        assert_eq!(stage.run(other), Err(Rejection::NotGranted), "another has it in memory");
+        let other = advance(&first, turn(2, 2, Then::Wait));
+        assert_eq!(stage.run(other), Err(Rejection::OtherTurn { turns: 1 }));
+        let mut other = advance(&first, next.clone());
+        other.turn.taken = vec![Message::of_step(7)];
+        let absent = Rejection::MessageNotFound { seq: Message::of_step(7) };
+        assert_eq!(stage.run(other), Err(absent));
+        stage.must(Post::one(message("go")));
+        stage.must(Consume::new("t", "w"));
+        assert_eq!(stage.run(advance(&first, next.clone())), Err(Rejection::NotGranted));
+        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, Then::Wait) });
+        let next = advance(&first, next);
+        assert_eq!(stage.run(next), Err(Rejection::SettledOtherwise));
+        let state = |id| stage.task(id).expect("it is there").lifecycle.public().as_str();
+        assert_eq!((state("t/0"), state("t")), ("active", "suspended"));
+        stage.must(advance(&first, turn(3, 2, Then::Complete(None))));
+    }
+}

@@ -1,0 +1,334 @@
+//! Messages that come before their task does. They are in its mailbox, and nobody sees them. The
+//! workflow that is started under its id takes them over; those that nobody takes in time go.
+//!
+//! Who posts and who starts cannot rely on the absence of what the other is about to make. So a
+//! message that was kept is looked at once more soon after, and given to the task if it is there.
+
+use crate::limits;
+use crate::mailbox::{Mailbox, Message};
+use crate::name::{TaskId, Tenant};
+use crate::primitive::mailbox::{enclose, tell};
+use crate::primitive::{Letter, are_neighbours_readable, open, resume_if_met};
+use crate::record::{Filed, Record};
+use crate::rejection::Rejection;
+use crate::task::{Task, TaskKey};
+use crate::world::{Halt, World, unless_quarantined};
+
+/// How soon after a message was kept it is looked at once more.
+const LOOK_MS: u64 = 1_000;
+
+/// When to look again at a message whose task this version cannot read.
+const POSTPONED_MS: u64 = 60_000;
+
+/// Where the keys are of messages that may come before their task does.
+pub(crate) fn early_scope(task: &TaskId) -> String {
+    format!("message/early/{task}")
+}
+
+/// Asks for what it takes to keep a message.
+pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
+    world.prefetch(Mailbox::key_of(tenant, &Mailbox::nobody()));
+}
+
+/// Keeps a message for a task that is not there. Says its number.
+pub(crate) fn keep(
+    world: &mut World,
+    tenant: &Tenant,
+    task: &TaskId,
+    letter: &Letter<'_>,
+    keep_ms: u64,
+) -> Result<u64, Halt> {
+    let known = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
+    let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::nobody()))?;
+    let known = known.map_or_else(|| Mailbox::empty(tenant, task), |known| (*known).clone());
+    let mut all =
+        all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::nobody()), |all| (*all).clone());
+    if known.held >= limits::EARLY_MESSAGES {
+        let (messages, bytes) = (known.held, known.bytes);
+        return Err(Rejection::MailboxFull { messages, bytes }.into());
+    }
+    if all.held >= limits::ALL_EARLY_MESSAGES
+        || all.bytes + letter.bytes() > u64::from(limits::ALL_EARLY_BYTES)
+    {
+        let (messages, bytes) = (all.held, all.bytes);
+        return Err(Rejection::MailboxFull { messages, bytes }.into());
+    }
+    all.held += 1;
+    all.bytes += letter.bytes();
+    world.put::<Mailbox>(all);
+    let mut mailbox = known;
+    let message = enclose(world, &mut mailbox, letter);
+    mailbox.hidden += u32::from(message.due_at.is_none());
+    mailbox.early += 1;
+    let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));
+    let kept_until = Some(world.now().plus_ms(keep_ms));
+    world.put::<Mailbox>(mailbox);
+    world.put::<Message>(Message { kept_until, due_at, ..message.clone() });
+    Ok(message.seq)
+}
+
+/// Gives a task what came before it.
+pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<Mailbox, Halt> {
+    world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::nobody()));
+    let (now, mut mailbox) = (world.now(), known.clone());
+    let of_task = Message::of_task(&task.tenant, &task.id);
+    let messages = world.scan::<Message>(&of_task, known.held as usize + 1)?;
+    let early = || messages.iter().filter(|message| message.kept_until.is_some());
+    for message in early() {
+        let due_at = (now < message.visible_at).then_some(message.visible_at);
+        let message = Message { kept_until: None, due_at, ..(**message).clone() };
+        mailbox.hidden = mailbox.hidden.saturating_sub(u32::from(due_at.is_none()));
+        tell(world, task, &message);
+        world.put::<Message>(message);
+    }
+    mailbox.early = 0;
+    world.put::<Mailbox>(mailbox.clone());
+    count_off(world, &task.tenant, early().map(AsRef::as_ref))?;
+    Ok(mailbox)
+}
+
+/// Counts messages that are kept for nobody any more.
+pub(crate) fn count_off<'a>(
+    world: &mut World,
+    tenant: &Tenant,
+    early: impl Iterator<Item = &'a Message>,
+) -> Result<(), Halt> {
+    let (mut messages, mut bytes) = (0, 0);
+    for message in early {
+        messages += 1;
+        bytes += message.bytes.unwrap_or(0);
+    }
+    let key = Mailbox::key_of(tenant, &Mailbox::nobody());
+    if messages == 0 {
+        return Ok(());
+    }
+    let Some(all) = world.get::<Mailbox>(&key)? else { return Ok(()) };
+    let (held, bytes) = (all.held.saturating_sub(messages), all.bytes.saturating_sub(bytes));
+    if held == 0 {
+        world.remove(&key);
+    } else {
+        world.put::<Mailbox>(Mailbox { held, bytes, ..(*all).clone() });
+    }
+    Ok(())
+}
+
+/// Asks for what [`look_after`] needs.
+pub(crate) fn prefetch_early(world: &mut World, message: &Message) {
+    world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::nobody()));
+}
+
+/// Gives a message to its task if that is there, and forgets it when its time is over.
+pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Halt> {
+    let now = world.now();
+    let again = |at| Message { due_at: Some(at), ..message.clone() };
+    let task = world.get::<Task>(&TaskKey::new(&message.tenant, &message.task).row_key());
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&message.tenant, &message.task));
+    let (task, mailbox) = (unless_quarantined(task)?, unless_quarantined(mailbox)?);
+    let (Some(task), Some(Some(mailbox))) = (task, mailbox) else {
+        world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
+        return Ok(());
+    };
+    let open_workflow = |task: &&std::sync::Arc<Task>| {
+        task.workflow.is_some() && task.lifecycle.ended_at().is_none()
+    };
+    if let Some(task) = task.as_ref().filter(open_workflow) {
+        if !are_neighbours_readable(world, task)? {
+            world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
+            return Ok(());
+        }
+        let mut task = (**task).clone();
+        open(world, &mut task)?;
+        world.put::<Task>(task.clone());
+        return resume_if_met(world, &task).map(drop);
+    }
+    match message.kept_until.filter(|until| now < *until) {
+        Some(until) => world.put::<Message>(again(until)),
+        None => forget(world, message, &mailbox, task.is_some_and(|task| task.has_mail))?,
+    }
+    Ok(())
+}
+
+fn forget(
+    world: &mut World,
+    message: &Message,
+    mailbox: &Mailbox,
+    has_owner: bool,
+) -> Result<(), Halt> {
+    let mut left = mailbox.clone();
+    left.forget(message);
+    world.drop_payloads(message.own_payload_key());
+    world.remove(&Message::row_key(message.key()));
+    if left.held == 0 && !has_owner {
+        world.remove(&Mailbox::row_key(mailbox.key()));
+    } else {
+        world.put::<Mailbox>(left);
+    }
+    count_off(world, &message.tenant, std::iter::once(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Cancel, Claim, Create, Idempotency, NewMessage, NewTask, NewWorkflow, Outcome, Post,
+        Posted, Reap, Sweep,
+    };
+    use crate::payload::Payload;
+    use crate::record::Table;
+    use crate::testing::{Stage, claim, key, lane, message, new_task};
+
+    const KEEP_MS: u64 = 60_000;
+
+    fn early(name: &str) -> NewMessage {
+        let payload = Some(Payload::json("1"));
+        NewMessage { keep_ms: Some(KEEP_MS), payload, ..message(name) }
+    }
+
+    fn workflow() -> Create {
+        let workflow = Some(NewWorkflow::default());
+        Create::one(NewTask { workflow, lane: lane(), ..new_task("t") })
+    }
+
+    fn posted(stage: &mut Stage, message: NewMessage) -> Result<Posted, &'static str> {
+        match stage.run(Post::one(message)) {
+            Ok(Outcome::Posted(mut posted)) => Ok(posted.pop().unwrap()),
+            Ok(other) => panic!("{other:?}"),
+            Err(rejection) => Err(rejection.code()),
+        }
+    }
+
+    fn in_all(stage: &Stage) -> Option<(u32, u64)> {
+        let all = stage.record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::nobody()));
+        all.map(|all| (all.held, all.bytes))
+    }
+
+    fn rows_of(stage: &Stage, table: Table) -> usize {
+        stage.shelf.rows().filter(|row| row.key.table == table).count()
+    }
+
+    #[test]
+    fn a_workflow_takes_over_what_came_before_it() {
+        let mut stage = Stage::new();
+        let first = posted(&mut stage, early("go")).unwrap();
+        assert_eq!((first.seq, first.kept), (1, true));
+        posted(&mut stage, NewMessage { after_ms: 30_000, ..early("later") }).unwrap();
+        assert_eq!(in_all(&stage), Some((2, 2)));
+        stage.must(workflow());
+        assert_eq!(in_all(&stage), None);
+        let mailbox = stage.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 1, 0));
+        assert!(stage.task("t").unwrap().has_mail);
+        let (go, later) = (stage.message(1).unwrap(), stage.message(2).unwrap());
+        assert_eq!((go.due_at, go.kept_until), (None, None));
+        assert_eq!((later.due_at, later.kept_until), (Some(later.visible_at), None));
+        assert!(stage.shelf.payload(&go.payload_key().unwrap()).is_some());
+        let next = posted(&mut stage, early("go")).unwrap();
+        assert_eq!((next.seq, next.kept), (3, false));
+    }
+
+    #[test]
+    fn what_nobody_takes_in_time_goes_without_a_trace() {
+        let mut stage = Stage::new();
+        posted(&mut stage, early("go")).unwrap();
+        posted(&mut stage, early("go")).unwrap();
+        for (ms, left) in [(1_000, 2), (KEEP_MS - 1_001, 2), (1, 0)] {
+            stage.later(ms);
+            stage.must(Sweep::default());
+            assert_eq!(rows_of(&stage, Table::Message), left, "{ms}");
+        }
+        assert_eq!((rows_of(&stage, Table::Mailbox), stage.shelf.payloads().count()), (0, 0));
+    }
+
+    #[test]
+    fn who_posts_and_who_starts_need_not_see_each_other() {
+        let mut stage = Stage::new();
+        posted(&mut stage, early("go")).unwrap();
+        let rows: Vec<_> = stage.shelf.rows().cloned().collect();
+        let mut beside = Stage::new();
+        beside.must(workflow());
+        // As two transactions leave it that ran side by side.
+        rows.into_iter().for_each(|row| beside.shelf.plant(row));
+        beside.later(1_000);
+        beside.must(Sweep::default());
+        let mailbox = beside.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0));
+        assert!(beside.task("t").unwrap().has_mail);
+        assert_eq!(beside.message(1).unwrap().due_at, None);
+        assert_eq!(in_all(&beside), None);
+    }
+
+    #[test]
+    fn a_page_of_them_is_given_to_their_task_once() {
+        let mut stage = Stage::new();
+        posted(&mut stage, early("a")).unwrap();
+        posted(&mut stage, early("b")).unwrap();
+        let rows: Vec<_> = stage.shelf.rows().cloned().collect();
+        let mut beside = Stage::new();
+        beside.must(workflow());
+        rows.into_iter().for_each(|row| beside.shelf.plant(row));
+        posted(&mut beside, NewMessage { after_ms: 90_000, ..message("c") }).unwrap();
+        beside.later(1_000);
+        beside.must(Sweep::default());
+        let mailbox = beside.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (3, 1, 0));
+    }
+
+    #[test]
+    fn a_plain_task_is_given_them_with_the_first_that_comes_in_its_time() {
+        let mut stage = Stage::new();
+        posted(&mut stage, early("go")).unwrap();
+        stage.must(Create::one(new_task("t")));
+        assert!(!stage.task("t").unwrap().has_mail);
+        posted(&mut stage, message("more")).unwrap();
+        let mailbox = stage.mailbox().unwrap();
+        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 0, 0));
+        stage.must(Claim { begin: false, ..claim() });
+        stage.must(Cancel { task: key("t"), reason: "stop".into() });
+        stage.must(Reap { task: key("t") });
+        assert_eq!((rows_of(&stage, Table::Mailbox), rows_of(&stage, Table::Message)), (0, 0));
+    }
+
+    #[test]
+    fn a_plain_task_that_nobody_writes_to_does_not_keep_them() {
+        let mut stage = Stage::new();
+        posted(&mut stage, early("go")).unwrap();
+        stage.must(Create::one(new_task("t")));
+        stage.later(KEEP_MS);
+        stage.must(Sweep::default());
+        assert_eq!((stage.mailbox(), in_all(&stage)), (None, None));
+        assert!(!stage.task("t").unwrap().has_mail);
+    }
+
+    #[test]
+    fn a_key_is_one_before_and_after_the_start() {
+        let mut stage = Stage::new();
+        let idempotency = Some(Idempotency { key: "k".into(), window_ms: KEEP_MS });
+        let keyed = NewMessage { idempotency, ..early("go") };
+        assert!(!posted(&mut stage, keyed.clone()).unwrap().duplicate);
+        assert!(posted(&mut stage, keyed.clone()).unwrap().duplicate);
+        stage.must(workflow());
+        let again = posted(&mut stage, keyed.clone()).unwrap();
+        assert_eq!((again.seq, again.duplicate), (1, true));
+        let other = NewMessage { name: "other".into(), ..keyed };
+        assert_eq!(posted(&mut stage, other), Err("conflict"));
+        assert_eq!(stage.mailbox().unwrap().held, 1);
+    }
+
+    #[test]
+    fn an_id_that_nobody_starts_and_a_tenant_hold_so_much_and_no_more() {
+        let mut stage = Stage::new();
+        for _ in 0..limits::EARLY_MESSAGES {
+            posted(&mut stage, early("go")).unwrap();
+        }
+        assert_eq!(posted(&mut stage, early("go")), Err("mailbox_full"));
+        let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..early("go") };
+        for n in limits::EARLY_MESSAGES..limits::ALL_EARLY_MESSAGES {
+            posted(&mut stage, to(n)).unwrap();
+        }
+        let before = stage.shelf.clone();
+        assert_eq!(posted(&mut stage, to(20_000)), Err("mailbox_full"));
+        assert_eq!(stage.shelf, before);
+        stage.must(workflow());
+        assert!(posted(&mut stage, to(20_000)).is_ok(), "there is room again");
+    }
+}

@@ -1,0 +1,182 @@
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use windlass_core::{Kind, LaneName, PublicState, Task, TaskId, Tenant, Timestamp};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::read::TaskFilter;
+
+/// How many tasks are looked at in one call, and at once.
+const LOOKED_AT: usize = 10_000;
+const AT_ONCE: usize = 500;
+
+/// Workflows to be forgotten before their time: say which, then await it.
+///
+/// Those that have not ended are passed over, and children go with the workflow that they belong
+/// to. One call does a bounded piece of work: [`Cleared::next`] says where to go on.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use windlass_core::PublicState;
+/// # use windlass_engine::{Config, Engine};
+/// # use windlass_store::MemoryStore;
+/// # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
+/// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+/// # for id in ["a", "b"] {
+/// #     let one = engine.start_workflow::<()>("order", &1).id(id).await?;
+/// #     one.terminate("enough").await?;
+/// # }
+/// let mut after = None;
+/// loop {
+///     let cleared = engine
+///         .clear_workflows()
+///         .kind("order")
+///         .state(PublicState::Cancelled)
+///         .after(after)
+///         .limit(100)
+///         .await?;
+///     # assert_eq!((cleared.forgotten.len(), cleared.refused.len()), (2, 0));
+///     after = cleared.next;
+///     if after.is_none() {
+///         break;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is forgotten before this is awaited"]
+pub struct Clearing<'e> {
+    engine: &'e Engine,
+    tenant: Tenant,
+    filter: TaskFilter,
+    ended_before: Option<Timestamp>,
+    after: Option<TaskId>,
+    limit: usize,
+    force: bool,
+}
+
+/// What became of a call.
+#[derive(Debug, Default)]
+pub struct Cleared {
+    /// The workflows that are forgotten, each with how many tasks went with it, itself included.
+    pub forgotten: Vec<(TaskId, usize)>,
+    /// Those that were left as they are, and why: one that has a child that runs.
+    pub refused: Vec<(TaskId, Error)>,
+    /// Behind which id to go on; none when there are no more.
+    pub next: Option<TaskId>,
+}
+
+impl Engine {
+    /// Forgets workflows with their histories and their children, as a filter says: see
+    /// [`Clearing`].
+    pub fn clear_workflows(&self) -> Clearing<'_> {
+        Clearing {
+            engine: self,
+            tenant: Tenant::default(),
+            filter: TaskFilter::default(),
+            ended_before: None,
+            after: None,
+            limit: AT_ONCE,
+            force: false,
+        }
+    }
+}
+
+impl<'e> Clearing<'e> {
+    pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    pub fn state(mut self, state: PublicState) -> Self {
+        self.filter.state = Some(state);
+        self
+    }
+
+    /// Those of this name.
+    pub fn kind(mut self, kind: impl Into<Kind>) -> Self {
+        self.filter.kind = Some(kind.into());
+        self
+    }
+
+    pub fn lane(mut self, lane: impl Into<LaneName>) -> Self {
+        self.filter.lane = Some(lane.into());
+        self
+    }
+
+    /// Those that had ended by then.
+    pub fn ended_before(mut self, moment: Timestamp) -> Self {
+        self.ended_before = Some(moment);
+        self
+    }
+
+    /// Those behind this id, as a call before has said.
+    pub fn after(mut self, id: Option<TaskId>) -> Self {
+        self.after = id;
+        self
+    }
+
+    /// So many at most, in this call; 500 unless it is said.
+    pub fn limit(mut self, workflows: usize) -> Self {
+        self.limit = workflows;
+        self
+    }
+
+    /// Also those that run: they are ended at once, and so are their children.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Which they are, without a change; and behind which id there may be more.
+    pub async fn find(&self) -> Result<(Vec<Arc<Task>>, Option<TaskId>), Error> {
+        let (mut found, mut looked_at, mut after) = (Vec::new(), 0, self.after.clone());
+        while found.len() < self.limit && looked_at < LOOKED_AT {
+            let page =
+                self.engine.tasks(&self.tenant, &self.filter, after.as_ref(), AT_ONCE).await?;
+            let Some(last) = page.last() else { return Ok((found, None)) };
+            (looked_at, after) = (looked_at + page.len(), Some(last.id.clone()));
+            for task in page.into_iter().filter(|task| self.takes(task)) {
+                if found.len() == self.limit {
+                    let last: Option<&Arc<Task>> = found.last();
+                    return Ok((found.clone(), last.map(|last| last.id.clone())));
+                }
+                found.push(task);
+            }
+        }
+        Ok((found, after))
+    }
+
+    fn takes(&self, task: &Task) -> bool {
+        let ended_at = task.lifecycle.ended_at();
+        let in_time = self.ended_before.is_none_or(|before| ended_at.is_some_and(|at| at < before));
+        let may_go = self.force || ended_at.is_some();
+        task.workflow.is_some() && task.parent.is_none() && in_time && may_go
+    }
+
+    async fn clear(self) -> Result<Cleared, Error> {
+        let (found, next) = self.find().await?;
+        let mut cleared = Cleared { next, ..Cleared::default() };
+        for workflow in found {
+            match self.engine.delete_workflow(&workflow.task_key(), self.force).await {
+                Ok(tasks) => cleared.forgotten.push((workflow.id.clone(), tasks)),
+                Err(error @ Error::Rejected(_)) => {
+                    cleared.refused.push((workflow.id.clone(), error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(cleared)
+    }
+}
+
+impl<'e> IntoFuture for Clearing<'e> {
+    type Output = Result<Cleared, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.clear())
+    }
+}

@@ -1,0 +1,54 @@
+//! An activity runs at one engine, and another one on the same database calls it off.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use windlass::workflow::{Program, StepError};
+use windlass::{Context, Engine, Workflow};
+use windlass_store_test::postgres::Server;
+
+/// Its first renewal would be hours away.
+const LEASE: Duration = Duration::from_secs(86_400);
+/// Longer than anything takes that does not wait for it.
+const NEVER: Duration = Duration::from_secs(120);
+
+async fn waits(ctx: Workflow, (): ()) -> Result<(), StepError> {
+    ctx.activity_named("listens", &()).await
+}
+
+async fn is_heard_of(url: &str) {
+    let (here, there) = (Engine::open(url).await.unwrap(), Engine::open(url).await.unwrap());
+    let (said, mut hear) = mpsc::unbounded_channel();
+    let listens = move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send("started")?;
+            context.cancelled().await;
+            said.send("cancelled")?;
+            Ok(())
+        }
+    };
+    let worker = here.worker("w").concurrency(2).lease(LEASE).handler("listens", listens);
+    let running = worker.program(Program::named("waits", waits)).start().unwrap();
+    let handle = there.start_workflow::<()>("waits", &()).await.unwrap();
+    let mut next = async || tokio::time::timeout(NEVER, hear.recv()).await;
+    assert_eq!(next().await, Ok(Some("started")));
+    handle.cancel("enough").await.unwrap();
+    assert_eq!(next().await, Ok(Some("cancelled")));
+    running.drain(NEVER).await;
+    for engine in [here, there] {
+        engine.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancellation_by_another_engine_on_a_file_is_heard_of() {
+    let folder = tempfile::tempdir().unwrap();
+    is_heard_of(&format!("sqlite://{}", folder.path().join("shared.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancellation_by_another_node_is_heard_of() {
+    let server = Server::start();
+    is_heard_of(&server.url()).await;
+}

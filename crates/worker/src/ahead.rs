@@ -1,0 +1,132 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use windlass_core::command::{Advance, Complete};
+use windlass_core::{Arrival, Carried, Fence, Message, Outcome, StepOutcome, Task, TaskKey};
+use windlass_engine::{Came, Error};
+
+use crate::cache::Position;
+use crate::commit::{Draft, Followers, then};
+use crate::handler::Handled;
+use crate::lease::Lease;
+use crate::settlement::Answer;
+use crate::team::Team;
+use crate::turn::Begun;
+use crate::workflow::{Finished, Instance, Turn};
+
+/// A turn that a workflow in memory has made of the result of its activity, before that is kept:
+/// one commit does for both.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    workflow: TaskKey,
+    /// Where the workflow stood before.
+    from: Position,
+    instance: Instance,
+    turn: Turn,
+    came: Came,
+}
+
+/// What came of a turn that was made ahead.
+#[derive(Debug)]
+pub(crate) enum Advanced {
+    /// It is kept, with the activities that follow from it here, and with the workflow if its lease
+    /// stays.
+    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Option<Box<Begun>>)> },
+    /// It needs a lease of its own before it is over.
+    Unfinished(Box<Ahead>),
+    /// Somebody else made another one.
+    Refused,
+}
+
+impl Ahead {
+    /// Makes the turn, if the workflow is in memory and nobody else makes one.
+    pub(crate) fn make(team: &Team, activity: &Task, handled: &Handled) -> Option<Self> {
+        let (Some(parent), Some(step), Ok(result)) = (&activity.parent, activity.step, handled)
+        else {
+            return None;
+        };
+        if team.is_closing() {
+            return None;
+        }
+        let workflow = TaskKey::new(&activity.tenant, parent);
+        let (mut instance, from) = team.worker.cache.take_settled(&workflow)?;
+        let outcome = StepOutcome::Completed { result: result.clone().map(Carried) };
+        let arrival = Arrival::Report { step, outcome };
+        let came = Came { seq: Message::of_step(step), arrival: arrival.clone() };
+        instance.set_attempt(1);
+        // What is wrong with it is found again, and told, by the turn that is made in its place.
+        let turn = instance.turn(team.worker.engine.now(), vec![arrival]).ok()?;
+        Some(Self { workflow, from, instance, turn, came })
+    }
+
+    /// Keeps the turn together with the end of the activity.
+    pub(crate) async fn keep(
+        self,
+        team: &Team,
+        lease: &Lease,
+        complete: Complete,
+    ) -> Result<Advanced, Answer> {
+        let Ahead { workflow, from, instance, turn, came } = self;
+        let finished = match turn {
+            Turn::Finished(finished) if finished.parts.len() == 1 && !finished.goes_on => finished,
+            turn => {
+                let ahead = Ahead { workflow, from, instance, turn, came };
+                return Ok(Advanced::Unfinished(Box::new(ahead)));
+            }
+        };
+        let waits = !finished.standing.has_ended();
+        let fence = Fence { task: workflow.clone(), epoch: from.epoch + 1 };
+        let after = Position { epoch: fence.epoch, ..from.after(1) };
+        let drafted = draft(fence, from.turns, &instance, finished, came.seq);
+        let drafted = drafted.and_then(|draft| draft.command(team));
+        let Ok((turn, room)) = drafted else { return Ok(Advanced::Refused) };
+        let consume = team.worker.consume(workflow.clone());
+        let cache = &team.worker.cache;
+        if waits {
+            cache.keep(workflow.clone(), after, instance);
+        }
+        let asked = Instant::now();
+        match lease.settle(Advance { complete, consume, turn }.into()).await {
+            Ok(Outcome::Turned { claimed, goes_on }) => {
+                let followers = room.filled(claimed, asked);
+                if goes_on.is_none() {
+                    cache.settled(&workflow, after);
+                }
+                let begun = |instance| Box::new(Begun { instance, turn: None });
+                let leased = goes_on.map(|task| (task, cache.take_at(&workflow, after).map(begun)));
+                Ok(Advanced::Kept { followers, leased })
+            }
+            Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Err(Answer::Refused(Error::Rejected(_))) => {
+                drop(cache.take_at(&workflow, after));
+                Ok(Advanced::Refused)
+            }
+            Err(answer) => {
+                drop(cache.take_at(&workflow, after));
+                Err(answer)
+            }
+        }
+    }
+
+    /// Goes on under the lease that the workflow has by now, if it is still the same turn.
+    pub(crate) fn under(self, leased: &Task) -> Option<Box<Begun>> {
+        let Ahead { from, instance, turn, came, .. } = self;
+        let is_next = leased.epoch == from.epoch + 1 && Position::of(leased) == Some(from);
+        is_next.then(|| Box::new(Begun { instance, turn: Some((turn, vec![came])) }))
+    }
+}
+
+fn draft(
+    fence: Fence,
+    turn: u32,
+    instance: &Instance,
+    finished: Finished,
+    told: u64,
+) -> Result<Draft, Error> {
+    let Finished { mut parts, standing, .. } = finished;
+    let values = if standing.starts_over() { instance.values() } else { BTreeMap::new() };
+    let then = then(standing, values)?;
+    let (part, next_step) = (parts.pop(), instance.next_step());
+    Ok(Draft { fence, turn, part, taken: vec![told], next_step, then })
+}

@@ -1,0 +1,157 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use windlass_core::command::{Claim, CommitTurn, Deed as Command, NewMessage, NewTask, Then};
+use windlass_core::{Carried, Fence, Note, Payload, Task, TaskId};
+use windlass_engine::{Claimed, Error, Input};
+
+use crate::team::Team;
+use crate::worker::Worker;
+use crate::workflow::{Deed, HandedOver, Part, Standing};
+
+/// For how long the worker that has a workflow in memory is asked first.
+const STICKY_MS: u64 = 5_000;
+
+/// A part of a turn as it is to be kept.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) fence: Fence,
+    /// The number of its row, if it has one.
+    pub(crate) turn: u32,
+    pub(crate) part: Option<Part>,
+    pub(crate) taken: Vec<u64>,
+    pub(crate) next_step: u64,
+    pub(crate) then: Then,
+}
+
+/// Room for the activities of a turn that this worker can run itself, with their inputs.
+#[derive(Debug)]
+pub(crate) struct Room {
+    inputs: BTreeMap<TaskId, Option<Payload>>,
+    slots: Option<OwnedSemaphorePermit>,
+}
+
+/// Activities that a commit has leased to this worker, with room for them.
+#[derive(Debug)]
+pub(crate) struct Followers {
+    pub(crate) claimed: Vec<Claimed>,
+    /// For all of them but one, which has the room of the turn.
+    pub(crate) slots: Option<OwnedSemaphorePermit>,
+    /// Their leases are counted from then.
+    pub(crate) asked: Instant,
+}
+
+impl Draft {
+    /// The command that keeps it, and room for what follows from it here.
+    pub(crate) fn command(self, team: &Team) -> Result<(CommitTurn, Room), Error> {
+        let workflow = self.fence.task.id.clone();
+        let (row, deeds) = self.part.map(|part| (part.row, part.deeds)).unzip();
+        let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
+        let deeds = deeds.into_iter().flatten().map(|deed| command_of(team, &workflow, deed));
+        let deeds: Vec<Command> = deeds.collect();
+        let room = Room::for_all(&deeds, &team.slots);
+        let commit = CommitTurn {
+            fence: self.fence,
+            turn: self.turn,
+            row: row.map(|row| Payload::new("application/json", row)),
+            taken: self.taken,
+            deeds,
+            next_step: self.next_step,
+            then: self.then,
+            sticky_ms: Some(STICKY_MS),
+            eager: room.claim(&team.worker),
+            foreign: None,
+        };
+        Ok((commit, room))
+    }
+}
+
+impl Room {
+    fn for_all(deeds: &[Command], slots: &Arc<Semaphore>) -> Self {
+        let eager = deeds.iter().filter_map(|deed| match deed {
+            Command::Activity { task, eager: true, .. } => {
+                Some((task.id.clone(), task.payload.clone()))
+            }
+            _ => None,
+        });
+        let inputs: BTreeMap<_, _> = eager.collect();
+        let most = slots.available_permits().min(inputs.len().saturating_sub(1));
+        let most = u32::try_from(most).unwrap_or(0);
+        let slots = (most > 0).then(|| slots.clone().try_acquire_many_owned(most).ok());
+        Self { inputs, slots: slots.flatten() }
+    }
+
+    /// How to lease as many as there is room for.
+    fn claim(&self, worker: &Worker) -> Option<Claim> {
+        let room = self.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + 1;
+        let limit = u32::try_from(room).unwrap_or(u32::MAX);
+        (!self.inputs.is_empty()).then(|| Claim { limit, ..worker.claim.clone() })
+    }
+
+    /// What was leased of it.
+    pub(crate) fn filled(mut self, leased: Vec<Arc<Task>>, asked: Instant) -> Option<Followers> {
+        let with_input = |task: Arc<Task>| {
+            let input = self.inputs.remove(&task.id).flatten();
+            Claimed { input: input.map_or(Input::None, Input::Here), task }
+        };
+        let claimed: Vec<Claimed> = leased.into_iter().map(with_input).collect();
+        (!claimed.is_empty()).then_some(Followers { claimed, slots: self.slots, asked })
+    }
+}
+
+/// What the engine is asked to do for what the code of a workflow did.
+fn command_of(team: &Team, workflow: &TaskId, deed: Deed) -> Command {
+    let started = |task: NewTask| {
+        let workflow = Some(task.workflow.clone().unwrap_or_default());
+        let policy = task.policy.clone().of_workflow();
+        NewTask { workflow, policy, ..task }
+    };
+    match deed {
+        Deed::Activity { step, task } => {
+            // Whoever is about to leave takes nothing more.
+            let eager = !team.is_closing() && team.worker.runs(&task);
+            Command::Activity { step, task: *task, eager }
+        }
+        Deed::Child { step, task } => Command::Child { step, task: started(*task) },
+        Deed::Start { task, .. } => Command::Start { task: started(*task) },
+        Deed::Timer { step, at } => Command::Timer { step, at },
+        Deed::CancelTimer { step } => Command::CancelTimer { step },
+        Deed::CancelActivity { step } => {
+            let id = format!("{workflow}/{step}").into();
+            Command::CancelTask { step, id }
+        }
+        Deed::CancelChild { step, id } => Command::CancelTask { step, id },
+        Deed::Post { to, name, payload, keep_ms, .. } => {
+            let source = workflow.to_string();
+            Command::Post(NewMessage { payload, keep_ms, ..NewMessage::new(to, name, source) })
+        }
+        Deed::Status(text) => Command::Note { name: Note::STATUS.to_owned(), text: Some(text) },
+        Deed::Value { key, value } => {
+            let text = value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
+            Command::Note { name: key, text }
+        }
+    }
+}
+
+/// How a workflow stands after its turn, for the engine.
+pub(crate) fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, Error> {
+    Ok(match standing {
+        Standing::Waiting { .. } => Then::Wait,
+        Standing::Completed(result) => Then::Complete(result),
+        Standing::Failed(failure) => {
+            Then::Fail { class: failure.class(), reason: failure.reason().to_owned() }
+        }
+        Standing::Cancelled { reason } => Then::Cancel { reason },
+        Standing::ContinueAsNew { input, version, carried, .. } => {
+            let over = HandedOver { unread: carried, values };
+            let carried = Some(over.written().map_err(unwritable)?);
+            Then::ContinueAsNew { input, version, carried }
+        }
+    })
+}
+
+pub(crate) fn unwritable(error: serde_json::Error) -> Error {
+    Error::Payload(Arc::new(error))
+}

@@ -1,0 +1,125 @@
+//! A workflow as the store has it, with all that it takes to run its code again.
+
+use windlass_core::{Carried, Execution, PayloadKey, Task};
+use windlass_engine::{Engine, Error, Input, WorkflowHandle};
+
+use crate::commit::unwritable;
+use crate::workflow::testing::Recorded;
+use crate::workflow::{Begin, HandedOver};
+
+impl Recorded {
+    /// What the store has of a workflow: its executions that are kept, in order, the present one
+    /// last. Nothing else is needed to try code against them.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windlass_engine::{Config, Engine};
+    /// # use windlass_store::MemoryStore;
+    /// # use windlass_worker::Worker;
+    /// use windlass_worker::workflow::testing::{Recorded, replay_check};
+    /// use windlass_worker::workflow::{StepError, Workflow};
+    ///
+    /// async fn countdown(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+    ///     ctx.sleep(Duration::from_millis(1)).await?;
+    ///     if n == 0 {
+    ///         return Ok(ctx.info().execution);
+    ///     }
+    ///     match ctx.continue_as_new(&(n - 1)).await? {}
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+    /// # let running = Worker::new(engine.clone(), "w").workflow(countdown).start()?;
+    /// let handle = engine.start_workflow::<u32>("countdown", &2).await?;
+    /// assert_eq!(handle.result().await?, 2);
+    ///
+    /// let recorded = Recorded::of(&handle).await?;
+    /// let text = serde_json::to_string(&recorded)?; // for a file beside the test
+    /// let recorded: Vec<Recorded> = serde_json::from_str(&text)?;
+    /// assert_eq!(recorded.len(), 3);
+    /// for execution in &recorded {
+    ///     replay_check(countdown, execution)?;
+    /// }
+    /// # running.drain(Duration::from_secs(10)).await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn of<O>(workflow: &WorkflowHandle<O>) -> Result<Vec<Self>, Error> {
+        let engine = workflow.engine();
+        // Read first: what continues as new in the meantime is among the executions as well.
+        let task = workflow.info().await?;
+        let mut all = Vec::new();
+        for execution in workflow.executions().await? {
+            if execution.number < task.generation {
+                all.push(Self::of_past(engine, &task, &execution).await?);
+            }
+        }
+        all.push(Self::of_present(engine, &task).await?);
+        Ok(all)
+    }
+
+    /// The present execution of a workflow.
+    pub async fn of_present(engine: &Engine, task: &Task) -> Result<Self, Error> {
+        let begin = begin(engine, task, &stored(task.input_key())).await?;
+        Ok(Self { begin, rows: engine.history(task, 0).await? })
+    }
+
+    /// An execution of it that was followed by another one.
+    pub async fn of_past(
+        engine: &Engine,
+        task: &Task,
+        execution: &Execution,
+    ) -> Result<Self, Error> {
+        let Execution { number, version, first_step, .. } = execution.clone();
+        let (input, carried) = (stored(execution.input_key()), execution.carried_key());
+        let begin = begin_at(engine, task, number, &input, carried).await?;
+        let begin = Begin { version, first_step, ..begin };
+        Ok(Self { begin, rows: engine.past_history(execution).await? })
+    }
+}
+
+fn stored(input: Option<PayloadKey>) -> Input {
+    input.map_or(Input::None, Input::Elsewhere)
+}
+
+/// With what the present execution of a workflow begins.
+pub(crate) async fn begin(engine: &Engine, task: &Task, input: &Input) -> Result<Begin, Error> {
+    let begin = begin_at(engine, task, task.generation, input, task.carried_key()).await?;
+    let state = task.workflow.as_deref();
+    Ok(Begin {
+        version: state.and_then(|state| state.version.clone()),
+        first_step: state.map_or(0, |state| state.first_step),
+        ..begin
+    })
+}
+
+async fn begin_at(
+    engine: &Engine,
+    task: &Task,
+    execution: u32,
+    input: &Input,
+    carried: Option<PayloadKey>,
+) -> Result<Begin, Error> {
+    let input = match input {
+        Input::None => None,
+        Input::Here(payload) => Some(payload.clone()),
+        Input::Elsewhere(key) => engine.payload(key).await?,
+    };
+    let carried = match carried {
+        Some(key) => engine.payload(&key).await?,
+        None => None,
+    };
+    let over: HandedOver = match carried {
+        Some(carried) => serde_json::from_slice(&carried.bytes).map_err(unwritable)?,
+        None => HandedOver::default(),
+    };
+    let seed = task.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;
+    Ok(Begin {
+        execution,
+        parent: task.parent.clone(),
+        lane: task.lane.clone(),
+        input: input.map(Carried),
+        carried: over.unread,
+        values: over.values,
+        ..Begin::new(task.id.clone(), seed)
+    })
+}

@@ -1,0 +1,30 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::{Carried, Payload, limits};
+
+use super::mail::Unread;
+
+/// What an execution of a workflow leaves to the next one.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct HandedOver {
+    #[serde(default)]
+    pub(crate) unread: Vec<Unread>,
+    #[serde(default)]
+    pub(crate) values: BTreeMap<String, Carried>,
+}
+
+impl HandedOver {
+    pub(crate) fn written(&self) -> Result<Payload, serde_json::Error> {
+        Ok(Payload::new("application/json", serde_json::to_vec(self)?))
+    }
+
+    /// Why it cannot be kept, if it cannot.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let payload = self.written().map_err(|error| error.to_string())?;
+        payload.check().map_err(|_| {
+            let (bytes, most) = (payload.bytes.len(), limits::PAYLOAD_BYTES.max);
+            format!("unread messages and values come to {bytes} bytes, {most} at most go along")
+        })
+    }
+}

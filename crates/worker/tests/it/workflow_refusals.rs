@@ -1,0 +1,165 @@
+//! What is wrong is told to whoever can do something about it, changes nothing, and holds up nobody.
+
+use std::time::Duration;
+
+use windlass_core::command::{Claim, CommitTurn, Then};
+use windlass_core::{FailureClass, Lifecycle, Payload, PublicState, Task};
+use windlass_engine::Error;
+use windlass_worker::Worker;
+use windlass_worker::workflow::{
+    MOST_VALUES, Program, STATUS_BYTES, StepError, VALUE_BYTES, Workflow,
+};
+
+use crate::stage::{EVER, Stage, key};
+
+async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+    ctx.event::<()>("go").await?;
+    Ok(n + 1)
+}
+
+/// Another workflow of the same lane comes to its end.
+async fn nobody_is_held_up(stage: &Stage, id: &str) {
+    let other = stage.other.start_workflow::<u32>("order", &1).id(id).await.unwrap();
+    other.signal("go", &()).await.unwrap();
+    assert_eq!(other.result().await.unwrap(), 2);
+}
+
+async fn until(stage: &Stage, id: &str, is_so: impl Fn(&Task) -> bool) {
+    let wait = async {
+        while !is_so(&*stage.task(id).await) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(24 * EVER, wait).await.unwrap_or_else(|_| panic!("{id} stays"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_name_waits_for_a_worker_that_knows_it() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(order).start().unwrap();
+    let unknown = stage.other.start_workflow::<u32>("ordr", &1).id("u").await.unwrap();
+    until(&stage, "u", |task| task.progress.is_some()).await;
+    let progress = stage.task("u").await.progress.clone().unwrap();
+    assert_eq!(progress.message, "a worker has no code for ordr");
+    assert_eq!(stage.task("u").await.lifecycle.public(), PublicState::Delayed);
+    nobody_is_held_up(&stage, "o").await;
+    running.drain(EVER).await;
+    let knows = Worker::new(stage.engine.clone(), "v").program(Program::named("ordr", order));
+    let running = knows.start().unwrap();
+    unknown.signal("go", &()).await.unwrap();
+    assert_eq!(unknown.result().await.unwrap(), 2);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_does_not_decode_fails_its_workflow_alone() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(order).start().unwrap();
+    let wrong = stage.other.start_workflow::<u32>("order", "one").id("w").await.unwrap();
+    let error = wrong.result().await.unwrap_err();
+    assert!(matches!(error, Error::NotCompleted { .. }), "{error}");
+    let Lifecycle::Failed { class, reason, .. } = &wrong.info().await.unwrap().lifecycle else {
+        panic!("it has failed")
+    };
+    assert_eq!(*class, FailureClass::Permanent);
+    assert!(reason.starts_with("the payload does not decode"), "{reason}");
+    nobody_is_held_up(&stage, "o").await;
+    running.drain(EVER).await;
+}
+
+/// Whoever claims it is told what is wrong, and so is whoever looks. After some hours it is given
+/// up. What is stored stays as it is.
+#[tokio::test(start_paused = true)]
+async fn a_history_that_does_not_decode_is_given_up_in_the_end() {
+    let stage = Stage::new().await;
+    let broken = stage.other.start_workflow::<u32>("order", &1).id("b").await.unwrap();
+    let claimed = stage.other.claim(Claim::new("w"), EVER).await.unwrap();
+    let row = Payload::json("{\"at\":\"soon\"}");
+    let turn = CommitTurn {
+        fence: claimed[0].task.fence(),
+        turn: 0,
+        row: Some(row.clone()),
+        taken: Vec::new(),
+        deeds: Vec::new(),
+        next_step: 0,
+        then: Then::Wait,
+        sticky_ms: None,
+        eager: None,
+        foreign: None,
+    };
+    stage.other.submit(turn).await.unwrap();
+    broken.signal("go", &()).await.unwrap();
+    let running = stage.worker().workflow(order).start().unwrap();
+    until(&stage, "b", |task| task.progress.is_some()).await;
+    let told = stage.task("b").await.progress.clone().unwrap().message;
+    assert!(told.starts_with("row 0 of the history cannot be read: "), "{told}");
+    assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
+    nobody_is_held_up(&stage, "o").await;
+    let ended = broken.ended().await.unwrap();
+    let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
+    assert_eq!((*class, reason), (FailureClass::Crash, &told));
+    assert_eq!(ended.attempts, 11);
+    assert!(ended.created_at.ms_until(stage.other.now()) > 3_600_000);
+    let kept = stage.other.payload(&ended.turn_key(0)).await.unwrap();
+    assert_eq!(kept, Some(row));
+    running.drain(EVER).await;
+}
+
+/// Its code is told, what was there before stays, and it goes on.
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_is_refused_and_changes_nothing() {
+    async fn large(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
+        ctx.set_status("fine")?;
+        ctx.set_value("v", &1)?;
+        let long = "x".repeat(STATUS_BYTES + 1);
+        let mut refused = vec![
+            ctx.set_status(long.clone()).unwrap_err(),
+            ctx.set_status("a\0b").unwrap_err(),
+            ctx.set_value("v", &long[..VALUE_BYTES]).unwrap_err(),
+            ctx.set_value("", &1).unwrap_err(),
+        ];
+        for n in 1..MOST_VALUES {
+            ctx.set_value(&n.to_string(), &n)?;
+        }
+        refused.push(ctx.set_value("one more", &1).unwrap_err());
+        ctx.set_value("7", &"there is room for what is there")?;
+        Ok(refused.iter().map(ToString::to_string).collect())
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("large", large)).start().unwrap();
+    let handle = stage.other.start_workflow::<Vec<String>>("large", &1).id("l").await.unwrap();
+    let refused = handle.result().await.unwrap();
+    let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
+    assert_eq!(refused.len(), parts.len());
+    for (refusal, part) in refused.iter().zip(parts) {
+        assert!(refusal.contains("is refused") && refusal.contains(part), "{refusal}");
+    }
+    assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
+    assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
+    assert_eq!(handle.values().await.unwrap().len(), MOST_VALUES);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_nobody_and_one_to_the_ended_change_nothing() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(order).start().unwrap();
+    nobody_is_held_up(&stage, "ended").await;
+    running.drain(EVER).await;
+    let before = stage.memory.snapshot();
+    for (id, code) in [("ended", "ended"), ("never", "task_not_found")] {
+        let handle = stage.other.workflow(key(id));
+        assert_eq!(handle.signal("go", &()).await.unwrap_err().code(), code);
+        assert_eq!(handle.cancel("stop").await.unwrap_err().code(), code);
+        assert_eq!(handle.terminate("stop").await.unwrap_err().code(), code);
+    }
+    let nobody = stage.other.workflow(key("never"));
+    assert_eq!(nobody.delete(true).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.prune(0, None).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(nobody.info().await.unwrap_err().code(), "task_not_found");
+    let (rows, was) = (stage.memory.snapshot(), before);
+    assert_eq!(rows.rows().collect::<Vec<_>>(), was.rows().collect::<Vec<_>>());
+    let running = stage.worker().workflow(order).start().unwrap();
+    nobody_is_held_up(&stage, "after").await;
+    running.drain(EVER).await;
+}

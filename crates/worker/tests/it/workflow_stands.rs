@@ -1,0 +1,377 @@
+//! What other engines of this kind were seen to do wrong, and must not happen here.
+//!
+//! Some of it is shown elsewhere: that code may compensate when it is asked to end by
+//! `workflow_engine::it_cleans_up_when_it_is_asked_to_end`, that an id stands for one input by
+//! `workflow_handle::the_same_id_is_the_first_one_or_a_conflict`, that a damaged history is kept and
+//! named by `workflow_refusals::a_history_that_does_not_decode_is_given_up_in_the_end`, and that
+//! real databases with two engines on them fail no workflow by `contention` in the tests of the
+//! crate `windlass`.
+
+use std::process::Command as Process;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use windlass_core::{
+    FailureClass, Lifecycle, Message, PublicState, RetryPolicy, Row, Table, Task, Tenant,
+};
+use windlass_engine::{Engine, Error, WorkflowHandle};
+use windlass_store_test::{Call, Failure as Fault, FaultStore};
+use windlass_worker::workflow::{Either, Program, StepError, Workflow};
+use windlass_worker::{Context, Failure, Running, Worker};
+
+use crate::stage::{EVER, Hearing, Stage, key, signal};
+use crate::workflow_cast::{done, instance, turn};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+async fn add(_: Context, n: u32) -> Result<u32, Failure> {
+    Ok(n + 1)
+}
+
+/// Adds one, step by step.
+async fn climbs(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
+    let mut sum = 0;
+    for _ in 0..steps {
+        sum = ctx.activity(add, &sum).await?;
+    }
+    Ok(sum)
+}
+
+fn climber(engine: &Engine, name: &str) -> Worker {
+    Worker::new(engine.clone(), name).concurrency(4).activity(add).workflow(climbs)
+}
+
+async fn climb(engine: &Engine, id: &str, steps: u32) -> WorkflowHandle<u32> {
+    engine.start_workflow("climbs", &steps).id(id).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_to_nobody_stalls_nobody() {
+    async fn writes(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+        ctx.post("nobody", "hello", &1)?;
+        let sum = ctx.activity(add, &1).await?;
+        ctx.post("nobody", "hello", &2)?;
+        ctx.activity(add, &sum).await
+    }
+    let stage = Stage::new().await;
+    let worker = climber(&stage.engine, "w").program(Program::named("writes", writes));
+    let running = worker.start().unwrap();
+    let writer = stage.other.start_workflow::<u32>("writes", &()).await.unwrap();
+    let mut climbs = Vec::new();
+    for n in 0..20 {
+        climbs.push(climb(&stage.other, &format!("c{n}"), n).await);
+        for engine in [&stage.engine, &stage.other] {
+            let nobody = engine.workflow(key(&format!("nobody-{n}")));
+            let answers =
+                [nobody.signal("go", &n).await.map(drop), nobody.cancel("enough").await].map(code);
+            assert_eq!(answers, ["task_not_found", "task_not_found"]);
+        }
+    }
+    for (n, handle) in (0..).zip(&climbs) {
+        assert_eq!(handle.result().await.unwrap(), n);
+    }
+    assert_eq!(writer.result().await.unwrap(), 3);
+    running.drain(EVER).await;
+}
+
+fn code(answer: Result<(), Error>) -> &'static str {
+    answer.unwrap_err().code()
+}
+
+/// A workflow with one activity that takes two leases, and is tried again when it is lost.
+async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) -> (String, bool) {
+    async fn long(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+        ctx.activity_named::<u32>("slow", &()).retry(RetryPolicy::fixed(3, 1_000)).await
+    }
+    let stage = Stage::new().await;
+    let (said, mut hear) = signal();
+    let slow = move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            sleep(2 * LEASE).await;
+            Ok(context.attempt())
+        }
+    };
+    // It is not heard of between its beats, so that the next commit is a renewal.
+    let worker = stage.worker().lease(LEASE).beat_every(EVER).handler("slow", slow);
+    let running = worker.program(Program::named("long", long)).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("long", &()).await.unwrap();
+    hear.next().await.unwrap();
+    break_store(&stage.faults);
+    sleep(away).await;
+    stage.faults.recover();
+    let attempts = handle.result().await.unwrap();
+    running.drain(EVER).await;
+    (format!("done at attempt {attempts}"), stage.faults.is_spent())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_errs_while_a_lease_is_renewed_loses_no_activity() {
+    for fault in [Fault::Unavailable, Fault::Full, Fault::Conflict] {
+        let once = |faults: &FaultStore| faults.fail(Call::Commit, 1, fault);
+        let found = long_activity(once, Duration::ZERO).await;
+        assert_eq!(found, ("done at attempt 1".to_owned(), true), "{fault:?}");
+    }
+    let often = |faults: &FaultStore| faults.fail_times(Call::Begin, 5, Fault::Unavailable);
+    let found = long_activity(often, Duration::ZERO).await;
+    assert_eq!(found, ("done at attempt 1".to_owned(), true));
+    // Whatever is away for longer than the lease costs an attempt, and not the activity.
+    let away = |faults: &FaultStore| faults.outage(Fault::Unavailable);
+    assert_eq!(long_activity(away, 3 * LEASE).await.0, "done at attempt 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_loses_a_race_for_a_lock_tries_again() {
+    let stage = Stage::new().await;
+    let all = [climber(&stage.engine, "one"), climber(&stage.other, "two")];
+    let all = all.map(|worker| worker.start().unwrap());
+    for nth in 1..1_000 {
+        match nth % 5 {
+            0 | 1 => stage.faults.fail(Call::Commit, nth, Fault::Conflict),
+            2 => stage.faults.fail(Call::Load, nth, Fault::Conflict),
+            _ => {}
+        }
+        if nth % 29 == 0 {
+            stage.faults.fail(Call::Begin, nth, Fault::Unavailable);
+        }
+    }
+    let mut handles = Vec::new();
+    for n in 0..40 {
+        let engine = if n % 2 == 0 { &stage.other } else { &stage.engine };
+        let handle = loop {
+            match engine.start_workflow::<u32>("climbs", &5).id(format!("c{n}")).await {
+                Ok(handle) => break handle,
+                Err(error) => assert_eq!(error.code(), "store_unavailable", "{error}"),
+            }
+        };
+        handles.push(stage.other.workflow(handle.key().clone()).returning::<u32>());
+    }
+    for handle in &handles {
+        assert_eq!(handle.result().await.unwrap(), 5);
+    }
+    for running in all {
+        running.drain(EVER).await;
+    }
+    assert!(stage.engine.stats().conflicts > 50, "there was something to lose");
+}
+
+/// What a process has in memory, in bytes.
+fn resident() -> i64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: i64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4_096
+}
+
+/// Workflows with as many typed calls as this, from their start to their end.
+fn call(calls: u64) {
+    async fn wide(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+        let all = (0..100).map(|n| ctx.activity(add, &n)).collect::<Vec<_>>();
+        let sum: u32 = ctx.join(all).await.into_iter().sum::<Result<u32, StepError>>()?;
+        ctx.sleep(Duration::from_secs(1)).await?;
+        Ok(sum)
+    }
+    for _ in 0..calls / 100 {
+        let mut instance = instance(&Program::named("wide", wide));
+        turn(&mut instance, 0, Vec::new());
+        turn(&mut instance, 1, (1..101).map(|step| done(step, "7")).collect());
+    }
+}
+
+/// In a process of its own, so that nothing else comes and goes in its memory.
+#[test]
+fn typed_calls_leave_nothing_in_memory() {
+    const ALONE: &str = "WINDLASS_TEST_ALONE";
+    let calls = 100_000;
+    if std::env::var_os(ALONE).is_some() {
+        call(calls);
+        let before = resident();
+        call(calls);
+        let more = resident() - before;
+        assert!(more < 512 * 1_024, "{calls} calls left {more} bytes behind");
+        return;
+    }
+    let name = "workflow_stands::typed_calls_leave_nothing_in_memory";
+    let mut alone = Process::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+async fn waits(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+    let first = ctx.activity(add, &1).await?;
+    ctx.event::<()>("go").await?;
+    Ok(first)
+}
+
+fn waiter(stage: &Stage) -> Running {
+    let worker = climber(&stage.engine, "w").program(Program::named("waits", waits));
+    worker.start().unwrap()
+}
+
+/// A workflow that waits for its message, which is there, and that nobody has in memory; with the
+/// number of the message.
+async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
+    let running = waiter(stage);
+    let handle = stage.other.start_workflow::<u32>("waits", &()).id("t").await.unwrap();
+    let waits = |task: &Task| {
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        turns == 2 && task.lifecycle.public() == PublicState::Suspended
+    };
+    while !waits(&handle.info().await.unwrap()) {
+        // No entry of the log tells that a workflow waits.
+        sleep(Duration::from_millis(10)).await;
+    }
+    running.drain(EVER).await;
+    let posted = handle.signal("go", &()).await.unwrap();
+    let task = handle.info().await.unwrap();
+    (handle, task, posted.seq)
+}
+
+/// Lets workers at it. Says why it was given up, after others went on beside it.
+async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
+    let running = waiter(stage);
+    for n in 0..10 {
+        let beside = climb(&stage.other, &format!("beside-{n}"), 3).await;
+        assert_eq!(beside.result().await.unwrap(), 3);
+    }
+    let meanwhile = handle.info().await.unwrap();
+    assert!(meanwhile.lifecycle.ended_at().is_none(), "it is tried more than once");
+    let ended = handle.ended().await.unwrap();
+    running.drain(EVER).await;
+    match &ended.lifecycle {
+        Lifecycle::Failed { class: FailureClass::Crash, reason, .. } => reason.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_read_is_kept_and_named() {
+    let stage = Stage::new().await;
+    let (handle, task, seq) = about_to_go_on(&stage).await;
+    let messages = || {
+        let all = stage.memory.snapshot();
+        let rows: Vec<Row> =
+            all.rows().filter(|row| row.key.table == Table::Message).cloned().collect();
+        rows
+    };
+    let [row] = &messages()[..] else { panic!("there is one message") };
+    assert_eq!(row.key, Message::key_of(&Tenant::default(), &task.id, seq));
+    let odd = Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row.clone() };
+    stage.memory.plant(odd.clone());
+    let reason = given_up(&stage, &handle).await;
+    assert_eq!(reason, format!("message {seq} of the mailbox cannot be read"));
+    assert_eq!(messages(), [odd]);
+}
+
+/// An activity that says when it starts, and when it is told to stop.
+fn listens(stage: &Stage) -> (Worker, Hearing) {
+    let (said, hear) = signal();
+    let listens = move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            context.cancelled().await;
+            said.send(Instant::now())?;
+            Ok(())
+        }
+    };
+    (stage.worker().concurrency(2).lease(LEASE).handler("listens", listens), hear)
+}
+
+/// The longest pause between a commit and the sweep that comes behind it.
+const A_MOMENT: Duration = Duration::from_millis(5);
+
+/// Word of it comes with the commit: no time passes, where the next renewal is ten seconds away.
+#[tokio::test(start_paused = true)]
+async fn a_running_activity_hears_at_once_that_it_is_cancelled() {
+    async fn races(ctx: Workflow, (): ()) -> Result<(), StepError> {
+        let listens = ctx.activity_named::<()>("listens", &());
+        match ctx.select((listens, ctx.event::<()>("go"))).await {
+            Either::First(ended) => ended,
+            Either::Second(came) => came,
+        }
+    }
+    type Ends = fn(&WorkflowHandle<()>) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
+    let ways: [(&str, Ends); 3] = [
+        ("it lost a race", |handle| {
+            Box::pin(async { handle.signal("go", &()).await.map(drop).unwrap() })
+        }),
+        ("its workflow is asked to end", |handle| {
+            Box::pin(async { handle.cancel("enough").await.unwrap() })
+        }),
+        ("its workflow is ended", |handle| {
+            Box::pin(async { handle.terminate("enough").await.unwrap() })
+        }),
+    ];
+    for (what, ends) in ways {
+        for by_other in [false, true] {
+            let stage = Stage::new().await;
+            let (worker, mut hear) = listens(&stage);
+            let running = worker.program(Program::named("races", races)).start().unwrap();
+            let engine = if by_other { &stage.other } else { &stage.engine };
+            let handle = engine.start_workflow::<()>("races", &()).id("t").await.unwrap();
+            hear.next().await.unwrap();
+            let asked = Instant::now();
+            ends(&handle).await;
+            let heard = hear.next().await.unwrap();
+            let took = heard - asked;
+            assert!(took <= A_MOMENT, "{took:?}: {what}, by another engine: {by_other}");
+            running.drain(EVER).await;
+        }
+    }
+}
+
+/// Five steps, one after the other, and no clock that has to move for any of them.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_polled_between_steps() {
+    let stage = Stage::new().await;
+    let running = climber(&stage.engine, "w").start().unwrap();
+    for by in [&stage.engine, &stage.other] {
+        let begun = Instant::now();
+        let handle = by.start_workflow::<u32>("climbs", &5).await.unwrap();
+        assert_eq!(handle.result().await.unwrap(), 5);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+    running.drain(EVER).await;
+}
+
+/// What a store was asked for so far, and how many rows it gave.
+fn asked(faults: &FaultStore) -> [u64; 6] {
+    let [begins, loads, commits] = [Call::Begin, Call::Load, Call::Commit].map(|c| faults.calls(c));
+    let [queries, payloads] = [Call::Query, Call::Payloads].map(|call| faults.calls(call));
+    [begins, loads, commits, queries, payloads, faults.rows()]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_costs_the_same_however_many_were_before_it() {
+    async fn long(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
+        let mut sum = 0;
+        for _ in 0..steps {
+            sum = ctx.activity_named("look", &sum).await?;
+        }
+        Ok(sum)
+    }
+    let stage = Stage::new().await;
+    let seen: Arc<Mutex<Vec<[u64; 6]>>> = Arc::default();
+    let (looks, faults) = (seen.clone(), stage.faults.clone());
+    let look = move |_: Context, n: u32| {
+        looks.lock().unwrap().push(asked(&faults));
+        std::future::ready(Ok(n + 1))
+    };
+    let worker = stage.worker().handler("look", look).program(Program::named("long", long));
+    let running = worker.start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("long", &1_000).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 1_000);
+    assert_eq!(stage.engine.stats().history_rows, 0, "it was in memory all the time");
+    running.drain(EVER).await;
+    let seen = seen.lock().unwrap();
+    let cost = |step: usize| -> Vec<u64> {
+        seen[step + 1].iter().zip(seen[step]).map(|(after, before)| after - before).collect()
+    };
+    for step in 11..999 {
+        assert_eq!(cost(step), cost(10), "step {step}");
+    }
+}
