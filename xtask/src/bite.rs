@@ -273,8 +273,8 @@ const BITES: &[Bite] = &[
     Bite {
         rule: "a session stays with its owner for a while",
         file: "crates/core/src/gate.rs",
-        from: "self.owner.as_ref().filter(|owner| self.running > 0 || now < owner.until)",
-        to: "self.owner.as_ref().filter(|_| self.running > 0)",
+        from: "self.owner.as_ref().filter(|owner| runs || now < owner.until)",
+        to: "self.owner.as_ref().filter(|_| runs)",
     },
     Bite {
         rule: "who owns a session and is lost loses it",

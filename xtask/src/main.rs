@@ -13,6 +13,7 @@ mod json;
 mod matrix;
 mod options;
 mod peers;
+mod peers_workflows;
 mod prove;
 mod sides;
 mod source;
@@ -45,6 +46,8 @@ commands:
   peers    Windlass against others, all equally durable (see bench/README.md)
              sqlite         apalis, each on a file of its own (this one if none is named)
              postgres       apalis-postgres and graphile-worker, each on a server of its own
+             workflows      duroxide on its own provider and on Windlass, and Windlass's own workflows
+                            --workflows N (2000), --steps N of the long one (1000), --rounds N (3)
              --bulk N       tasks pushed in bulk and drained (200000; postgres: 50000)
              --singles N    tasks pushed one by one and drained (15000; postgres: 50000)
              --rounds N     how often each is run, in turn (3)
@@ -103,6 +106,12 @@ fn run(args: &[String]) -> Result<(), Failure> {
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;
             Ok(bench::run(seconds)?)
+        }
+        "peers" if rest.first().is_some_and(|what| what == "workflows") => {
+            let options = Options::parse(&rest[1..], &["--workflows", "--steps", "--rounds"])?;
+            let workflows = options.number("--workflows", 2_000)?;
+            let steps = options.number("--steps", 1_000)?;
+            Ok(peers_workflows::run(workflows, steps, options.number("--rounds", 3)?)?)
         }
         "peers" => {
             let named = rest.first().and_then(|name| Store::named(name));

@@ -68,7 +68,11 @@ pub(crate) fn run(store: Store, bulk: u64, singles: u64, rounds: u64) -> Result<
 /// What the tasks are written to; a failure if it is memory. The servers of `with-postgres` are in
 /// /tmp, as the path of a socket must be short.
 fn disk_of(store: Store, folder: &Path) -> Result<String, String> {
-    let place = if store == Store::Postgres { Path::new("/tmp") } else { folder };
+    disk_under(if store == Store::Postgres { Path::new("/tmp") } else { folder })
+}
+
+/// The disk that a folder is on; a failure if that is memory.
+pub(crate) fn disk_under(place: &Path) -> Result<String, String> {
     let mut df = Command::new("df");
     let output = df.args(["--output=source,fstype"]).arg(place).output();
     let output = output.map_err(|error| format!("cannot run {df:?}: {error}"))?;
@@ -87,7 +91,7 @@ fn disk(printed: &str) -> Result<String, String> {
 }
 
 /// What else the machine was doing: figures of a busy one are worth less.
-fn load() -> Option<String> {
+pub(crate) fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next().map(String::from)
 }
@@ -133,7 +137,7 @@ fn require_durable(store: Store, side: Side, run: &Run) -> Result<(), String> {
 }
 
 /// The database with what SQLite keeps beside it.
-fn remove(file: &Path) -> Result<(), String> {
+pub(crate) fn remove(file: &Path) -> Result<(), String> {
     for ending in ["", "-wal", "-shm"] {
         let path = PathBuf::from(format!("{}{ending}", file.display()));
         if path.exists() {
@@ -187,13 +191,13 @@ fn fastest_peer(sides: &[Side], runs: &[Vec<Run>]) -> f64 {
     peers.map(|(_, runs)| median(runs, Run::end_to_end)).fold(0.0, f64::max)
 }
 
-fn sorted(runs: &[Run], figure: impl Fn(&Run) -> f64) -> Vec<f64> {
+fn sorted<R>(runs: &[R], figure: impl Fn(&R) -> f64) -> Vec<f64> {
     let mut figures: Vec<f64> = runs.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
     figures
 }
 
-fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
+pub(crate) fn median<R>(runs: &[R], figure: impl Fn(&R) -> f64) -> f64 {
     let figures = sorted(runs, figure);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,0 +1,238 @@
+//! duroxide on its own provider, duroxide on Windlass, and Windlass: the same workflows, in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::bench::target;
+use crate::cargo::Cargo;
+use crate::json::{number_of, text_of};
+use crate::peers::{disk_under, load, median, remove};
+use crate::table::{row, table};
+use crate::tree;
+
+const BUILDS: [&str; 3] = [
+    "build --release --locked --package windlass-cli --bin windlass",
+    "build --release --locked --package windlass-duroxide --example bench",
+    "build --release --locked --manifest-path bench/peers/duroxide/Cargo.toml \
+     --target-dir bench/peers/duroxide/target",
+];
+const PEER: &str = "bench/peers/duroxide/target/release/peer-duroxide";
+const DURABLE: &str = "wal, synchronous=FULL";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Side {
+    /// As its users get it.
+    AsShipped,
+    Duroxide,
+    OnWindlass,
+    Windlass,
+}
+
+const SIDES: [Side; 4] = [Side::AsShipped, Side::Duroxide, Side::OnWindlass, Side::Windlass];
+
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    name: &'static str,
+    workflows: u64,
+    steps: u64,
+    fan_out: bool,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    workflows_per_s: f64,
+    p50_ms: f64,
+    /// What a step cost among the first hundred and the last, where there are as many.
+    ends_ms: Option<(f64, f64)>,
+    durability: String,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Side::AsShipped => "duroxide, as it ships",
+            Side::Duroxide => "duroxide",
+            Side::OnWindlass => "duroxide on windlass",
+            Side::Windlass => "windlass",
+        }
+    }
+
+    fn program(self) -> PathBuf {
+        match self {
+            Side::AsShipped | Side::Duroxide => tree::root().join(PEER),
+            Side::OnWindlass => target().join("release/examples/bench"),
+            Side::Windlass => target().join("release/windlass"),
+        }
+    }
+
+    fn args(self, work: Work, file: &str) -> Vec<String> {
+        let Work { workflows, steps, fan_out, .. } = work;
+        let mut line = format!("--workflows {workflows} --steps {steps}");
+        if fan_out {
+            line += " --fan-out";
+        }
+        line = match self {
+            Side::AsShipped => format!("{file} {line} --as-shipped"),
+            Side::Duroxide | Side::OnWindlass => format!("{file} {line}"),
+            Side::Windlass => format!("bench workflows --json --store sqlite://{file} {line}"),
+        };
+        line.split(' ').map(String::from).collect()
+    }
+
+    fn is_durable(self, durability: &str) -> bool {
+        self == Side::AsShipped || durability == DURABLE
+    }
+}
+
+impl Run {
+    fn read(json: &str) -> Result<Self, String> {
+        let number = |key| number_of(json, key).ok_or_else(|| format!("no {key} in {json}"));
+        let durability =
+            text_of(json, "durability").ok_or_else(|| format!("no durability: {json}"))?;
+        let ends = |first, last, of_ms: f64| {
+            Some((number_of(json, first)? / of_ms, number_of(json, last)? / of_ms))
+        };
+        Ok(Self {
+            workflows_per_s: number("workflows_per_s")?,
+            p50_ms: number("p50_ms")?,
+            ends_ms: ends("first_hundred_ms_a_step", "last_hundred_ms_a_step", 1.0)
+                .or_else(|| ends("first_steps_us", "last_steps_us", 1_000.0)),
+            durability: durability.to_owned(),
+        })
+    }
+}
+
+pub(crate) fn run(workflows: u64, steps: u64, rounds: u64) -> Result<(), String> {
+    for line in BUILDS {
+        let build = Cargo::new(line);
+        println!("==> {build}");
+        build.run().map_err(|problem| format!("the build failed: {problem}"))?;
+    }
+    let folder = target().join(format!("peers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let works = [
+        Work { name: "one by one", workflows, steps: 5, fan_out: false },
+        Work { name: "a long one", workflows: 1, steps, fan_out: false },
+        Work { name: "side by side", workflows: workflows.div_ceil(10), steps: 50, fan_out: true },
+    ];
+    let before = load();
+    let report = disk_under(&folder).and_then(|disk| {
+        let report = compare(&folder, &works, rounds)?;
+        Ok(format!("{report}written to {disk}\n"))
+    });
+    if let Err(error) = std::fs::remove_dir_all(&folder) {
+        eprintln!("note: {} is left behind: {error}", folder.display());
+    }
+    print!("\n{}", report?);
+    if let (Some(before), Some(after)) = (before, load()) {
+        println!("load of the machine: {before} before, {after} after (1 minute average)");
+    }
+    Ok(())
+}
+
+fn compare(folder: &Path, works: &[Work], rounds: u64) -> Result<String, String> {
+    let mut found = vec![vec![Vec::new(); SIDES.len()]; works.len()];
+    for round in 1..=rounds {
+        for (work, runs) in works.iter().zip(&mut found) {
+            for (side, runs) in SIDES.iter().zip(runs) {
+                let file = folder.join(format!("{side:?}-{}-{round}.db", work.workflows));
+                runs.push(measure(*side, *work, &file)?);
+                remove(&file)?;
+            }
+        }
+    }
+    Ok(report(works, &found, rounds))
+}
+
+fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
+    let mut command = Command::new(side.program());
+    command.args(side.args(work, &file.display().to_string()));
+    println!("==> {command:?}");
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status));
+    }
+    let run = Run::read(&String::from_utf8_lossy(&output.stdout))?;
+    if !side.is_durable(&run.durability) {
+        return Err(format!("{} ran with {}: nothing to compare", side.name(), run.durability));
+    }
+    println!("    {:.1} workflows a second, {}", run.workflows_per_s, run.durability);
+    Ok(run)
+}
+
+fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
+    let titles: [&dyn std::fmt::Display; 8] = [
+        &"work",
+        &"workflows x steps",
+        &"side",
+        &"read back",
+        &"workflows/s",
+        &"p50 ms",
+        &"ms a step, first / last 100",
+        &"ratio",
+    ];
+    let mut rows = vec![row(titles)];
+    for (work, sides) in works.iter().zip(found) {
+        let per_s = |runs: &[Run]| median(runs, |run| run.workflows_per_s);
+        let base = sides.get(1).map_or(f64::NAN, |runs| per_s(runs));
+        for (side, runs) in SIDES.iter().zip(sides) {
+            let Some(first) = runs.first() else { continue };
+            let ends = first.ends_ms.map_or(String::new(), |_| {
+                let end = |which: fn((f64, f64)) -> f64| {
+                    median(runs, |run| run.ends_ms.map_or(f64::NAN, which))
+                };
+                format!("{:.2} / {:.2}", end(|ends| ends.0), end(|ends| ends.1))
+            });
+            rows.push(row([
+                &work.name,
+                &format!("{} x {}", work.workflows, work.steps),
+                &side.name(),
+                &first.durability,
+                &format!("{:.2}", per_s(runs)),
+                &format!("{:.1}", median(runs, |run| run.p50_ms)),
+                &ends,
+                &format!("{:.1}", per_s(runs) / base),
+            ]));
+        }
+    }
+    let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds in turn") };
+    format!("{}\nmedian of {rounds}; ratio: workflows/s, to duroxide at FULL\n", table(&rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORK: Work = Work { name: "w", workflows: 20, steps: 5, fan_out: true };
+
+    #[test]
+    fn all_sides_are_asked_for_the_same() {
+        let asked = |side: Side| side.args(WORK, "f.db").join(" ");
+        assert_eq!(asked(Side::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
+        assert_eq!(asked(Side::OnWindlass), asked(Side::Duroxide));
+        assert_eq!(asked(Side::AsShipped), format!("{} --as-shipped", asked(Side::Duroxide)));
+        let windlass =
+            "bench workflows --json --store sqlite://f.db --workflows 20 --steps 5 --fan-out";
+        assert_eq!(asked(Side::Windlass), windlass);
+    }
+
+    #[test]
+    fn a_run_is_read_or_refused() {
+        let json = r#"{"workflows_per_s":40.0,"p50_ms":6.5,"durability":"wal, synchronous=FULL"}"#;
+        let run = Run::read(json).unwrap();
+        assert_eq!((run.workflows_per_s, run.ends_ms), (40.0, None));
+        let own = json.replace('}', r#","first_steps_us":500.0,"last_steps_us":1000.0}"#);
+        assert_eq!(Run::read(&own).unwrap().ends_ms, Some((0.5, 1.0)));
+        assert!(Run::read("{}").unwrap_err().starts_with("no durability"));
+    }
+
+    #[test]
+    fn only_what_ships_so_may_be_less_durable() {
+        for side in SIDES {
+            assert!(side.is_durable(DURABLE));
+            assert_eq!(side.is_durable("wal, synchronous=NORMAL"), side == Side::AsShipped);
+        }
+    }
+}
