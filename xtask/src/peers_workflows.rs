@@ -25,10 +25,13 @@ enum Side {
     AsShipped,
     Duroxide,
     OnWindlass,
+    /// With as many at once as its own provider does not stand.
+    ManyOnWindlass,
     Windlass,
 }
 
-const SIDES: [Side; 4] = [Side::AsShipped, Side::Duroxide, Side::OnWindlass, Side::Windlass];
+const SIDES: [Side; 5] =
+    [Side::AsShipped, Side::Duroxide, Side::OnWindlass, Side::ManyOnWindlass, Side::Windlass];
 
 #[derive(Clone, Copy, Debug)]
 struct Work {
@@ -54,6 +57,7 @@ impl Side {
             Side::AsShipped => "duroxide, as it ships",
             Side::Duroxide => "duroxide",
             Side::OnWindlass => "duroxide on windlass",
+            Side::ManyOnWindlass => "duroxide on windlass, 32 at once",
             Side::Windlass => "windlass",
         }
     }
@@ -61,7 +65,7 @@ impl Side {
     fn program(self) -> PathBuf {
         match self {
             Side::AsShipped | Side::Duroxide => tree::root().join(PEER),
-            Side::OnWindlass => target().join("release/examples/bench"),
+            Side::OnWindlass | Side::ManyOnWindlass => target().join("release/examples/bench"),
             Side::Windlass => target().join("release/windlass"),
         }
     }
@@ -75,6 +79,7 @@ impl Side {
         line = match self {
             Side::AsShipped => format!("{file} {line} --as-shipped"),
             Side::Duroxide | Side::OnWindlass => format!("{file} {line}"),
+            Side::ManyOnWindlass => format!("{file} {line} --dispatchers 32 --workers 32"),
             Side::Windlass => format!("bench workflows --json --store sqlite://{file} {line}"),
         };
         line.split(' ').map(String::from).collect()

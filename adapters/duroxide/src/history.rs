@@ -61,8 +61,29 @@ impl WindlassProvider {
         operation: &'static str,
         past: &Past<'_>,
     ) -> Result<Result<Vec<Event>, String>, ProviderError> {
+        let keys = past.keys();
+        let Past::Present(task) = past else { return self.rows(operation, &keys).await };
+        let mut known = self.memory.recall(task, u32::try_from(keys.len()).unwrap_or(u32::MAX));
+        let missing = keys.get(known.rows as usize..).unwrap_or_default();
+        match self.rows(operation, missing).await? {
+            Err(error) => Ok(Err(error)),
+            Ok(read) => {
+                known.rows += u32::try_from(missing.len()).unwrap_or(0);
+                known.events.extend(read);
+                let events = known.events.clone();
+                self.memory.keep(&task.id, known);
+                Ok(Ok(events))
+            }
+        }
+    }
+
+    async fn rows(
+        &self,
+        operation: &'static str,
+        keys: &[PayloadKey],
+    ) -> Result<Result<Vec<Event>, String>, ProviderError> {
         let mut events = Vec::new();
-        for keys in past.keys().chunks(ROWS_AT_ONCE) {
+        for keys in keys.chunks(ROWS_AT_ONCE) {
             let rows = self.engine.payloads(keys).await.map_err(failed(operation))?;
             for (row, key) in rows.iter().zip(keys) {
                 let row = row.as_ref().ok_or_else(|| format!("{} is not there", key.slot.as_str()));

@@ -38,6 +38,7 @@ mod append;
 mod deletion;
 mod error;
 mod history;
+mod memory;
 mod names;
 mod provider;
 mod queue;

@@ -15,6 +15,7 @@ use windlass_engine::Engine;
 use crate::about::About;
 use crate::ack::Ack;
 use crate::error::failed;
+use crate::memory::Memory;
 use crate::names::instance_id;
 
 /// duroxide's provider on an engine. Clones of the engine may do other things beside it: all that
@@ -25,6 +26,7 @@ pub struct WindlassProvider {
     pub(crate) tenant: Tenant,
     /// Who holds what nobody else is named for.
     pub(crate) worker: WorkerId,
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl WindlassProvider {
@@ -41,7 +43,7 @@ impl WindlassProvider {
 
     pub fn for_tenant(engine: Engine, tenant: impl Into<Tenant>) -> Self {
         let worker = format!("duroxide-{}", Engine::new_id());
-        Self { engine, tenant: tenant.into(), worker: worker.into() }
+        Self { engine, tenant: tenant.into(), worker: worker.into(), memory: Arc::default() }
     }
 
     /// What it is on.

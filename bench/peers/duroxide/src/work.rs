@@ -51,8 +51,8 @@ impl Work {
         let workflows = number(&mut args, "--workflows", 2_000)?;
         let steps = number(&mut args, "--steps", 5)?;
         let at_once = number(&mut args, "--at-once", 256)?;
-        let dispatchers = number(&mut args, "--dispatchers", 16)?;
-        let workers = number(&mut args, "--workers", 16)?;
+        let dispatchers = number(&mut args, "--dispatchers", 2)?;
+        let workers = number(&mut args, "--workers", 2)?;
         match &args[..] {
             [file] => {
                 let file = file.into();
