@@ -45,6 +45,8 @@ struct Work {
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     workflows_per_s: f64,
+    /// How many did not come to an end, on sides where that happens.
+    failed: f64,
     p50_ms: f64,
     /// What a step cost among the first hundred and the last, where there are as many.
     ends_ms: Option<(f64, f64)>,
@@ -100,6 +102,7 @@ impl Run {
         };
         Ok(Self {
             workflows_per_s: number("workflows_per_s")?,
+            failed: number_of(json, "failed").unwrap_or(0.0),
             p50_ms: number("p50_ms")?,
             ends_ms: ends("first_hundred_ms_a_step", "last_hundred_ms_a_step", 1.0)
                 .or_else(|| ends("first_steps_us", "last_steps_us", 1_000.0)),
@@ -168,12 +171,13 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
 }
 
 fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
-    let titles: [&dyn std::fmt::Display; 8] = [
+    let titles: [&dyn std::fmt::Display; 9] = [
         &"work",
         &"workflows x steps",
         &"side",
         &"read back",
         &"workflows/s",
+        &"failed",
         &"p50 ms",
         &"ms a step, first / last 100",
         &"ratio",
@@ -196,6 +200,7 @@ fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
                 &side.name(),
                 &first.durability,
                 &format!("{:.2}", per_s(runs)),
+                &format!("{:.0}", median(runs, |run| run.failed)),
                 &format!("{:.1}", median(runs, |run| run.p50_ms)),
                 &ends,
                 &format!("{:.1}", per_s(runs) / base),
@@ -203,7 +208,10 @@ fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
         }
     }
     let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds in turn") };
-    format!("{}\nmedian of {rounds}; ratio: workflows/s, to duroxide at FULL\n", table(&rows))
+    format!(
+        "{}\nmedian of {rounds}; ratio: workflows/s that completed, to duroxide at FULL\n",
+        table(&rows)
+    )
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ cases! {
         a_rate_opens_when_its_window_has_passed,
         quotas_count_what_is_claimed,
         a_session_stays_with_its_owner,
+        an_affinity_has_a_lock,
         handles_race_at_a_key,
     }
     workers::{

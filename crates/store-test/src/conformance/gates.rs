@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Claim, Complete, Create, NewTask, QuotaScope, ReleaseSession, SetQuota, Sweep,
+    Claim, Complete, Create, NewTask, QuotaScope, ReleaseSession, RenewSessions, SetQuota, Sweep,
 };
 use windlass_core::{
     Fence, Gate, GateKey, GateKind, Outcome, PublicState, Rate, SESSIONS, Table, Task, TaskKey,
@@ -150,6 +150,31 @@ pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdi
         .must(ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false })
         .await?;
     same("gates left over", &gates(&*ground.store).await?.len(), &0)
+}
+
+/// Tasks of an affinity go to whoever has its lock, which is renewed and runs out.
+pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
+    let of =
+        |id: &str| NewTask { gate: Some(GateKey::Affinity("s".into())), ..NewTask::new(id, "k") };
+    let locked = |worker, limit| Claim { session_idle_ms: 1_000, ..claim_as(worker, limit) };
+    let renew = || RenewSessions {
+        tenant: Tenant::default(),
+        workers: vec!["w".into(), "v".into()],
+        lock_ms: 1_000,
+        idle_ms: 60_000,
+    };
+    create(ground, vec![of("a"), of("b"), of("c")]).await?;
+    same("at once", &ids(&claimed(ground, locked("w", 2)).await?), &vec!["a", "b"])?;
+    same("for another", &claimed(ground, locked("v", 9)).await?.len(), &0)?;
+    ground.clock.advance_ms(900);
+    same("renewed", &ground.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })?;
+    ground.clock.advance_ms(900);
+    ground.must(Sweep::default()).await?;
+    same("for another still", &claimed(ground, locked("v", 9)).await?.len(), &0)?;
+    ground.clock.advance_ms(200);
+    ground.must(Sweep::default()).await?;
+    same("after the lock", &ids(&claimed(ground, locked("v", 9)).await?), &vec!["c"])?;
+    same("its own", &ground.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })
 }
 
 /// Two handles complete and claim tasks of one key at once: never do two of it run, and in the end

@@ -17,7 +17,7 @@ const NAMES: &[&str] = &["go", "go", "more", "n\u{e4}me"];
 const SOURCES: &[&str] = &["ops", "ada", "s\u{f6}urce"];
 const WAITPOINTS: &[&str] = &["p", "q", "r", "s", "t", "u", "v", "w"];
 
-fn suspended(task: &Task) -> bool {
+pub(super) fn suspended(task: &Task) -> bool {
     matches!(task.lifecycle, Lifecycle::Suspended(_))
 }
 

@@ -10,6 +10,7 @@ mod generator;
 mod live;
 mod mail;
 mod oracle;
+mod parcels;
 mod requests;
 mod run;
 mod step;

@@ -14,7 +14,7 @@ use windlass_core::{
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::workers::{self, WORKERS};
-use super::{mail, requests};
+use super::{mail, parcels, requests};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -42,14 +42,14 @@ const WISHES: &[(u64, Wish)] = &[
     (4, beat),
     (2, leave),
     (6, create_child),
-    (6, wait_children),
+    (8, wait_children),
     (5, set_quota),
     (2, release_session),
     (14, workers::wish),
-    (10, mail::post),
+    (12, mail::post),
     (9, mail::signal),
     (5, mail::create_waitpoint),
-    (10, mail::suspend),
+    (16, mail::suspend),
     (3, mail::resume),
     (4, mail::take_messages),
     (3, mail::rotate_key),
@@ -57,8 +57,12 @@ const WISHES: &[(u64, Wish)] = &[
     (4, requests::answer),
     (3, requests::withdraw),
     (8, requests::claim_effect),
-    (11, requests::settle_effect),
+    (14, requests::settle_effect),
     (3, requests::spend),
+    (6, parcels::send),
+    (3, parcels::decline),
+    (2, parcels::discard),
+    (2, parcels::renew_sessions),
 ];
 
 /// So many of a hundred commands are such as nobody should send.
@@ -147,8 +151,9 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
             Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]).into(), window_ms });
     }
     if random.percent(30) {
-        task.gate = Some(match random.below(3) {
+        task.gate = Some(match random.below(4) {
             0 => GateKey::Session(text(random, SESSION_NAMES)),
+            1 => GateKey::Affinity(text(random, SESSION_NAMES)),
             _ => GateKey::Key(text(random, KEY_NAMES)),
         });
     }
@@ -413,5 +418,5 @@ fn release_session(random: &mut Random, _: &Live) -> Command {
     let tenant = Tenant::new(*random.pick(TENANTS));
     let bad = random.percent(BAD * 3);
     let session = if bad { String::new() } else { text(random, SESSION_NAMES) };
-    ReleaseSession { tenant, session, affinity: false }.into()
+    ReleaseSession { tenant, session, affinity: random.percent(50) }.into()
 }
