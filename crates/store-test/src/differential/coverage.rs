@@ -230,7 +230,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
     ("Spend", "conflict invalid rate_limited spent"),
     ("Send", "ended invalid posted posted_and_resumed task_not_found"),
-    ("Decline", "not_a_workflow not_begun released stale task_not_found"),
+    ("Decline", "not_a_workflow released stale task_not_found"),
     ("Discard", "cancelled ended stale task_not_found"),
     ("RenewSessions", "invalid renewed_none"),
 ];
