@@ -157,12 +157,15 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
     let mut command = Command::new(side.program());
     command.args(side.args(work, &file.display().to_string()));
     println!("==> {command:?}");
+    // duroxide writes its log where the report goes.
+    command.env("RUST_LOG", "off");
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{command:?}: {}", output.status));
     }
-    let run = Run::read(&String::from_utf8_lossy(&output.stdout))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let run = Run::read(printed.trim_end().lines().last().unwrap_or_default())?;
     if !side.is_durable(&run.durability) {
         return Err(format!("{} ran with {}: nothing to compare", side.name(), run.durability));
     }
