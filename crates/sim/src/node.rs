@@ -120,7 +120,7 @@ impl Node {
         builder.enable_time().start_paused(true).event_interval(self.spec.stride);
         let runtime = builder.build().expect("a runtime without I/O asks the system for nothing");
         let seed = ground.seed ^ (boots << 20) ^ ((number as u64) << 40);
-        let store = SimStore::new(&ground.memory, ground.watch.clone(), seed, self.spec.deaf);
+        let store = SimStore::new(ground, player(number, boots), seed, self.spec.deaf);
         let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
         let config = Config {
             batch_commands: self.spec.batch_commands,

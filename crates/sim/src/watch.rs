@@ -106,6 +106,7 @@ impl Seen {
         memory: &MemoryStore,
         changes: &ChangeSet,
         view: (u64, Timestamp),
+        worker: &str,
     ) {
         if self.breach.is_some() {
             return;
@@ -120,6 +121,7 @@ impl Seen {
             log.push(entry.clone());
         };
         let judged = model.observe(memory, changes, view, &mut tell);
+        let judged = judged.and_then(|()| model.observe_workflows(memory, changes, view.1, worker));
         self.judge(judged);
         for _ in 0..self.model.take_deaths() {
             self.count(Happening::WorkerDied);

@@ -187,7 +187,18 @@ impl Model {
         }
         self.read_results(memory)?;
         self.compare(memory, changes)?;
-        self.workflows.observe(memory, changes, now, self.moment)?;
         self.check_waits()
+    }
+
+    /// Reads what a commit did to workflows, by a node with this worker for them.
+    pub(crate) fn observe_workflows(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        now: Timestamp,
+        worker: &str,
+    ) -> Result<(), Breach> {
+        let writer = super::workflow::Writer { worker, now, moment: self.moment };
+        self.workflows.observe(memory, changes, &writer)
     }
 }

@@ -42,6 +42,15 @@ pub(crate) struct Workflows {
     pub(super) met: Vec<Happening>,
 }
 
+/// Where a commit comes from, and when.
+#[derive(Debug)]
+pub(super) struct Writer<'w> {
+    /// The worker for workflows that is on the same node.
+    pub(super) worker: &'w str,
+    pub(super) now: Timestamp,
+    pub(super) moment: u64,
+}
+
 /// A task before and after a commit.
 type Pair = (Option<Arc<Task>>, Option<Arc<Task>>);
 
@@ -120,8 +129,7 @@ impl Workflows {
         &mut self,
         memory: &MemoryStore,
         changes: &ChangeSet,
-        now: Timestamp,
-        moment: u64,
+        writer: &Writer<'_>,
     ) -> Result<(), Breach> {
         if self.is_empty() {
             return Ok(());
@@ -130,13 +138,13 @@ impl Workflows {
         for (id, (before, after)) in &changed.tasks {
             self.begins(memory, id, before.as_deref(), after.as_deref());
         }
-        self.check_rows(&changed, now)?;
+        self.check_rows(&changed, writer)?;
         self.check_reports(&changed)?;
         self.check_dropped(memory, changes)?;
         for (id, (before, after)) in &changed.tasks {
             self.goes_on(memory, id, before.as_deref(), after.as_deref())?;
             self.check_gone(&changed, id, before.as_deref(), after.as_deref())?;
-            self.note_lost(id, before.as_deref(), after.as_deref(), moment);
+            self.note_lost(id, before.as_deref(), after.as_deref(), writer.moment);
             match after {
                 Some(task) => drop(self.tasks.insert(id.clone(), task.clone())),
                 None => drop(self.tasks.remove(id)),
@@ -242,7 +250,7 @@ impl Workflows {
     }
 
     /// Rows are written under a lease, and say what became of each message that was taken.
-    fn check_rows(&mut self, changed: &Changed, now: Timestamp) -> Result<(), Breach> {
+    fn check_rows(&mut self, changed: &Changed, writer: &Writer<'_>) -> Result<(), Breach> {
         let none = Vec::new();
         let with_rows: BTreeSet<&TaskId> = changed.rows.keys().chain(changed.gone.keys()).collect();
         for id in with_rows {
@@ -255,10 +263,10 @@ impl Workflows {
                 continue;
             }
             if !fresh.is_empty() {
-                life.made_by = Some(check_held(id, before.as_deref(), now)?);
+                life.made_by = Some(check_held(id, before.as_deref(), writer)?);
             }
             let gone = changed.gone.get(id).map_or(&[][..], Vec::as_slice);
-            life.turned(id, fresh, gone, now)?;
+            life.turned(id, fresh, gone, writer.now)?;
         }
         Ok(())
     }
@@ -385,15 +393,20 @@ impl Workflows {
     }
 }
 
-/// Turns are committed by whoever has the lease, in its time.
-fn check_held(id: &TaskId, before: Option<&Task>, now: Timestamp) -> Result<WorkerId, Breach> {
+/// Turns are committed by whoever has the lease, in its time, and through its own node.
+fn check_held(id: &TaskId, before: Option<&Task>, writer: &Writer<'_>) -> Result<WorkerId, Breach> {
+    let now = writer.now;
     match before.map(|task| &task.lifecycle) {
-        Some(Lifecycle::Active(lease)) if now < lease.expires_at => Ok(lease.worker.clone()),
-        Some(Lifecycle::Active(lease)) => {
-            let what = format!("a turn of {id} at {now}, under {lease:?}");
-            breach(Kind::LateAccepted, what)
+        Some(Lifecycle::Active(lease)) if lease.expires_at <= now => {
+            breach(Kind::LateAccepted, format!("a turn of {id} at {now}, under {lease:?}"))
         }
-        other => breach(Kind::StaleAccepted, format!("a turn of {id}, which was {other:?}")),
+        Some(Lifecycle::Active(lease)) if lease.worker.as_str().ends_with(writer.worker) => {
+            Ok(lease.worker.clone())
+        }
+        other => {
+            let what = format!("a turn of {id} by {}, which was {other:?}", writer.worker);
+            breach(Kind::StaleAccepted, what)
+        }
     }
 }
 

@@ -205,7 +205,9 @@ fn plan(random: &mut Random, steps: &mut Vec<Step>) {
         16 if random.percent(40) => WorkflowWish::End { workflow },
         17 | 18 => WorkflowWish::Prune { workflow, keep: number(random, 2) },
         19 => return claim(random, steps),
-        20 => WorkflowWish::Commit { lease: number(random, 3), ahead: number(random, 3) },
+        20 | 24..27 => {
+            WorkflowWish::Commit { lease: *random.pick(&[0, 0, 0, 1, 2]), ahead: number(random, 3) }
+        }
         21..24 => return strike(random, steps),
         _ => {
             let action = Action::Advance { ms: *random.pick(&[20, 300, 1_500, 5_000]) };
