@@ -83,6 +83,8 @@ impl Team {
         let mut is_over = false;
         while !is_over {
             tokio::select! {
+                // Without chance, so that a simulation of it runs the same way twice.
+                biased;
                 () = &mut turns => is_over = true,
                 Some(more) = followers.recv() => self.start(more, slot, others),
             }

@@ -227,4 +227,11 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
     ("Spend", "conflict invalid rate_limited spent"),
+    (
+        "CommitTurn",
+        "ended goes_on invalid lease_expired not_a_workflow not_leased other_turn \
+         settled_otherwise stale task_not_found turned",
+    ),
+    ("RequestCancel", "cancelled ended invalid task_not_found"),
+    ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

@@ -149,6 +149,11 @@ impl Instance {
         self.workflow.journal().attempt = attempt;
     }
 
+    /// How many activities and children it has that have not ended.
+    pub fn tasks(&self) -> usize {
+        self.workflow.journal().tasks()
+    }
+
     /// The number of its next step.
     pub fn next_step(&self) -> u64 {
         self.workflow.journal().next_step()

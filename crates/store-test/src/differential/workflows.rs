@@ -1,0 +1,142 @@
+//! Commands about workflows.
+
+use windlass_core::command::{
+    Claim, CommitTurn, Create, Deed, NewMessage, NewTask, NewWorkflow, PruneExecutions,
+    RequestCancel, Then,
+};
+use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, Tenant};
+
+use super::live::{IDS, LANES, Live, TENANTS};
+use super::wish::{BAD, open, payload, reason, text};
+use crate::random::Random;
+
+fn is_workflow(task: &Task) -> bool {
+    task.workflow.is_some()
+}
+
+fn new_workflow(random: &mut Random, id: String) -> NewTask {
+    let version = random.percent(10).then(|| "1.2.0".to_owned());
+    let mut task = NewTask::new(id, "flow");
+    task.lane = LaneName::new(*random.pick(LANES));
+    task.payload = payload(random);
+    task.workflow = Some(NewWorkflow { version });
+    task.policy.max_reclaims = *random.pick(&[0, 2, 100]);
+    task.policy.retention_ms = *random.pick(&[0, 5_000, 600_000_000]);
+    task
+}
+
+pub(super) fn create(random: &mut Random, _: &Live) -> Command {
+    let tenant = Tenant::new(*random.pick(TENANTS));
+    let id = text(random, IDS);
+    Create { tenant, tasks: vec![new_workflow(random, id)] }.into()
+}
+
+pub(super) fn request_cancel(random: &mut Random, live: &Live) -> Command {
+    let suits = |task: &Task| is_workflow(task) && open(task);
+    RequestCancel { task: live.key(random, suits), reason: reason(random) }.into()
+}
+
+pub(super) fn prune(random: &mut Random, live: &Live) -> Command {
+    let suits = |task: &Task| is_workflow(task) && task.generation > 0;
+    PruneExecutions {
+        task: live.key(random, suits),
+        keep_last: *random.pick(&[0, 0, 1, 5]),
+        before: random.percent(30).then(|| live.now.minus_ms(1_000)),
+    }
+    .into()
+}
+
+/// Rather of a workflow whose turn is somebody's, and rather the next one.
+pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
+    let held = |task: &Task| is_workflow(task) && matches!(task.lifecycle, Lifecycle::Active(_));
+    let known = live.task(random, held).filter(|_| random.percent(95)).cloned();
+    let workflow = known.as_ref().and_then(|task| task.workflow.clone());
+    let (turns, step) = workflow.map_or((0, 0), |known| (known.turns, known.next_step));
+    let mut fence = known.as_ref().map_or_else(|| live.fence(random), |task| task.fence());
+    if random.percent(BAD) {
+        fence.epoch = fence.epoch.saturating_sub(1);
+    }
+    let count = random.below(4);
+    let deeds = (0..count).map(|at| deed(random, live, &fence, step, step + at)).collect();
+    let turn = if random.percent(BAD) { turns + 1 } else { turns };
+    CommitTurn {
+        turn,
+        row: random.percent(85).then(|| Payload::json(format!("{{\"at\":{}}}", random.below(9)))),
+        taken: taken(random, step),
+        deeds,
+        next_step: if random.percent(BAD) { 0 } else { step + count },
+        then: then(random),
+        sticky_ms: random.percent(50).then_some(if random.percent(BAD) { 1 } else { 5_000 }),
+        eager: random.percent(40).then(|| eager(random, &fence)),
+        fence,
+    }
+    .into()
+}
+
+/// Numbers of messages that there may be: of what was sent, and of timers.
+fn taken(random: &mut Random, step: u64) -> Vec<u64> {
+    let mut taken: Vec<u64> = (1..8).filter(|_| random.percent(45)).collect();
+    taken.extend((0..step.min(6)).filter(|_| random.percent(20)).map(Message::of_step));
+    taken
+}
+
+fn eager(random: &mut Random, fence: &Fence) -> Claim {
+    let lanes = LANES.iter().copied().map(LaneName::new).collect();
+    let limit = *random.pick(&[1, 1, 2, 8]);
+    Claim { tenant: fence.task.tenant.clone(), lanes, limit, lease_ms: 2_500, ..Claim::new("w1") }
+}
+
+fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) -> Deed {
+    let workflow = &fence.task.id;
+    let before = random.below(first + 1);
+    let of_step = |step: u64| format!("{workflow}/{step}");
+    match random.below(12) {
+        0..3 => {
+            let mut task = NewTask::new(of_step(step), "act");
+            task.lane = LaneName::new(*random.pick(LANES));
+            task.payload = payload(random);
+            Deed::Activity { step, task, eager: random.percent(60) }
+        }
+        3 => {
+            // One that there may be already cannot be made.
+            let id = if random.percent(60) { of_step(step) } else { text(random, IDS) };
+            Deed::Child { step, task: new_workflow(random, id) }
+        }
+        4 => {
+            let id = text(random, IDS);
+            Deed::Start { task: new_workflow(random, id) }
+        }
+        5 | 6 => {
+            let ms = *random.pick(&[0, 400, 15_000]);
+            Deed::Timer { step, at: live.now.plus_ms(ms) }
+        }
+        7 => Deed::CancelTimer { step: before },
+        8 | 9 => Deed::CancelTask { step: before, id: of_step(before).into() },
+        10 => {
+            let to = live.key(random, open).id;
+            Deed::Post(NewMessage::new(to, text(random, &["go", "more"]), "flow"))
+        }
+        _ => {
+            let name = text(random, &["", "v\u{e4}lue"]);
+            Deed::Note { name, text: random.percent(80).then(|| "1".to_owned()) }
+        }
+    }
+}
+
+fn then(random: &mut Random) -> Then {
+    match random.below(12) {
+        0 | 1 => Then::GoOn,
+        2 => Then::Complete(payload(random)),
+        3 => {
+            let class = windlass_core::FailureClass::Permanent;
+            Then::Fail { class, reason: reason(random) }
+        }
+        4 => Then::Cancel { reason: reason(random) },
+        5 | 6 => Then::ContinueAsNew {
+            input: payload(random),
+            version: random.percent(20).then(|| "1.3.0".to_owned()),
+            carried: random.percent(50).then(|| Payload::json("{}")),
+        },
+        _ => Then::Wait,
+    }
+}
