@@ -25,7 +25,7 @@ pub(crate) const BITES: &[Bite] = &[
     Bite {
         rule: "a timer that is given up is called off",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "Deed::CancelTimer { step } => forget_message(world, known, Message::TIMERS + step),",
+        from: "Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),",
         to: "Deed::CancelTimer { .. } => Ok(()),",
     },
     Bite {

@@ -232,6 +232,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "ended goes_on invalid lease_expired not_a_workflow not_leased other_turn \
          settled_otherwise stale task_not_found turned",
     ),
+    ("Unstick", "unstuck"),
     ("RequestCancel", "cancelled ended invalid task_not_found"),
     ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

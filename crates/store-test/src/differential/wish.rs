@@ -73,6 +73,8 @@ const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 const OF_WORKFLOWS: &[(u64, Wish)] = &[
     (12, workflows::create),
     (40, workflows::commit_turn),
+    (20, workflows::advance),
+    (4, workflows::unstick),
     (5, workflows::request_cancel),
     (6, workflows::prune),
     (20, claim),

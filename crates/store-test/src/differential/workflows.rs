@@ -1,10 +1,12 @@
 //! Commands about workflows.
 
+use std::sync::Arc;
+
 use windlass_core::command::{
-    Claim, CommitTurn, Create, Deed, NewMessage, NewTask, NewWorkflow, PruneExecutions,
-    RequestCancel, Then,
+    Advance, Claim, CommitTurn, Complete, Consume, Create, Deed, NewMessage, NewTask, NewWorkflow,
+    PruneExecutions, RequestCancel, Then, Unstick,
 };
-use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, Tenant};
+use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, TaskKey, Tenant};
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::wish::{BAD, open, payload, reason, text};
@@ -62,7 +64,7 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     CommitTurn {
         turn,
         row: random.percent(85).then(|| Payload::json(format!("{{\"at\":{}}}", random.below(9)))),
-        taken: taken(random, step),
+        taken: taken(random, live, &fence),
         deeds,
         next_step: if random.percent(BAD) { 0 } else { step + count },
         then: then(random),
@@ -73,11 +75,60 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     .into()
 }
 
-/// Numbers of messages that there may be: of what was sent, and of timers.
-fn taken(random: &mut Random, step: u64) -> Vec<u64> {
-    let mut taken: Vec<u64> = (1..8).filter(|_| random.percent(45)).collect();
-    taken.extend((0..step.min(6)).filter(|_| random.percent(20)).map(Message::of_step));
+/// The numbers of messages that there are, for the most part.
+fn taken(random: &mut Random, live: &Live, fence: &Fence) -> Vec<u64> {
+    let mut taken = live.visible(&fence.task);
+    taken.retain(|_| random.percent(70));
+    if random.percent(BAD) {
+        taken.push(Message::of_step(random.below(6)));
+    }
     taken
+}
+
+/// The end of an activity together with the turn that its workflow makes of it.
+pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
+    let waits = |workflow: Arc<Task>| {
+        let state = workflow.workflow.as_ref();
+        matches!(workflow.lifecycle, Lifecycle::Suspended(_))
+            && state.is_some_and(|state| state.sticky.is_some())
+    };
+    let leased = |task: &Task| match &task.lifecycle {
+        Lifecycle::Active(lease) if task.step.is_some() && task.workflow.is_none() => {
+            live.now < lease.expires_at && live.parent(task).is_some_and(waits)
+        }
+        _ => false,
+    };
+    let Some(activity) = live.task(random, leased).cloned() else {
+        return commit_turn(random, live);
+    };
+    let workflow = live.parent(&activity);
+    let fence = workflow.as_ref().map_or_else(|| live.fence(random), |known| known.fence());
+    let known = workflow.and_then(|known| known.workflow.clone());
+    let keeper = known.as_ref().and_then(|known| known.sticky.as_ref());
+    let worker = keeper.map_or_else(|| "w1".into(), |sticky| sticky.worker.clone());
+    let (turns, next_step) = known.map_or((0, 0), |known| (known.turns, known.next_step));
+    let consume = Consume { task: fence.task.clone(), ..Consume::new("w", worker) };
+    Advance {
+        complete: Complete { fence: activity.fence(), result: payload(random) },
+        consume,
+        turn: CommitTurn {
+            fence: Fence { epoch: fence.epoch + 1, ..fence },
+            turn: turns,
+            row: Some(Payload::json("{}")),
+            taken: activity.step.map(Message::of_step).into_iter().collect(),
+            deeds: Vec::new(),
+            next_step,
+            then: then(random),
+            sticky_ms: Some(5_000),
+            eager: None,
+        },
+    }
+    .into()
+}
+
+pub(super) fn unstick(random: &mut Random, live: &Live) -> Command {
+    let TaskKey { tenant, id } = live.key(random, is_workflow);
+    Unstick { tenant, worker: "w1".into(), workflows: vec![id] }.into()
 }
 
 fn eager(random: &mut Random, fence: &Fence) -> Claim {
