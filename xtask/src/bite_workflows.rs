@@ -25,8 +25,8 @@ pub(crate) const BITES: &[Bite] = &[
     Bite {
         rule: "a timer that is given up is called off",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),",
-        to: "Deed::CancelTimer { .. } => Ok(()),",
+        from: "forget_message(world, known, Message::of_step(*step)),",
+        to: "Ok(*step).map(drop),",
     },
     Bite {
         rule: "a step that is given up is called off",
