@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
-use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Retry, Task, Timestamp};
+use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::attempt::NextTurn;
@@ -17,6 +17,7 @@ use crate::commit::{Draft, Followers, then};
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
 use crate::recording::begin;
+use crate::settlement::Answer;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
@@ -51,6 +52,8 @@ enum Stop {
     Done,
     /// Its code cannot go on as it is.
     Broken(TurnFailure),
+    /// What it asks for is nothing that can be kept.
+    Refused(Rejection),
     /// Something is wrong with what is stored, or with the way to it.
     Failed(Error),
     /// There is more to do, which is not done here.
@@ -106,6 +109,10 @@ impl TurnAttempt {
             Stop::Broken(failure) => {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "a workflow cannot go on");
                 self.put_off(BROKEN, &failure.to_string()).await;
+            }
+            Stop::Refused(refusal) => {
+                tracing::error!(%task, kind = %self.task.kind, %refusal, "a turn is refused");
+                self.put_off(BROKEN, &format!("its turn is refused: {refusal}")).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
                 tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
@@ -327,6 +334,9 @@ impl TurnAttempt {
                 Ok(goes_on)
             }
             Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Err(Answer::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
+                Err(Stop::Refused(refusal))
+            }
             Err(answer) => {
                 tracing::warn!(task = %self.task.id, %answer, "a turn could not be kept");
                 Err(Stop::Lost)

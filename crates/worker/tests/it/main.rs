@@ -14,6 +14,7 @@ mod settled;
 mod slots;
 mod stage;
 mod waiting;
+mod workflow_bounds;
 mod workflow_cancel;
 mod workflow_cast;
 mod workflow_deletion;
