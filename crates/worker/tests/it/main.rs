@@ -17,6 +17,7 @@ mod waiting;
 mod workflow_bounds;
 mod workflow_cancel;
 mod workflow_cast;
+mod workflow_chain;
 mod workflow_deletion;
 mod workflow_effects;
 mod workflow_engine;
