@@ -12,7 +12,7 @@ use crate::attempts::Attempts;
 use crate::pause::Pause;
 use crate::pulse::Pulse;
 use crate::running::Stop;
-use crate::team::Team;
+use crate::team::{Slot, Team};
 use crate::worker::Worker;
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
@@ -123,7 +123,7 @@ impl Claimer {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
-            let attend = self.team.clone().attend(claimed, asked, Arc::new(slot));
+            let attend = self.team.clone().attend(claimed, asked, Slot::new(slot));
             self.team.attempts.spawn(attend);
         }
     }

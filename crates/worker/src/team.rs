@@ -26,8 +26,28 @@ pub(crate) struct Team {
     pub(crate) attempts: Attempts,
 }
 
+/// How much is done in one room, each because of the one before it, until the next is anybody's:
+/// a workflow that always has something to do keeps nobody else from it.
+const MOST_IN_A_ROW: u32 = 32;
+
 /// Room for one attempt. A turn shares its own with the first activity that follows it.
-type Slot = Arc<OwnedSemaphorePermit>;
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    permit: Arc<OwnedSemaphorePermit>,
+    /// How much was done in a row before this.
+    followed: u32,
+}
+
+impl Slot {
+    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { permit: Arc::new(permit), followed: 0 }
+    }
+
+    /// Whether what follows may be leased at once.
+    fn may_lead(&self) -> bool {
+        self.followed < MOST_IN_A_ROW
+    }
+}
 
 impl Team {
     /// Whether nothing more is taken on.
@@ -41,15 +61,16 @@ impl Team {
         self: Arc<Self>,
         claimed: Claimed,
         asked: Instant,
-        slot: Slot,
+        mut slot: Slot,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let mut work = Some(Work::of(claimed, asked));
             while let Some(next) = work.take() {
+                slot.followed += 1;
                 match next {
                     Work::Turns(turn) => self.turns(turn, &slot).await,
                     Work::Attempt(claimed, asked) => {
-                        let attempt = Attempt::new(&self, claimed, asked);
+                        let attempt = Attempt::new(&self, claimed, asked, slot.may_lead());
                         let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
                         work = self.follow(next, &slot);
                     }
@@ -74,7 +95,7 @@ impl Team {
     /// Makes turns of a workflow. Its activities start as soon as they are leased.
     async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot) {
         let (sender, mut followers) = mpsc::unbounded_channel();
-        let turns = TurnAttempt::new(self, turn, sender);
+        let turns = TurnAttempt::new(self, turn, sender, slot.may_lead());
         let mut turns = std::pin::pin!(turns.run(&self.home, self.stop.interrupting.clone()));
         let mut is_over = false;
         while !is_over {
@@ -94,7 +115,8 @@ impl Team {
         let Followers { claimed, mut slots, asked } = followers;
         for claimed in claimed {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
-            let slot = own.map_or_else(|| slot.clone(), Arc::new);
+            let permit = own.map_or_else(|| slot.permit.clone(), Arc::new);
+            let slot = Slot { permit, ..slot.clone() };
             self.attempts.spawn(self.clone().attend(claimed, asked, slot));
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct TurnAttempt {
     lease: Lease,
     begun: Mutex<Option<Box<Begun>>>,
     followers: UnboundedSender<Followers>,
+    /// Whether what follows may be leased at once.
+    leads: bool,
 }
 
 /// A workflow in memory that is leased, and how far it is with a turn.
@@ -67,11 +69,12 @@ impl TurnAttempt {
         team: &Arc<Team>,
         next: NextTurn,
         followers: UnboundedSender<Followers>,
+        leads: bool,
     ) -> Self {
         let NextTurn { claimed: Claimed { task, input }, asked, begun } = next;
         let lease = Lease::new(&team.worker, task.fence(), asked, team.heard.clone());
         let (team, begun) = (team.clone(), Mutex::new(begun));
-        Self { team, task, input, lease, begun, followers }
+        Self { team, task, input, lease, begun, followers, leads }
     }
 
     fn worker(&self) -> &Worker {
@@ -314,7 +317,7 @@ impl TurnAttempt {
     }
 
     async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
-        let drafted = draft.command(&self.team);
+        let drafted = draft.command(&self.team, self.leads);
         let (commit, room) = drafted.map_err(Stop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),

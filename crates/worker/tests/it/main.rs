@@ -21,6 +21,7 @@ mod workflow_chain;
 mod workflow_deletion;
 mod workflow_effects;
 mod workflow_engine;
+mod workflow_fair;
 mod workflow_handle;
 mod workflow_mail;
 mod workflow_random;
