@@ -32,3 +32,4 @@ mod workflow_spans;
 mod workflow_stands;
 mod workflow_steps;
 mod workflow_versions;
+mod workflow_waits;
