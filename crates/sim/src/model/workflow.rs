@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use windlass_core::command::CommitTurn;
 use windlass_core::{
-    ChangeSet, Command, Condition, Fence, Lifecycle, Made, Mailbox, Message, Outcome, Payload,
-    PayloadKey, RowKey, Slot, Table, Task, TaskId, TaskKey, Tenant, Timestamp, Turned, Value,
-    WorkerId,
+    Arrival, ChangeSet, Command, Condition, Fence, Lifecycle, Made, Mailbox, Message, Outcome,
+    Payload, PayloadKey, RowKey, Slot, Table, Task, TaskId, TaskKey, Tenant, Timestamp, Turned,
+    Value, WorkerId,
 };
 use windlass_engine::Error;
 use windlass_store::{MemoryStore, Store};
@@ -62,6 +62,29 @@ struct Changed {
     gone: BTreeMap<TaskId, Vec<Arc<Message>>>,
     rows: BTreeMap<TaskId, Vec<Written>>,
     mailboxes: BTreeSet<TaskId>,
+}
+
+impl Changed {
+    /// Whether a row says that a step has ended.
+    fn is_told(&self, workflow: &TaskId, step: u64) -> bool {
+        let rows = self.rows.get(workflow).into_iter().flatten();
+        let mut arrived = rows.flat_map(|written| &written.row.arrived);
+        arrived.any(|arrival| matches!(arrival, Arrival::Report { step: of, .. } if *of == step))
+    }
+
+    /// The steps whose activities ended in the same commit in which the workflow was told, by the
+    /// worker that had them.
+    fn ended_with_turn(&self, workflow: &TaskId, writer: &Writer<'_>) -> BTreeSet<u64> {
+        let ended = self.tasks.values().filter_map(|(before, after)| {
+            let task = before.as_ref().filter(|_| after.is_none())?;
+            let Lifecycle::Active(lease) = &task.lifecycle else { return None };
+            let is_his = lease.worker.as_str().ends_with(writer.worker);
+            let is_alive = writer.now < lease.expires_at;
+            let is_of_it = task.parent.as_ref() == Some(workflow) && task.workflow.is_none();
+            task.step.filter(|_| is_his && is_alive && is_of_it)
+        });
+        ended.filter(|step| self.is_told(workflow, *step)).collect()
+    }
 }
 
 impl Workflows {
@@ -262,11 +285,13 @@ impl Workflows {
             if has_ended && fresh.is_empty() {
                 continue;
             }
+            let ahead = changed.ended_with_turn(id, writer);
             if !fresh.is_empty() {
-                life.made_by = Some(check_held(id, before.as_deref(), writer)?);
+                let has_ahead = !ahead.is_empty();
+                life.made_by = Some(check_held(id, before.as_deref(), writer, has_ahead)?);
             }
             let gone = changed.gone.get(id).map_or(&[][..], Vec::as_slice);
-            life.turned(id, fresh, gone, writer.now)?;
+            life.turned(id, fresh, gone, &ahead, writer.now)?;
         }
         Ok(())
     }
@@ -347,7 +372,8 @@ impl Workflows {
         let tells = |message: &&Arc<Message>| {
             message.task == *parent && message.report.as_ref().is_some_and(|r| r.step == step)
         };
-        let told = changed.came.iter().any(|message| tells(&message));
+        let came = changed.came.iter().any(|message| tells(&message));
+        let told = came || changed.is_told(parent, step);
         if told || life.cancelled.contains(&step) || step < life.first_step() {
             return Ok(());
         }
@@ -393,10 +419,22 @@ impl Workflows {
     }
 }
 
-/// Turns are committed by whoever has the lease, in its time, and through its own node.
-fn check_held(id: &TaskId, before: Option<&Task>, writer: &Writer<'_>) -> Result<WorkerId, Breach> {
+/// Turns are committed by whoever has the lease, in its time, and through its own node; or by who
+/// has the workflow in memory, together with the end of an activity that he has.
+fn check_held(
+    id: &TaskId,
+    before: Option<&Task>,
+    writer: &Writer<'_>,
+    has_ahead: bool,
+) -> Result<WorkerId, Breach> {
     let now = writer.now;
+    let state = before.and_then(|task| task.workflow.as_ref());
+    let keeper = state.and_then(|state| state.sticky.as_ref()).map(|sticky| &sticky.worker);
+    let keeps = keeper.filter(|keeper| has_ahead && keeper.as_str().ends_with(writer.worker));
     match before.map(|task| &task.lifecycle) {
+        Some(Lifecycle::Suspended(_) | Lifecycle::Reserved { .. }) if keeps.is_some() => {
+            Ok(keeps.cloned().expect("it is there"))
+        }
         Some(Lifecycle::Active(lease)) if lease.expires_at <= now => {
             breach(Kind::LateAccepted, format!("a turn of {id} at {now}, under {lease:?}"))
         }

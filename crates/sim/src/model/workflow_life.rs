@@ -150,12 +150,13 @@ impl Life {
         id: &TaskId,
         rows: Vec<Turned>,
         gone: &[Arc<Message>],
+        ahead: &BTreeSet<u64>,
         now: Timestamp,
     ) -> Result<(), Breach> {
         let mut gone: Vec<&Message> = gone.iter().map(Arc::as_ref).collect();
         for row in rows {
             for arrival in &row.arrived {
-                self.arrived(id, arrival, &mut gone, now)?;
+                self.arrived(id, arrival, &mut gone, ahead, now)?;
             }
             for made in &row.made {
                 self.makes(id, made)?;
@@ -179,6 +180,7 @@ impl Life {
         id: &TaskId,
         arrival: &Arrival,
         gone: &mut Vec<&Message>,
+        ahead: &BTreeSet<u64>,
         now: Timestamp,
     ) -> Result<(), Breach> {
         let found = gone.iter().position(|message| is_of(message, arrival));
@@ -190,6 +192,12 @@ impl Life {
         match (arrival, message) {
             (Arrival::Report { step, .. }, _) if !self.told.insert(*step) => {
                 breach(Kind::Step, format!("{id} was told again of step {step}"))
+            }
+            (Arrival::Report { step, .. }, None) if ahead.contains(step) => {
+                if self.made.contains(step) && self.reported.insert(*step) {
+                    return Ok(());
+                }
+                breach(Kind::Step, format!("{id} was told of step {step}, which is none of it"))
             }
             (Arrival::Report { step, .. }, None) => {
                 self.unwritten.insert(*step);
