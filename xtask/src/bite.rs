@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bite_requests;
 use crate::cargo::Cargo;
 use crate::table::{row, table};
 use crate::tree;
+use crate::{bite_requests, bite_workflows};
 
 /// A rule, and the change that switches it off.
 pub(crate) struct Bite {
@@ -320,7 +320,12 @@ struct Found {
     kinds: Vec<String>,
 }
 
-pub(crate) fn run(seeds: u64) -> Result<(), String> {
+/// Every rule that the simulator is to miss.
+pub(crate) fn all() -> Vec<&'static Bite> {
+    BITES.iter().chain(bite_requests::BITES).chain(bite_workflows::BITES).collect()
+}
+
+pub(crate) fn run(bites: &[&Bite], seeds: u64) -> Result<(), String> {
     let place = Place::new();
     place.copy()?;
     let titles: [&dyn std::fmt::Display; 5] =
@@ -329,7 +334,7 @@ pub(crate) fn run(seeds: u64) -> Result<(), String> {
     let untouched = place.simulate("nothing", seeds)?;
     rows.push(untouched.row("nothing"));
     let mut unnoticed = Vec::new();
-    for bite in BITES.iter().chain(bite_requests::BITES) {
+    for bite in bites {
         let found = place.without(bite, || place.simulate(bite.rule, seeds))?;
         rows.push(found.row(bite.rule));
         if found.violations == 0 {
@@ -477,7 +482,7 @@ mod tests {
 
     #[test]
     fn every_patch_fits() {
-        for bite in BITES.iter().chain(bite_requests::BITES) {
+        for bite in all() {
             let text = tree::read(bite.file).unwrap();
             assert_ne!(bite.patch(&text).unwrap(), text);
         }

@@ -7,6 +7,7 @@ mod bench_postgres;
 mod bite;
 mod bite_postgres;
 mod bite_requests;
+mod bite_workflows;
 mod cargo;
 mod ci;
 mod json;
@@ -38,6 +39,7 @@ commands:
   prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
   bite     switches off one rule at a time and counts the simulator's seeds that notice
+             workflows      only the rules of workflows
              --seeds N      seeds for each rule (1000)
              --postgres     runs the tests on Postgres instead, each without its rule
   bench    batched against unbatched, on a SQLite file
@@ -99,8 +101,14 @@ fn run(args: &[String]) -> Result<(), Failure> {
             if rest == ["--postgres"] {
                 return Ok(bite_postgres::run()?);
             }
+            let (bites, rest) = match rest.split_first() {
+                Some((word, rest)) if word == "workflows" => {
+                    (bite_workflows::BITES.iter().collect(), rest)
+                }
+                _ => (bite::all(), rest),
+            };
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
-            Ok(bite::run(seeds)?)
+            Ok(bite::run(&bites, seeds)?)
         }
         "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {

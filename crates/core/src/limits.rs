@@ -123,7 +123,10 @@ pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_
 pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
-pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_200);
+/// What is made in a row, and each of its values once set and once removed, and the status.
+pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_400);
+/// More than a payload has: a row says what came and what was made, with all that both carry.
+pub const TURN_BYTES: RangeLimit = range("row of a turn in bytes", 0, 32 * 1_024 * 1_024);
 pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
 pub const KEEP_MS: RangeLimit = range("keep_ms", SECOND_MS, 31 * DAY_MS);

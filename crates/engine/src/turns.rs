@@ -13,6 +13,8 @@ use crate::stats::add;
 
 /// How many rows of a history are read at once.
 const ROWS_AT_ONCE: u32 = 256;
+/// How much what came may carry together, so that it fits into one row. One message always does.
+const BYTES_AT_ONCE: usize = 4 * 1_024 * 1_024;
 
 /// What has come for a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,14 +37,20 @@ impl Engine {
             return Ok(Vec::new());
         }
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
-        let (mut came, mut after) = (Vec::new(), 0);
+        let (mut came, mut after, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let received = self.readable_messages(&workflow.task_key(), after, most).await?;
             let is_last = received.len() < most;
             after = received.last().map_or(after, |last| last.message.seq);
             // Timers that have not fired are among them.
             let visible = received.into_iter().filter(|one| one.message.due_at.is_none());
-            came.extend(visible.take(most - came.len()).map(|one| Came::of(workflow, one)));
+            for one in visible.take(most - came.len()) {
+                bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
+                if bytes > BYTES_AT_ONCE && !came.is_empty() {
+                    return Ok(came);
+                }
+                came.push(Came::of(workflow, one));
+            }
             if is_last || came.len() == most {
                 return Ok(came);
             }

@@ -15,6 +15,7 @@ use windlass_core::{
 use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
+use crate::model::Workflows;
 use crate::requests::{self, Sent};
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
@@ -72,13 +73,14 @@ pub(crate) fn question(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known<'k> {
     pub(crate) leases: &'k [Fence],
+    pub(crate) workflows: &'k Workflows,
     pub(crate) tokens: &'k [Token],
     pub(crate) tickets: &'k [(RequestKey, String)],
 }
 
 pub(crate) struct Client<'s> {
     pub(crate) script: &'s Script,
-    known: Known<'s>,
+    pub(crate) known: Known<'s>,
     /// Another one for every claim, so that the log shows which claim it tells of.
     pub(crate) name: String,
 }
@@ -140,6 +142,7 @@ impl Client<'_> {
             | Wish::SettleEffect { .. }
             | Wish::Spend { .. }
             | Wish::Send { .. } => return self.of_requests(wish),
+            Wish::OfWorkflow(wish) => return self.of_workflows(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
@@ -222,6 +225,11 @@ impl Client<'_> {
             return self.known.leases.iter().rev().find(|fence| fence.task == task).cloned();
         }
         back_from(self.known.leases, back).cloned()
+    }
+
+    /// The lease of a turn that somebody was given so many of them ago.
+    pub(crate) fn turn_lease(&self, back: u8) -> Option<Fence> {
+        back_from(self.known.workflows.leases(), back).cloned()
     }
 
     /// The request that somebody was let in with so many times ago, and under which name.

@@ -44,6 +44,22 @@ pub enum Happening {
     CalledLate,
     /// A call was made again, under the same key.
     ThreadedAgain,
+    /// A workflow was replayed: whoever has a turn to make has it not in memory.
+    WorkflowReplayed,
+    /// Whoever had it in memory before is gone.
+    ReplayedAfterCrash,
+    /// Whoever had it in memory before still has, and may yet write.
+    InMemoryTwice,
+    /// What did not come first was called off.
+    SelectLost,
+    /// A workflow that was asked to end has cleaned up first.
+    CleanedUp,
+    ContinuedAsNew,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowCancelled,
+    /// Messages that nobody had read went on into the next execution.
+    CarriedOver,
     /// Two nodes let something through the same gate at once, and one had to look again.
     GateRaced,
 }
@@ -210,6 +226,22 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "FamilyRaced"),
     ("seen", "GateRaced"),
     ("seen", "WorkerDied"),
+    ("CommitTurn", "ok"),
+    ("CommitTurn", "stale"),
+    ("CommitTurn", "other_turn"),
+    ("RequestCancel", "ok"),
+    ("RequestCancel", "ended"),
+    ("PruneExecutions", "ok"),
+    ("seen", "CarriedOver"),
+    ("seen", "WorkflowCancelled"),
+    ("seen", "WorkflowFailed"),
+    ("seen", "WorkflowCompleted"),
+    ("seen", "ContinuedAsNew"),
+    ("seen", "CleanedUp"),
+    ("seen", "SelectLost"),
+    ("seen", "InMemoryTwice"),
+    ("seen", "ReplayedAfterCrash"),
+    ("seen", "WorkflowReplayed"),
 ];
 
 impl Coverage {
@@ -238,6 +270,16 @@ impl Coverage {
             Happening::LookupAmbiguous => "LookupAmbiguous",
             Happening::CalledLate => "CalledLate",
             Happening::ThreadedAgain => "ThreadedAgain",
+            Happening::CarriedOver => "CarriedOver",
+            Happening::WorkflowCancelled => "WorkflowCancelled",
+            Happening::WorkflowFailed => "WorkflowFailed",
+            Happening::WorkflowCompleted => "WorkflowCompleted",
+            Happening::ContinuedAsNew => "ContinuedAsNew",
+            Happening::CleanedUp => "CleanedUp",
+            Happening::SelectLost => "SelectLost",
+            Happening::InMemoryTwice => "InMemoryTwice",
+            Happening::ReplayedAfterCrash => "ReplayedAfterCrash",
+            Happening::WorkflowReplayed => "WorkflowReplayed",
         };
         self.add("seen", name, 1);
     }

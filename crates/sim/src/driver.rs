@@ -32,7 +32,7 @@ impl<'s> Driver<'s> {
         let time = Arc::new(Time::default());
         let clock = WallClock { time: time.clone(), skew_ms: 0 };
         let memory = MemoryStore::with_clock(Arc::new(clock));
-        let watch = Watch::new(script.tasks.clone(), script.seed, in_words);
+        let watch = Watch::new(script, in_words);
         let ground = Ground { memory, time, watch, seed: script.seed };
         let nodes = script.nodes.iter().cloned().enumerate();
         let mut nodes: Vec<Node> = nodes.map(|(number, spec)| Node::new(number, spec)).collect();
@@ -127,6 +127,7 @@ impl<'s> Driver<'s> {
             let seen = self.ground.watch.see();
             let known = client::Known {
                 leases: &seen.leases,
+                workflows: &seen.model.workflows,
                 tokens: &seen.tokens,
                 tickets: &seen.tickets,
             };

@@ -8,6 +8,7 @@ use crate::scene::adopt;
 use crate::script::{
     Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
 };
+use crate::workflow;
 
 /// Writes the script of a seed.
 pub(crate) fn script(seed: u64) -> Script {
@@ -44,8 +45,16 @@ pub(crate) fn script(seed: u64) -> Script {
         let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
         steps.push(Step { action, rounds: 6 });
     }
-    steps.extend((0..length).map(|_| writer.step()));
-    Script { seed, nodes, tasks, steps }
+    let (mut author, workflows) = workflow::Author::new(seed);
+    steps.extend(author.opening());
+    for _ in 0..length {
+        steps.push(writer.step());
+        // Nothing comes between the steps of a scene.
+        if writer.race.is_empty() {
+            steps.extend(author.steps());
+        }
+    }
+    Script { seed, nodes, tasks, workflows, steps }
 }
 
 fn node(random: &mut Random) -> NodeSpec {

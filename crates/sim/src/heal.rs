@@ -10,6 +10,7 @@ use crate::requests::TERMS;
 use crate::script::LANES;
 use crate::violation::{Breach, Kind, breach};
 use crate::watch::Watch;
+use crate::workflow::{TENANT, message};
 
 /// Longer than everything that a script can make wait.
 const ENOUGH: Duration = Duration::from_secs(240);
@@ -43,16 +44,33 @@ impl Driver<'_> {
         }
         let engine = self.nodes[0].engine().expect("it is up").clone();
         self.nodes[0].spawn(open_lanes(engine.clone(), self.ground.watch.clone()));
-        self.nodes[0].spawn(resume_all(engine, self.ground.watch.clone()));
+        self.nodes[0].spawn(resume_all(engine.clone(), self.ground.watch.clone()));
+        self.nodes[0].spawn(tell_workflows(engine.clone(), self.ground.watch.clone()));
         self.settle(|driver| {
-            driver.all_ended().and(driver.all_answered()).and(driver.all_stopped())
+            let ended = driver.all_ended().and(driver.all_answered()).and(driver.all_stopped());
+            ended.and(driver.ground.watch.see().model.workflows.all_ended())
         });
+        self.forget_workflows(engine);
         self.forget();
         if !self.is_broken() {
             let mut seen = self.ground.watch.see();
             let judged = seen.model.compare_all(&self.ground.memory);
             seen.judge(judged);
         }
+    }
+
+    /// Judges what workflows came to, and has them forgotten.
+    fn forget_workflows(&mut self, engine: Engine) {
+        if self.is_broken() || self.ground.watch.see().model.workflows.is_empty() {
+            return;
+        }
+        let judged = self.ground.watch.see().model.workflows.check_outcomes();
+        self.ground.watch.see().judge(judged);
+        self.nodes[0].spawn(delete_workflows(engine, self.ground.watch.clone()));
+        self.settle(|driver| {
+            let workflows = &driver.ground.watch.see().model.workflows;
+            workflows.check_nothing_left(&driver.ground.memory)
+        });
     }
 
     /// Lets the time go by for which anything about requests is kept, and what is to be swept be
@@ -145,6 +163,33 @@ async fn open_lanes(engine: Engine, watch: Watch) {
             let lift = LimitLane { tenant, lane: name.into(), limit: None };
             // What cannot be done at the moment is done the next time.
             drop(engine.submit_many(vec![Command::from(resume), lift.into()]).await);
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+/// Sends every workflow all messages that it may wait for, until it has them.
+async fn tell_workflows(engine: Engine, watch: Watch) {
+    let specs = watch.see().model.workflows.specs().to_vec();
+    loop {
+        for spec in &specs {
+            let waits = spec.plan.waits();
+            for nth in 0..waits.len() {
+                // What cannot be sent at the moment is sent the next time.
+                drop(engine.submit(message(spec, &waits, nth)).await);
+            }
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+async fn delete_workflows(engine: Engine, watch: Watch) {
+    loop {
+        let roots = watch.see().model.workflows.roots();
+        for id in roots {
+            let key = TaskKey::new(&Tenant::new(TENANT), &id);
+            // What cannot be forgotten at the moment is forgotten the next time.
+            drop(engine.delete_workflow(&key, false).await);
         }
         tokio::time::sleep(OPEN_AGAIN).await;
     }

@@ -42,6 +42,7 @@ mod trace;
 mod violation;
 mod waiting;
 mod watch;
+mod workflow;
 
 pub use coverage::{Coverage, Happening, REQUIRED};
 pub use many::{Tally, Until, run_many};
@@ -52,3 +53,4 @@ pub use script::{
 };
 pub use simulation::{Report, Simulation};
 pub use violation::{Kind, Violation};
+pub use workflow::{Doing, Op, Plan, WorkflowSpec, WorkflowWish};

@@ -120,7 +120,7 @@ impl Node {
         builder.enable_time().start_paused(true).event_interval(self.spec.stride);
         let runtime = builder.build().expect("a runtime without I/O asks the system for nothing");
         let seed = ground.seed ^ (boots << 20) ^ ((number as u64) << 40);
-        let store = SimStore::new(&ground.memory, ground.watch.clone(), seed, self.spec.deaf);
+        let store = SimStore::new(ground, player(number, boots), seed, self.spec.deaf);
         let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
         let config = Config {
             batch_commands: self.spec.batch_commands,
@@ -144,6 +144,7 @@ impl Node {
         if self.spec.slots > 0 {
             process.employ(self, &ground.watch, false);
         }
+        process.employ_for_workflows(self, &ground.watch, false);
         self.process = Some(process);
     }
 
@@ -151,6 +152,7 @@ impl Node {
     pub(crate) fn boot_finisher(&mut self, ground: &Ground) {
         let Some(mut process) = self.process.take() else { return };
         process.employ(self, &ground.watch, true);
+        process.employ_for_workflows(self, &ground.watch, true);
         self.process = Some(process);
     }
 
@@ -160,6 +162,7 @@ impl Node {
         let mut seen = ground.watch.see();
         seen.note(format_args!("node {} crashes", self.number));
         seen.count(Happening::Crash);
+        seen.crashed.insert(player(self.number, self.boots));
         if process.store.untold.load(Ordering::Relaxed) {
             seen.count(Happening::CrashAfterCommit);
         }
@@ -279,6 +282,31 @@ impl Process {
         let _inside = self.runtime.enter();
         self.workers.push(worker.start().expect("its names are within their limits"));
     }
+
+    /// Adds a worker for workflows, where there are any.
+    fn employ_for_workflows(&mut self, node: &Node, watch: &Watch, for_all: bool) {
+        if watch.see().model.workflows.is_empty() {
+            return;
+        }
+        let name = player(node.number, node.boots);
+        let name = if for_all { format!("last-{name}") } else { name };
+        let slots = node.spec.slots.max(1);
+        // Long enough for a turn while nothing goes wrong, however slow the node is.
+        let lease_ms = if for_all { 60_000 } else { node.spec.lease_ms.clamp(3_000, 9_000) };
+        let worker = crate::workflow::worker(self.engine.clone(), &name, watch)
+            .lease(Duration::from_millis(lease_ms))
+            .concurrency(if for_all { slots + 1 } else { slots })
+            // With so few of them in memory, others are replayed.
+            .workflows_in_memory(slots)
+            .beat_every(if for_all { CALM } else { Duration::from_millis(node.spec.beat_ms) });
+        let _inside = self.runtime.enter();
+        self.workers.push(worker.start().expect("its names are within their limits"));
+    }
+}
+
+/// What the worker for workflows is called in this life of a node.
+fn player(number: usize, boots: u64) -> String {
+    format!("player-{number}-{boots}")
 }
 
 /// Reads the log from where the last reader was. Only one of them reads at a time: the others find

@@ -4,6 +4,7 @@ use windlass_core::{GateKey, LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
 use crate::requests::{Handling, Holder};
+use crate::workflow::{WorkflowSpec, WorkflowWish};
 
 /// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
 ///
@@ -15,6 +16,7 @@ pub struct Script {
     pub seed: u64,
     pub nodes: Vec<NodeSpec>,
     pub tasks: Vec<TaskSpec>,
+    pub workflows: Vec<WorkflowSpec>,
     pub steps: Vec<Step>,
 }
 
@@ -465,6 +467,7 @@ pub enum Wish {
         lane: u8,
         limit: Option<u32>,
     },
+    OfWorkflow(WorkflowWish),
     Sweep,
 }
 
@@ -475,6 +478,9 @@ impl fmt::Display for Script {
         }
         for (number, task) in self.tasks.iter().enumerate() {
             writeln!(f, "  task {number}: {task:?}")?;
+        }
+        for (number, workflow) in self.workflows.iter().enumerate() {
+            writeln!(f, "  workflow {number}: {workflow:?}")?;
         }
         for (number, step) in self.steps.iter().enumerate() {
             writeln!(f, "  {number:>3}. {:?}, then {} rounds", step.action, step.rounds)?;

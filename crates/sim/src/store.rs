@@ -15,6 +15,7 @@ use windlass_store::{
 use windlass_store_test::{FaultStore, Random};
 
 use crate::coverage::Happening;
+use crate::node::Ground;
 use crate::script::{Fate, Point};
 use crate::watch::Watch;
 
@@ -25,6 +26,8 @@ pub(crate) struct SimStore {
     pub(crate) faults: FaultStore,
     memory: Arc<MemoryStore>,
     watch: Watch,
+    /// The worker for workflows that is beside it.
+    worker: String,
     waits: Arc<AtomicU64>,
     deaf: bool,
     /// Something was committed, and whoever asked for it does not know yet.
@@ -33,9 +36,10 @@ pub(crate) struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(memory: &MemoryStore, watch: Watch, seed: u64, deaf: bool) -> Self {
-        let memory = Arc::new(memory.another());
+    pub(crate) fn new(ground: &Ground, worker: String, seed: u64, deaf: bool) -> Self {
+        let (memory, watch) = (Arc::new(ground.memory.another()), ground.watch.clone());
         Self {
+            worker,
             faults: FaultStore::new(memory.clone()),
             memory,
             watch,
@@ -218,7 +222,7 @@ impl Tx for SimTx {
         let view = (view, inner.now());
         let committed = inner.commit(changes.clone()).await;
         // Nobody runs between a commit and this: the model sees every state there ever is.
-        store.watch.see().committed(&store.memory, &changes, view);
+        store.watch.see().committed(&store.memory, &changes, view, &store.worker);
         if matches!(committed, Err(StoreError::Conflict)) {
             store.note_race(&changes);
         }

@@ -68,6 +68,12 @@ pub enum Kind {
     Effect,
     /// More than a limiter allows, or a charge that counts twice or not at all.
     Limiter,
+    /// A row of history that is not the next one, that nobody could write, or that is gone.
+    History,
+    /// A step whose end was told twice, or never, or a message that was taken and not told.
+    Step,
+    /// A workflow that came to something else than its code does, or left something behind.
+    Workflow,
     /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
     Family,
     /// A waiting task that no claim would find.

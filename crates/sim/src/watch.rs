@@ -11,9 +11,10 @@ use crate::bank::Bank;
 use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
 use crate::model::{Asked, Fenced, Model, Since};
-use crate::script::TaskSpec;
+use crate::script::Script;
 use crate::trace::Trace;
 use crate::violation::{Breach, Kind};
+use crate::workflow::is_of_workflows;
 
 /// Everything that is seen in a run, shared by all who see something.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) coverage: Coverage,
     /// Leases that somebody was told of, the last one last.
     pub(crate) leases: Vec<Fence>,
+    /// Workers of workflows that are gone without a word.
+    pub(crate) crashed: BTreeSet<String>,
     /// Tokens that somebody was given, the last one last.
     pub(crate) tokens: Vec<Token>,
     /// Requests that somebody was let in with, and under which name, the last one last.
@@ -46,15 +49,16 @@ pub(crate) struct Seen {
 }
 
 impl Watch {
-    pub(crate) fn new(specs: Vec<TaskSpec>, seed: u64, in_words: bool) -> Self {
+    pub(crate) fn new(script: &Script, in_words: bool) -> Self {
         Self(Arc::new(Mutex::new(Seen {
-            model: Model::new(specs),
+            model: Model::new(script.tasks.clone(), script.workflows.clone()),
             trace: Trace::new(in_words),
             coverage: Coverage::default(),
             leases: Vec::new(),
+            crashed: BTreeSet::new(),
             tokens: Vec::new(),
             tickets: Vec::new(),
-            bank: Bank::new(seed),
+            bank: Bank::new(script.seed),
             shown: Vec::new(),
             log: Vec::new(),
             retiring: BTreeSet::new(),
@@ -102,6 +106,7 @@ impl Seen {
         memory: &MemoryStore,
         changes: &ChangeSet,
         view: (u64, Timestamp),
+        worker: &str,
     ) {
         if self.breach.is_some() {
             return;
@@ -116,6 +121,7 @@ impl Seen {
             log.push(entry.clone());
         };
         let judged = model.observe(memory, changes, view, &mut tell);
+        let judged = judged.and_then(|()| model.observe_workflows(memory, changes, view.1, worker));
         self.judge(judged);
         for _ in 0..self.model.take_deaths() {
             self.count(Happening::WorkerDied);
@@ -123,6 +129,23 @@ impl Seen {
         self.count_met();
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);
+        }
+    }
+
+    /// Code of a workflow begins, perhaps by going through what it did before.
+    pub(crate) fn workflow_begins(&mut self, id: &str, is_replaying: bool) {
+        self.note(format_args!("workflow {id} begins, replaying {is_replaying}"));
+        let others = self.model.workflows.comes_to_memory(id);
+        if !is_replaying {
+            return;
+        }
+        self.count(Happening::WorkflowReplayed);
+        if others > 0 {
+            self.count(Happening::InMemoryTwice);
+        }
+        let had = self.model.workflows.in_memory_of(&id.into());
+        if had.is_some_and(|worker| self.crashed.contains(worker.as_str())) {
+            self.count(Happening::ReplayedAfterCrash);
         }
     }
 
@@ -134,7 +157,9 @@ impl Seen {
 
     pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
         self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
-        self.model.asked(command);
+        if !is_of_workflows(command) {
+            self.model.asked(command);
+        }
     }
 
     pub(crate) fn answered(
@@ -150,6 +175,11 @@ impl Seen {
         }
         self.coverage.answered(command, answer);
         let Since { seq, at, moment } = since;
+        if is_of_workflows(command) {
+            let judged = self.model.workflows.answered(command, moment, answer);
+            self.judge(judged);
+            return;
+        }
         let asked = Asked { command, seq, at, moment };
         if self.model.was_settled(&asked) && answer.is_ok() {
             self.coverage.count(Happening::SettleRepeated);
@@ -193,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_whoever_sees_is_a_breach() {
-        let watch = Watch::new(Vec::new(), 0, false);
+        let watch = Watch::new(&crate::generate::script(0), false);
         assert_eq!(watch.see().breach(), None);
         let other = watch.clone();
         let seeing = std::thread::spawn(move || {

@@ -66,6 +66,7 @@ impl Ahead {
         team: &Team,
         lease: &Lease,
         complete: Complete,
+        leads: bool,
     ) -> Result<Advanced, Answer> {
         let Ahead { workflow, from, instance, turn, came } = self;
         let finished = match turn {
@@ -79,7 +80,7 @@ impl Ahead {
         let fence = Fence { task: workflow.clone(), epoch: from.epoch + 1 };
         let after = Position { epoch: fence.epoch, ..from.after(1) };
         let drafted = draft(fence, from.turns, &instance, finished, came.seq);
-        let drafted = drafted.and_then(|draft| draft.command(team));
+        let drafted = drafted.and_then(|draft| draft.command(team, leads));
         let Ok((turn, room)) = drafted else { return Ok(Advanced::Refused) };
         let consume = team.worker.consume(workflow.clone());
         let cache = &team.worker.cache;

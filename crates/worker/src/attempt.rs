@@ -34,6 +34,8 @@ pub(crate) struct Attempt {
     lease: Lease,
     token: Token,
     waits: Arc<Waits>,
+    /// Whether what follows may be leased at once.
+    leads: bool,
     /// The turn that was made of the result.
     ahead: Arc<Mutex<Option<Ahead>>>,
     next: Mutex<Option<Next>>,
@@ -63,11 +65,11 @@ impl NextTurn {
 }
 
 impl Attempt {
-    pub(crate) fn new(team: &Arc<Team>, claimed: Claimed, asked: Instant) -> Self {
+    pub(crate) fn new(team: &Arc<Team>, claimed: Claimed, asked: Instant, leads: bool) -> Self {
         let lease = Lease::new(&team.worker, claimed.task.fence(), asked, team.heard.clone());
         let waits = Arc::new(Waits::of(&claimed.task));
         let (token, next, ahead) = (Token::default(), Mutex::default(), Arc::default());
-        Self { team: team.clone(), claimed, lease, token, waits, ahead, next }
+        Self { team: team.clone(), claimed, lease, token, waits, leads, ahead, next }
     }
 
     /// Makes the attempt and tells what came of it. Gives what goes on with that.
@@ -99,7 +101,7 @@ impl Attempt {
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(ahead), Command::Complete(complete)) = (ahead, &command) {
             let asked = Instant::now();
-            match ahead.keep(&self.team, &self.lease, complete.clone()).await? {
+            match ahead.keep(&self.team, &self.lease, complete.clone(), self.leads).await? {
                 Advanced::Kept { followers, leased } => {
                     let turn = leased.map(|(task, begun)| NextTurn::new(task, asked, begun));
                     self.go_on(Next { followers, turn });

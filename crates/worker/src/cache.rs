@@ -85,10 +85,11 @@ impl Cache {
         (at == known.at).then_some(known.instance)
     }
 
-    /// The workflow, if nobody makes a turn of it, as far as is known here.
+    /// The workflow, if nobody makes a turn of it, as far as is known here. While it has much under
+    /// way somebody is about to: that is left to a turn that gathers what has come.
     pub(crate) fn take_settled(&self, key: &TaskKey) -> Option<(Instance, Position)> {
         let mut kept = self.kept();
-        kept.instances.get(key).filter(|entry| entry.settled)?;
+        kept.instances.get(key).filter(|entry| entry.settled && entry.instance.tasks() == 1)?;
         kept.instances.remove(key).map(|entry| (entry.instance, entry.at))
     }
 

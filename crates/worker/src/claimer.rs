@@ -3,16 +3,16 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use windlass_core::command::Claim;
 use windlass_core::limits;
 use windlass_engine::{Claimed, Error};
 
+use crate::attempts::Attempts;
 use crate::pause::Pause;
 use crate::pulse::Pulse;
 use crate::running::Stop;
-use crate::team::{Team, report};
+use crate::team::{Slot, Team};
 use crate::worker::Worker;
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
@@ -22,7 +22,6 @@ pub(crate) struct Claimer {
     stop: Stop,
     team: Arc<Team>,
     slots: Arc<Semaphore>,
-    attempts: JoinSet<()>,
     /// How many tasks were given to a handler.
     started: u64,
     pulse: Pulse,
@@ -31,7 +30,7 @@ pub(crate) struct Claimer {
 impl Claimer {
     pub(crate) fn new(worker: Worker, stop: Stop, home: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        let (pulse, attempts) = (Pulse::start(&worker), JoinSet::new());
+        let pulse = Pulse::start(&worker);
         let worker = Arc::new(worker);
         let team = Arc::new(Team {
             worker: worker.clone(),
@@ -39,12 +38,14 @@ impl Claimer {
             slots: slots.clone(),
             stop: stop.clone(),
             heard: pulse.heard(),
+            attempts: Attempts::default(),
         });
-        Self { worker, stop, team, slots, attempts, started: 0, pulse }
+        Self { worker, stop, team, slots, started: 0, pulse }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
     pub(crate) async fn run(mut self) {
+        let _end = End(self.team.clone());
         let closing = self.stop.closing.clone();
         tokio::select! {
             biased;
@@ -52,9 +53,7 @@ impl Claimer {
             () = closing.cancelled() => {}
             () = async { self.pulse.tried().await; self.claim().await } => {}
         }
-        while let Some(ended) = self.attempts.join_next().await {
-            report(ended);
-        }
+        self.team.attempts.ended().await;
         self.worker.let_go().await;
         self.pulse.retire().await;
     }
@@ -72,7 +71,7 @@ impl Claimer {
             let last_look = self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
             let wait = if last_look { Duration::ZERO } else { self.longest_wait() };
             match self.worker.engine.claim(claim, wait).await {
-                Ok(claimed) if last_look && claimed.is_empty() && self.attempts.is_empty() => {
+                Ok(claimed) if last_look && claimed.is_empty() && self.team.attempts.are_over() => {
                     return;
                 }
                 Ok(claimed) => {
@@ -87,12 +86,10 @@ impl Claimer {
                     busy_at = Instant::now();
                 }
             }
-            if !self.attempts.is_empty() {
+            if !self.team.attempts.are_over() {
                 busy_at = Instant::now();
             }
-            while let Some(ended) = self.attempts.try_join_next() {
-                report(ended);
-            }
+            self.team.attempts.reap();
         }
     }
 
@@ -126,7 +123,17 @@ impl Claimer {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
-            self.attempts.spawn(self.team.clone().attend(claimed, asked, Arc::new(slot)));
+            let attend = self.team.clone().attend(claimed, asked, Slot::new(slot));
+            self.team.attempts.spawn(attend);
         }
+    }
+}
+
+/// However a claimer ends, nothing that it has started goes on.
+struct End(Arc<Team>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.attempts.abort();
     }
 }

@@ -44,12 +44,15 @@ pub(crate) struct Followers {
 }
 
 impl Draft {
-    /// The command that keeps it, and room for what follows from it here.
-    pub(crate) fn command(self, team: &Team) -> Result<(CommitTurn, Room), Error> {
+    /// The command that keeps it, and room for what follows from it here, if anything may.
+    pub(crate) fn command(self, team: &Team, leads: bool) -> Result<(CommitTurn, Room), Error> {
         let workflow = self.fence.task.id.clone();
         let (row, deeds) = self.part.map(|part| (part.row, part.deeds)).unzip();
         let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
-        let deeds = deeds.into_iter().flatten().map(|deed| command_of(team, &workflow, deed));
+        // Whoever is about to leave takes nothing more.
+        let leads = leads && !team.is_closing();
+        let runs = |task: &NewTask| leads && team.worker.runs(task);
+        let deeds = deeds.into_iter().flatten().map(|deed| command_of(runs, &workflow, deed));
         let deeds: Vec<Command> = deeds.collect();
         let room = Room::for_all(&deeds, &team.slots);
         let commit = CommitTurn {
@@ -102,7 +105,7 @@ impl Room {
 }
 
 /// What the engine is asked to do for what the code of a workflow did.
-fn command_of(team: &Team, workflow: &TaskId, deed: Deed) -> Command {
+fn command_of(runs: impl Fn(&NewTask) -> bool, workflow: &TaskId, deed: Deed) -> Command {
     let started = |task: NewTask| {
         let workflow = Some(task.workflow.clone().unwrap_or_default());
         let policy = task.policy.clone().of_workflow();
@@ -110,8 +113,7 @@ fn command_of(team: &Team, workflow: &TaskId, deed: Deed) -> Command {
     };
     match deed {
         Deed::Activity { step, task } => {
-            // Whoever is about to leave takes nothing more.
-            let eager = !team.is_closing() && team.worker.runs(&task);
+            let eager = runs(&task);
             Command::Activity { step, task: *task, eager }
         }
         Deed::Child { step, task } => Command::Child { step, task: started(*task) },

@@ -136,7 +136,7 @@ impl Failure {
 }
 
 /// What of a reason can be stored: a failure must not be refused for what it says.
-fn fitting(mut reason: String) -> String {
+pub(crate) fn fitting(mut reason: String) -> String {
     reason.retain(|c| c != '\0');
     reason.truncate(reason.floor_char_boundary(limits::REASON.max_bytes));
     reason

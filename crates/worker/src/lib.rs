@@ -41,6 +41,7 @@
 
 mod ahead;
 mod attempt;
+mod attempts;
 mod cache;
 mod calls;
 mod claimer;

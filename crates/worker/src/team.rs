@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use windlass_engine::Claimed;
 
 use crate::attempt::{Attempt, Next, NextTurn};
+use crate::attempts::Attempts;
 use crate::commit::Followers;
 use crate::pulse::Heard;
 use crate::running::Stop;
@@ -23,10 +23,31 @@ pub(crate) struct Team {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) stop: Stop,
     pub(crate) heard: Heard,
+    pub(crate) attempts: Attempts,
 }
 
+/// How much is done in one room, each because of the one before it, until the next is anybody's:
+/// a workflow that always has something to do keeps nobody else from it.
+const MOST_IN_A_ROW: u32 = 32;
+
 /// Room for one attempt. A turn shares its own with the first activity that follows it.
-type Slot = Arc<OwnedSemaphorePermit>;
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    permit: Arc<OwnedSemaphorePermit>,
+    /// How much was done in a row before this.
+    followed: u32,
+}
+
+impl Slot {
+    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { permit: Arc::new(permit), followed: 0 }
+    }
+
+    /// Whether what follows may be leased at once.
+    fn may_lead(&self) -> bool {
+        self.followed < MOST_IN_A_ROW
+    }
+}
 
 impl Team {
     /// Whether nothing more is taken on.
@@ -40,64 +61,63 @@ impl Team {
         self: Arc<Self>,
         claimed: Claimed,
         asked: Instant,
-        slot: Slot,
+        mut slot: Slot,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            let mut others = JoinSet::new();
             let mut work = Some(Work::of(claimed, asked));
             while let Some(next) = work.take() {
+                slot.followed += 1;
                 match next {
-                    Work::Turns(turn) => self.turns(turn, &slot, &mut others).await,
+                    Work::Turns(turn) => self.turns(turn, &slot).await,
                     Work::Attempt(claimed, asked) => {
-                        let attempt = Attempt::new(&self, claimed, asked);
+                        let attempt = Attempt::new(&self, claimed, asked, slot.may_lead());
                         let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
-                        work = self.follow(next, &slot, &mut others);
+                        work = self.follow(next, &slot);
                     }
                 }
-            }
-            drop(slot);
-            while let Some(ended) = others.join_next().await {
-                report(ended);
             }
         })
     }
 
     /// Starts what follows from an attempt, but for the one piece of it that has the same room.
-    fn follow(self: &Arc<Self>, next: Next, slot: &Slot, others: &mut JoinSet<()>) -> Option<Work> {
+    fn follow(self: &Arc<Self>, next: Next, slot: &Slot) -> Option<Work> {
         let Next { followers, turn } = next;
         if turn.is_some() {
-            followers.into_iter().for_each(|more| self.start(more, slot, others));
+            followers.into_iter().for_each(|more| self.start(more, slot));
             return turn.map(Work::Turns);
         }
         let mut followers = followers?;
         let (first, asked) = (followers.claimed.pop()?, followers.asked);
-        self.start(followers, slot, others);
+        self.start(followers, slot);
         Some(Work::of(first, asked))
     }
 
     /// Makes turns of a workflow. Its activities start as soon as they are leased.
-    async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot, others: &mut JoinSet<()>) {
+    async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot) {
         let (sender, mut followers) = mpsc::unbounded_channel();
-        let turns = TurnAttempt::new(self, turn, sender);
+        let turns = TurnAttempt::new(self, turn, sender, slot.may_lead());
         let mut turns = std::pin::pin!(turns.run(&self.home, self.stop.interrupting.clone()));
         let mut is_over = false;
         while !is_over {
             tokio::select! {
+                // Without chance, so that a simulation of it runs the same way twice.
+                biased;
                 () = &mut turns => is_over = true,
-                Some(more) = followers.recv() => self.start(more, slot, others),
+                Some(more) = followers.recv() => self.start(more, slot),
             }
         }
         while let Ok(more) = followers.try_recv() {
-            self.start(more, slot, others);
+            self.start(more, slot);
         }
     }
 
-    fn start(self: &Arc<Self>, followers: Followers, slot: &Slot, others: &mut JoinSet<()>) {
+    fn start(self: &Arc<Self>, followers: Followers, slot: &Slot) {
         let Followers { claimed, mut slots, asked } = followers;
         for claimed in claimed {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
-            let slot = own.map_or_else(|| slot.clone(), Arc::new);
-            others.spawn(self.clone().attend(claimed, asked, slot));
+            let permit = own.map_or_else(|| slot.permit.clone(), Arc::new);
+            let slot = Slot { permit, ..slot.clone() };
+            self.attempts.spawn(self.clone().attend(claimed, asked, slot));
         }
     }
 }
@@ -114,11 +134,5 @@ impl Work {
             return Work::Attempt(claimed, asked);
         }
         Work::Turns(NextTurn { claimed, asked, begun: None })
-    }
-}
-
-pub(crate) fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
     }
 }

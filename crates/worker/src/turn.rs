@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
-use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Retry, Task, Timestamp};
+use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::attempt::NextTurn;
@@ -17,6 +17,7 @@ use crate::commit::{Draft, Followers, then};
 use crate::lease::{Ending, Lease, may_pass};
 use crate::pause::Pause;
 use crate::recording::begin;
+use crate::settlement::Answer;
 use crate::team::Team;
 use crate::token::Token;
 use crate::worker::Worker;
@@ -35,6 +36,8 @@ pub(crate) struct TurnAttempt {
     lease: Lease,
     begun: Mutex<Option<Box<Begun>>>,
     followers: UnboundedSender<Followers>,
+    /// Whether what follows may be leased at once.
+    leads: bool,
 }
 
 /// A workflow in memory that is leased, and how far it is with a turn.
@@ -51,6 +54,8 @@ enum Stop {
     Done,
     /// Its code cannot go on as it is.
     Broken(TurnFailure),
+    /// What it asks for is nothing that can be kept.
+    Refused(Rejection),
     /// Something is wrong with what is stored, or with the way to it.
     Failed(Error),
     /// There is more to do, which is not done here.
@@ -64,11 +69,12 @@ impl TurnAttempt {
         team: &Arc<Team>,
         next: NextTurn,
         followers: UnboundedSender<Followers>,
+        leads: bool,
     ) -> Self {
         let NextTurn { claimed: Claimed { task, input }, asked, begun } = next;
         let lease = Lease::new(&team.worker, task.fence(), asked, team.heard.clone());
         let (team, begun) = (team.clone(), Mutex::new(begun));
-        Self { team, task, input, lease, begun, followers }
+        Self { team, task, input, lease, begun, followers, leads }
     }
 
     fn worker(&self) -> &Worker {
@@ -106,6 +112,10 @@ impl TurnAttempt {
             Stop::Broken(failure) => {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "a workflow cannot go on");
                 self.put_off(BROKEN, &failure.to_string()).await;
+            }
+            Stop::Refused(refusal) => {
+                tracing::error!(%task, kind = %self.task.kind, %refusal, "a turn is refused");
+                self.put_off(BROKEN, &format!("its turn is refused: {refusal}")).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
                 tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
@@ -307,7 +317,7 @@ impl TurnAttempt {
     }
 
     async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
-        let drafted = draft.command(&self.team);
+        let drafted = draft.command(&self.team, self.leads);
         let (commit, room) = drafted.map_err(Stop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),
@@ -327,6 +337,9 @@ impl TurnAttempt {
                 Ok(goes_on)
             }
             Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Err(Answer::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
+                Err(Stop::Refused(refusal))
+            }
             Err(answer) => {
                 tracing::warn!(task = %self.task.id, %answer, "a turn could not be kept");
                 Err(Stop::Lost)

@@ -174,7 +174,10 @@ impl CommitTurn {
     }
 
     pub(super) fn check(&self) -> Result<(), Rejection> {
-        self.row.as_ref().map_or(Ok(()), Payload::check)?;
+        if let Some(row) = &self.row {
+            limits::CONTENT_TYPE.check(&row.content_type)?;
+            limits::TURN_BYTES.check(row.bytes.len())?;
+        }
         self.foreign.as_ref().map_or(Ok(()), |foreign| foreign.check())?;
         limits::TURN_ITEMS.check(self.deeds.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;

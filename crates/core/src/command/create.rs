@@ -10,7 +10,7 @@ use crate::event::{Change, Event};
 use crate::gate::GateKey;
 use crate::lane::Lane;
 use crate::limits;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{Reservation, Reserved, join, open, place, prefetch_family, reserve};
@@ -343,6 +343,8 @@ impl NewTask {
     fn check_workflow(&self) -> Result<(), Rejection> {
         let Some(NewWorkflow { version }) = &self.workflow else { return Ok(()) };
         limits::WORKFLOW_ID.check(self.id.as_str())?;
+        // What it sends says by this who has sent it.
+        Message::check_source(self.id.as_str())?;
         if self.gate.is_some() {
             let problem = Problem::NotOfAWorkflow;
             return Err(Rejection::Invalid { field: "gate", problem });

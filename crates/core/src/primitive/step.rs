@@ -1,5 +1,6 @@
 //! The steps of a workflow: timers, and tasks that are made and called off for it.
 
+use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
 use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
@@ -79,8 +80,10 @@ pub(crate) fn cancel_step(
     }
     leave(world, &known)?;
     tell_holder(world, &known);
-    // Without its step nobody is told of its end.
-    let lifecycle = Lifecycle::Cancelled { at: world.now(), reason: reason.to_owned() };
+    // Without its step its workflow is not told of its end. Whoever else waits for it is.
+    let (now, reason) = (world.now(), reason.to_owned());
+    world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
+    let lifecycle = Lifecycle::Cancelled { at: now, reason };
     let mut task = Task { step: None, lifecycle, ..(*known).clone() };
     task.policy.retention_ms = 0;
     place(world, task.clone())?;

@@ -4,6 +4,7 @@ use windlass_core::{GateKind, LaneState, OnTimeout};
 
 use crate::explore::REPLAY_MS;
 use crate::explore::{Act, BACKOFF_MS, GRANT_MS, IDLE_MS, LEASE_MS, SILENT_MS, Scope, Until};
+use crate::workflows::Doing;
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -658,6 +659,55 @@ const SUSPENDED_RACES: Scope = Scope {
     floor: (600, 10_000),
 };
 
+/// A workflow that makes an activity and a timer, is told of messages, is asked to end, starts
+/// over and is forgotten, in every order.
+const WORKFLOW: Scope = Scope {
+    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make)],
+    alphabet: &[
+        Act::Claim,
+        Act::Turn("a", Doing::Make),
+        Act::Turn("a", Doing::GiveUp),
+        Act::Turn("a", Doing::End),
+        Act::Turn("a", Doing::StartOver),
+        Act::Turn("a", Doing::Earlier),
+        Act::TurnEarlier("a"),
+        Act::CompleteStep("a"),
+        Act::Fail,
+        Act::Release,
+        Act::Post("go"),
+        Act::RequestCancel("a"),
+        Act::Cancel("a"),
+        Act::Prune("a"),
+        Act::Reap("a"),
+        Act::After(LEASE_MS),
+        Act::After(8 * 24 * HOUR_MS),
+    ],
+    racing: &[],
+    depth: 5,
+    floor: (4_000, 13_000),
+};
+
+/// What nodes do to a workflow at once that has an activity and a timer under way.
+const WORKFLOW_RACES: Scope = Scope {
+    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make), Act::Claim],
+    alphabet: &[Act::Claim, Act::Wait(LEASE_MS)],
+    racing: &[
+        Act::Claim,
+        Act::Turn("a", Doing::Make),
+        Act::Turn("a", Doing::GiveUp),
+        Act::Turn("a", Doing::End),
+        Act::Turn("a", Doing::StartOver),
+        Act::CompleteStep("a"),
+        Act::Post("go"),
+        Act::RequestCancel("a"),
+        Act::Cancel("a"),
+        Act::Reap("a"),
+        Act::After(LEASE_MS),
+    ],
+    depth: 2,
+    floor: (200, 5_000),
+};
+
 #[track_caller]
 fn check(name: &str, scope: &Scope) {
     let found = scope.check(name);
@@ -817,4 +867,14 @@ fn workers() {
 #[test]
 fn worker_races() {
     check("worker_races", &WORKER_RACES);
+}
+
+#[test]
+fn workflows() {
+    check("workflows", &WORKFLOW);
+}
+
+#[test]
+fn workflow_races() {
+    check("workflow_races", &WORKFLOW_RACES);
 }

@@ -8,9 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use windlass_core::command::{
     Admit, Answer, Begin, Cancel, ChangePriority, Claim, ClaimEffect, Complete, Consume, Create,
     CreateWaitpoint, Delay, Fail, Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint,
-    Post, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume,
-    RetireWorker, Revoke, RotateKey, SetLaneState, SetQuota, SettleEffect, Signal, Suspend,
-    SuspendTimeout, Sweep, TakeMessages, WaitChildren, Withdraw,
+    NewWorkflow, Post, PruneExecutions, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession,
+    Renew, Replay, RequestCancel, Resume, RetireWorker, Revoke, RotateKey, SetLaneState, SetQuota,
+    SettleEffect, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren, Withdraw,
 };
 use windlass_core::{
     Caller, ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState,
@@ -21,6 +21,7 @@ use windlass_core::{
 use crate::batch::{START, claim, key, lane, new_task};
 use crate::invariants::View;
 use crate::steps::{Ghost, Step};
+use crate::workflows::{Doing, turn};
 
 /// One letter of the alphabet. Those that act under a lease use the fence of the last claim.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +110,15 @@ pub(crate) enum Act {
     /// Claims a call for the task of the last claim.
     CallOfTask,
     SettleOfTask,
+    CreateWorkflow(&'static str),
+    /// Under the fence of the last claim of this workflow.
+    Turn(&'static str, Doing),
+    /// Under the fence of the claim of it before the last.
+    TurnEarlier(&'static str),
+    /// Under the fence of the last claim of a step of this workflow.
+    CompleteStep(&'static str),
+    RequestCancel(&'static str),
+    Prune(&'static str),
     /// Two nodes decide on the same state; the second commits on top of the first, or decides
     /// again when it clashes.
     Race(&'static Act, &'static Act),
@@ -297,6 +307,24 @@ impl Act {
             Act::Settle(owner) => settle(for_request(owner), owner),
             Act::CallOfTask => call(Caller::Task(last()?), &last()?.epoch.to_string()),
             Act::SettleOfTask => settle(Caller::Task(last()?), &last()?.epoch.to_string()),
+            Act::CreateWorkflow(id) => {
+                let workflow = Some(NewWorkflow::default());
+                let payload = Some(Payload::json("0"));
+                Create::one(NewTask { workflow, payload, ..new_task(id) }).into()
+            }
+            Act::Turn(id, doing) => return turn(&node.view, last_of(fences, id)?, doing),
+            Act::TurnEarlier(id) => {
+                let mut own = fences.iter().rev().filter(|fence| fence.task.id.as_str() == id);
+                return turn(&node.view, own.nth(1)?.clone(), Doing::Make);
+            }
+            Act::CompleteStep(id) => {
+                let of = |fence: &&Fence| fence.task.id.as_str().starts_with(&format!("{id}/"));
+                complete(fences.iter().rev().find(of)?.clone())
+            }
+            Act::RequestCancel(id) => {
+                RequestCancel { task: key(id), reason: "please".into() }.into()
+            }
+            Act::Prune(id) => PruneExecutions { task: key(id), keep_last: 0, before: None }.into(),
             Act::Wait(_) | Act::Race(..) => return None,
         })
     }

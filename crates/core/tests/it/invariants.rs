@@ -10,7 +10,7 @@ use windlass_core::{
     Waitpoint, Why, Worker, WorkerId, read_row, why,
 };
 
-use crate::{mail, requests};
+use crate::{mail, requests, workflows};
 
 /// A shelf at a moment, with its records read.
 #[derive(Clone, Debug)]
@@ -50,6 +50,10 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("messages have what they carry", mail::messages_have_what_they_carry),
     ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
     ("nobody waits for what is there", mail::nobody_waits_for_what_is_there),
+    ("a history has its rows", workflows::a_history_has_its_rows),
+    ("executions have their workflow", workflows::executions_have_their_workflow),
+    ("a step ends once", workflows::a_step_ends_once),
+    ("an activity has its workflow", workflows::an_activity_has_its_workflow),
 ];
 
 /// Checks one condition; the words are made only when it fails.
@@ -271,7 +275,10 @@ fn payloads_have_an_owner(view: &View) -> Held {
         view.shelf.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
     let kept = requests::answers(view);
     ensure(answers.len() == kept, || format!("{answers:?} of {kept} answers"))?;
-    rest.into_iter().try_for_each(|key| {
+    // What came of an activity stays with the message that tells of its end.
+    let carried: Vec<_> = mail::all::<Message>(view).iter().map(Message::payload_key).collect();
+    let mut rest = rest.into_iter().filter(|key| !carried.contains(&Some((*key).clone())));
+    rest.try_for_each(|key| {
         // What a message carries may be there before its task: see below.
         let known = view.tasks.contains_key(&key.task) || key.slot.as_str().starts_with("message/");
         ensure(known, || format!("{key:?} was left behind"))

@@ -10,7 +10,7 @@ use windlass_core::{
 use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
-fn all<R: Filed>(view: &View) -> Vec<R> {
+pub(crate) fn all<R: Filed>(view: &View) -> Vec<R> {
     let of_table = |row: &&Row| row.key.table == R::TABLE;
     let decoded = |row: &Row| read_row::<R>(row.schema, &row.body).expect("core wrote this row");
     view.shelf.rows().filter(of_table).map(|row| (*decoded(row)).clone()).collect()
@@ -23,12 +23,15 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
         let own: Vec<&Message> = messages.iter().filter(|m| m.task == mailbox.task).collect();
         let bytes: u64 = own.iter().filter_map(|message| message.bytes).sum();
         let open = waitpoints.iter().filter(|w| w.task == mailbox.task).count();
+        let hidden = own.iter().filter(|message| message.due_at.is_some()).count();
+        // What tells of a step is numbered by it, behind all others.
+        let numbered = |message: &&&Message| message.seq < Message::of_step(0);
         let fits = mailbox.held as usize == own.len()
+            && mailbox.hidden as usize == hidden
             && mailbox.bytes == bytes
             && mailbox.waitpoints as usize == open
-            && mailbox.hidden as usize == own.iter().filter(|m| m.due_at.is_some()).count()
             && mailbox.early as usize == own.iter().filter(|m| m.kept_until.is_some()).count()
-            && own.iter().all(|message| message.seq < mailbox.next_seq);
+            && own.iter().filter(numbered).all(|message| message.seq < mailbox.next_seq);
         ensure(fits, || format!("{mailbox:?} with {own:?} and {open} waitpoints"))?;
     }
     let owners = mailboxes.iter().filter(|mailbox| !is_of_nobody(mailbox));
@@ -72,6 +75,8 @@ pub(crate) fn messages_have_what_they_carry(view: &View) -> Held {
     let messages: BTreeSet<_> = all::<Message>(view).iter().map(Message::payload_key).collect();
     let of_messages = view.shelf.payloads().filter(|(key, _)| key.slot.as_str() != "input");
     let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "result");
+    let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "carried");
+    let of_messages = of_messages.filter(|(key, _)| !key.slot.as_str().starts_with("turn/"));
     let mut of_messages = of_messages.filter(|(key, _)| !crate::requests::is_answer(key));
     of_messages.try_for_each(|(key, _)| {
         ensure(messages.contains(&Some(key.clone())), || format!("{key:?} was left behind"))
@@ -123,7 +128,11 @@ pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
         let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(()) };
         let began_at = suspension.paused.began_at;
         let counts = |m: &&Message| m.task == task.id && m.due_at.is_none();
-        let sent = messages.iter().filter(|message| message.source != Message::ENGINE);
+        // What the engine tells wakes workflows only.
+        let counts_for = |message: &&Message| {
+            message.source != Message::ENGINE || suspension.condition == Condition::Mail
+        };
+        let sent = messages.iter().filter(counts_for);
         let counted: Vec<Message> = sent.filter(counts).cloned().collect();
         let met = is_met(&suspension.condition, &counted, began_at);
         ensure(!met, || format!("{task:?} waits with {counted:?}"))
@@ -137,6 +146,10 @@ pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
         (_, Ok(Outcome::Posted(posted))) => {
             let fresh = posted.iter().filter(|posted| !posted.duplicate);
             accepted.extend(fresh.map(|posted| (posted.task.clone(), posted.seq)));
+        }
+        (Command::CommitTurn(commit), Ok(_)) => {
+            let id = &commit.fence.task.id;
+            accepted.retain(|(of, seq)| of != id || !commit.taken.contains(seq));
         }
         (Command::TakeMessages(take), Ok(_)) => {
             accepted.retain(|(id, seq)| *id != take.fence.task.id || !take.seqs.contains(seq));

@@ -15,4 +15,5 @@ mod requests;
 mod rounds;
 mod steps;
 mod wakes;
+mod workflows;
 mod world;

@@ -9,7 +9,7 @@ use windlass_core::{
 };
 
 use crate::invariants::{Held, View, ensure};
-use crate::mail;
+use crate::{mail, workflows};
 
 pub(crate) struct Step<'a> {
     pub(crate) before: &'a View,
@@ -66,6 +66,9 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a call keeps its id", crate::requests::a_call_keeps_its_id),
     ("no message is lost", mail::no_message_is_lost),
     ("a number is given once", mail::a_number_is_given_once),
+    ("a turn is the next of its holder", workflows::a_turn_is_the_next_of_its_holder),
+    ("what is told is taken", workflows::what_is_told_is_taken),
+    ("an activity does not go untold", workflows::an_activity_does_not_go_untold),
 ];
 
 impl Step<'_> {
@@ -195,6 +198,7 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
     }
     step.before.tasks.iter().try_for_each(|(id, was)| {
         let kept = step.after.tasks.contains_key(id) || was.lifecycle.ended_at().is_some();
+        let kept = kept || workflows::is_activity(was);
         ensure(kept, || format!("{was:?} vanished before its end"))
     })
 }
@@ -220,6 +224,8 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
             && !kept
             && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
+            // The attempt of a workflow goes on in its next execution.
+            (false, _, _) if is.workflow.is_some() => was.attempts,
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,
             (true, false, true) => was.attempts - 1,
@@ -283,6 +289,7 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
     for id in before.tasks.keys().chain(after.tasks.keys()) {
         let changed = seen(before.tasks.get(id)) != seen(after.tasks.get(id));
         let told = events.iter().any(|event| event.task.as_ref().is_some_and(|(of, _)| of == id));
+        let told = told || workflows::is_told_by_history(before.tasks.get(id), after.tasks.get(id));
         ensure(told || !changed, || format!("nothing tells of {id}"))?;
     }
     for (name, lane) in &after.lanes {
@@ -294,7 +301,8 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
         ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
-        let at = event.at == after.now;
+        // In a race the other commit may have let time go on.
+        let at = event.at == after.now || step.raced;
         ensure(at && is_written(step, event), || format!("{event:?} tells of nothing"))
     })
 }
@@ -414,6 +422,7 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
             None => {
                 !step.after.tasks.contains_key(&key.task)
                     || mail::is_of_a_message(step, key.slot.as_str())
+                    || workflows::is_of_a_past_execution(step.after, key)
             }
         };
         ensure(kept, || format!("{key:?} changed"))

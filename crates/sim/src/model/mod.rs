@@ -22,6 +22,9 @@ mod retry;
 mod staff;
 mod state;
 mod wait;
+mod workflow;
+mod workflow_end;
+mod workflow_life;
 
 pub(crate) use admit::{Giver, Plea};
 pub(crate) use answer::{Asked, Fenced, Since};
@@ -31,3 +34,4 @@ pub(crate) use family::ORPHANED;
 pub(crate) use log::OPERATOR;
 pub(crate) use reply::SPOILT;
 pub(crate) use state::Model;
+pub(crate) use workflow::Workflows;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Filed, GateKey, Lane, LaneName, Lifecycle, Paused, Queue, Route, RowKey, SESSIONS,
-    Table, Task, TaskId, TaskKey, Tenant, Value, read_row,
+    ChangeSet, Filed, GateKey, Lane, LaneName, Lifecycle, Paused, PayloadKey, Queue, Route, RowKey,
+    SESSIONS, Table, Task, TaskId, TaskKey, Tenant, Value, read_row,
 };
 use windlass_store::{MemoryStore, Query, Store};
 
@@ -42,7 +42,7 @@ impl Model {
         let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
         let (mut effects, mut limiters) = (Vec::new(), Vec::new());
-        for key in inserts.chain(updates).chain(deletes) {
+        for key in inserts.chain(updates).chain(deletes).filter(|key| !is_of_workflows(key)) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
                     self.compare_task(memory, &TaskId::new(id))?;
@@ -117,7 +117,8 @@ impl Model {
         self.check_listed(memory)?;
         let shelf = memory.snapshot();
         let owned: BTreeSet<&TaskId> = self.present().map(|(id, _)| id).collect();
-        let kept = shelf.payloads().filter(|(key, _)| !owned.contains(&key.task));
+        let own = |key: &PayloadKey| key.tenant == Tenant::default();
+        let kept = shelf.payloads().filter(|(key, _)| own(key) && !owned.contains(&key.task));
         let (answers, others): (Vec<_>, Vec<_>) =
             kept.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
         if let Some(key) = others.first() {
@@ -225,6 +226,11 @@ fn route(spec: &TaskSpec) -> Route {
     let special = spec.special.then(|| CAPABILITY.to_owned());
     let sessions = of_session.then(|| SESSIONS.to_owned());
     Route::new(&special.into_iter().chain(sessions).collect(), None)
+}
+
+/// Whether a record is judged with the workflows.
+pub(super) fn is_of_workflows(key: &RowKey) -> bool {
+    matches!(key.values.first(), Some(Value::Text(tenant)) if &**tenant == crate::workflow::TENANT)
 }
 
 /// The task that a record belongs to.

@@ -10,6 +10,7 @@ use crate::model::facts::{Facts, LaneFacts, SettleSeen, Track};
 use crate::ready::ready;
 use crate::script::{LANES, TaskSpec};
 use crate::violation::Breach;
+use crate::workflow::WorkflowSpec;
 
 /// Everything the model knows.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ pub(crate) struct Model {
     pub(super) limiters: super::limiter::Limiters,
     /// How many commits there were: what the log does not tell of is counted in them.
     pub(super) moment: u64,
+    pub(crate) workflows: super::workflow::Workflows,
 }
 
 #[derive(Clone, Debug)]
@@ -77,7 +79,7 @@ pub(super) struct ClaimSeen {
 }
 
 impl Model {
-    pub(crate) fn new(specs: Vec<TaskSpec>) -> Self {
+    pub(crate) fn new(specs: Vec<TaskSpec>, workflows: Vec<WorkflowSpec>) -> Self {
         let mut of_id = BTreeMap::new();
         for (number, spec) in specs.iter().enumerate() {
             of_id.extend(spec.ids.iter().map(|id| (TaskId::new(id), number)));
@@ -118,6 +120,7 @@ impl Model {
             effects: super::effect::Effects::default(),
             limiters: super::limiter::Limiters::default(),
             moment: 0,
+            workflows: super::workflow::Workflows::new(workflows),
         }
     }
 
@@ -132,7 +135,9 @@ impl Model {
 
     /// What happened that no answer tells of.
     pub(crate) fn take_met(&mut self) -> Vec<Happening> {
-        std::mem::take(&mut self.requests.met)
+        let mut met = std::mem::take(&mut self.requests.met);
+        met.append(&mut self.workflows.met);
+        met
     }
 
     pub(crate) fn last_seq(&self) -> u64 {
@@ -183,5 +188,17 @@ impl Model {
         self.read_results(memory)?;
         self.compare(memory, changes)?;
         self.check_waits()
+    }
+
+    /// Reads what a commit did to workflows, by a node with this worker for them.
+    pub(crate) fn observe_workflows(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        now: Timestamp,
+        worker: &str,
+    ) -> Result<(), Breach> {
+        let writer = super::workflow::Writer { worker, now, moment: self.moment };
+        self.workflows.observe(memory, changes, &writer)
     }
 }

@@ -4,7 +4,7 @@ use windlass_sim::{Simulation, Until, run_many};
 use windlass_store_test::differential::seeds;
 
 /// The seeds of an ordinary run; they reach everything that is required.
-const DEFAULT_SEEDS: Range<u64> = 0..200;
+const DEFAULT_SEEDS: Range<u64> = 0..300;
 
 #[test]
 fn no_seed_breaks_a_rule() {

@@ -185,6 +185,7 @@ cases! {
     workflows::{
         a_step_ends_and_its_workflow_goes_on,
         a_workflow_starts_over,
+        an_activity_ends_with_the_turn_it_calls_for,
         a_message_waits_for_its_workflow,
     }
     requests::{

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Claim, CommitTurn, Complete, Create, Deed, NewMessage, NewTask, NewWorkflow, Post, Reap, Sweep,
-    Then,
+    Advance, Claim, CommitTurn, Complete, Consume, Create, Deed, NewMessage, NewTask, NewWorkflow,
+    Post, Reap, Sweep, Then,
 };
 use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tenant, read_row};
 use windlass_store::{Clock as _, Query};
@@ -120,6 +120,35 @@ pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Ver
     ground.clock.advance_ms(61_000);
     ground.must(Sweep::default()).await?;
     for table in [Table::Message, Table::Mailbox] {
+        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn an_activity_ends_with_the_turn_it_calls_for(ground: &Ground<'_>) -> Verdict {
+    let first = started(ground).await?;
+    let deeds = vec![activity()];
+    let sticky_ms = Some(5_000);
+    ground.must(CommitTurn { deeds, sticky_ms, ..turn(first.fence(), 0, Then::Wait) }).await?;
+    let step = claim(ground, "work").await?;
+    let fence = Fence { epoch: first.epoch + 1, ..first.fence() };
+    let advance = |turn: CommitTurn| Advance {
+        complete: Complete { fence: step.fence(), result: Some(Payload::json("1")) },
+        consume: Consume::new(ID, "w"),
+        turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
+    };
+    let other = ground.run(advance(turn(fence.clone(), 7, Then::Wait))).await?;
+    same("another turn", &other.map_err(|refusal| refusal.code()), &Err("other_turn"))?;
+    same("both are left", &count(ground, Table::Task).await?, &2)?;
+    let end = advance(turn(fence, 1, Then::Complete(Some(Payload::json("2")))));
+    ground.must(end.clone()).await?;
+    ground.must(end).await?;
+    same("the activity goes", &count(ground, Table::Task).await?, &1)?;
+    same("nobody has to be told", &count(ground, Table::Message).await?, &0)?;
+    let rows = ground.store.payloads(&[first.turn_key(0), first.turn_key(1)]).await?;
+    ensure(rows.iter().all(Option::is_some), || "every row is kept".into())?;
+    ground.must(Reap { task: first.task_key() }).await?;
+    for table in [Table::Task, Table::Mailbox, Table::Children] {
         same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())

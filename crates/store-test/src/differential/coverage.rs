@@ -233,4 +233,12 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Decline", "not_a_workflow released stale task_not_found"),
     ("Discard", "cancelled ended stale task_not_found"),
     ("RenewSessions", "invalid renewed_none"),
+    (
+        "CommitTurn",
+        "ended goes_on invalid lease_expired not_a_workflow not_leased other_turn \
+         settled_otherwise stale task_not_found turned",
+    ),
+    ("Unstick", "unstuck"),
+    ("RequestCancel", "cancelled ended invalid task_not_found"),
+    ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

@@ -27,6 +27,8 @@ pub(super) struct Generator {
     plants: bool,
     /// Whether this seed fills a lane with routes, which makes every snapshot after it large.
     crowds: bool,
+    /// Whether this seed has workflows.
+    flows: bool,
 }
 
 impl Generator {
@@ -39,6 +41,7 @@ impl Generator {
             wrote: false,
             plants: seed.is_multiple_of(2),
             crowds: seed % 4 == 3,
+            flows: seed % 4 == 1,
         }
     }
 
@@ -94,7 +97,9 @@ impl Generator {
             let again = self.random.pick(&self.recent).clone();
             return wish::again(&mut self.random, live, again);
         }
-        let command = wish::command(&mut self.random, live);
+        let of_workflows = self.flows && self.random.percent(50);
+        let wish = if of_workflows { wish::of_workflows } else { wish::command };
+        let command = wish(&mut self.random, live);
         if self.recent.len() == REMEMBERED {
             self.recent.remove(0);
         }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Admission, Fence, Filed, Lane, LaneName, Lifecycle, RequestKey, RequestState, Shelf, Task,
-    TaskKey, Tenant, Timestamp, Token, read_row,
+    Admission, Fence, Filed, Lane, LaneName, Lifecycle, Message, RequestKey, RequestState, Shelf,
+    Task, TaskKey, Tenant, Timestamp, Token, read_row,
 };
 
 use crate::random::Random;
@@ -20,6 +20,7 @@ pub(super) struct Live {
     tasks: Vec<Arc<Task>>,
     lanes: Vec<Arc<Lane>>,
     admissions: Vec<Arc<Admission>>,
+    messages: Vec<Arc<Message>>,
     /// Those that were handed out.
     pub(super) tokens: Vec<Token>,
 }
@@ -27,8 +28,23 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn of(shelf: &Shelf, now: Timestamp, tokens: &[Token]) -> Self {
         let tokens = tokens.to_vec();
+        let (tasks, messages) = (records(shelf), records(shelf));
         let (lanes, admissions) = (records(shelf), records(shelf));
-        Self { now, tasks: records(shelf), lanes, admissions, tokens }
+        Self { now, tasks, lanes, admissions, messages, tokens }
+    }
+
+    /// The task that made this one.
+    pub(super) fn parent(&self, task: &Task) -> Option<Arc<Task>> {
+        let parent = TaskKey::new(&task.tenant, task.parent.as_ref()?);
+        self.tasks.iter().find(|known| known.task_key() == parent).cloned()
+    }
+
+    /// The numbers of the messages that a task may be told of.
+    pub(super) fn visible(&self, task: &TaskKey) -> Vec<u64> {
+        let shown = |message: &&Arc<Message>| {
+            message.tenant == task.tenant && message.task == task.id && message.due_at.is_none()
+        };
+        self.messages.iter().filter(shown).map(|message| message.seq).collect()
     }
 
     /// A task, mostly one that exists, and rather one that `suits`.

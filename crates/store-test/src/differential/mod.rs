@@ -17,6 +17,7 @@ mod step;
 mod subject;
 mod wish;
 mod workers;
+mod workflows;
 
 pub use coverage::{Coverage, REQUIRED};
 pub use run::{DEFAULT_SEEDS, Divergence, STEPS, run, seeds};

@@ -13,7 +13,7 @@ use crate::factory::Factory;
 use crate::fixture::START;
 
 /// The seeds of an ordinary run; they reach everything in [`super::REQUIRED`].
-pub const DEFAULT_SEEDS: Range<u64> = 0..130;
+pub const DEFAULT_SEEDS: Range<u64> = 0..150;
 
 /// The steps of one seed.
 pub const STEPS: usize = 150;

@@ -14,7 +14,7 @@ use windlass_core::{
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::workers::{self, WORKERS};
-use super::{mail, parcels, requests};
+use super::{mail, parcels, requests, workflows};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -73,10 +73,30 @@ const SESSION_NAMES: &[&str] = &["s1", "S1"];
 
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
+/// What is wished for where there are workflows.
+const OF_WORKFLOWS: &[(u64, Wish)] = &[
+    (12, workflows::create),
+    (40, workflows::commit_turn),
+    (20, workflows::advance),
+    (4, workflows::unstick),
+    (5, workflows::request_cancel),
+    (6, workflows::prune),
+    (20, claim),
+    (8, sweep),
+];
+
 pub(super) fn command(random: &mut Random, live: &Live) -> Command {
-    let all = WISHES.iter().map(|(weight, _)| weight).sum();
+    one_of(WISHES, random, live)
+}
+
+pub(super) fn of_workflows(random: &mut Random, live: &Live) -> Command {
+    one_of(OF_WORKFLOWS, random, live)
+}
+
+fn one_of(wishes: &[(u64, Wish)], random: &mut Random, live: &Live) -> Command {
+    let all = wishes.iter().map(|(weight, _)| weight).sum();
     let mut left = random.below(all);
-    for (weight, wish) in WISHES {
+    for (weight, wish) in wishes {
         match left.checked_sub(*weight) {
             Some(rest) => left = rest,
             None => return wish(random, live),

@@ -225,6 +225,8 @@ impl Workflow {
         let refused = |why| StepError::refused(name, why);
         limits::MESSAGE_NAME.check(name).map_err(refused)?;
         limits::TASK_ID.check(to.as_str()).map_err(refused)?;
+        let bytes = payload.as_ref().map_or(0, |payload| payload.bytes.len());
+        limits::MESSAGE_BYTES.check(bytes).map_err(refused)?;
         self.check_cancel()?;
         self.journal().post(to, name.to_owned(), payload, keep_ms);
         Ok(())

@@ -19,7 +19,7 @@ use super::nondeterminism::{Deviation, Doing, Nondeterminism};
 use super::part::{BYTES_PER_ROW, MADE_PER_ROW, Part, arrival_bytes, parts};
 use super::program::{Code, Program};
 use super::script::Script;
-use crate::failure::Failure;
+use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 
 /// How often code may be polled until it rests.
@@ -147,6 +147,11 @@ impl Instance {
     /// How often the next turn was begun, for whoever asks.
     pub fn set_attempt(&mut self, attempt: u32) {
         self.workflow.journal().attempt = attempt;
+    }
+
+    /// How many activities and children it has that have not ended.
+    pub fn tasks(&self) -> usize {
+        self.workflow.journal().tasks()
     }
 
     /// The number of its next step.
@@ -431,7 +436,8 @@ fn ending(handled: Handled, cancel: Option<&String>) -> Standing {
             Standing::Cancelled { reason: reason.clone() }
         }
         (Err(failure), Some(reason)) => {
-            Standing::Cancelled { reason: format!("{reason}; it ended with: {}", failure.reason()) }
+            let reason = format!("{reason}; it ended with: {}", failure.reason());
+            Standing::Cancelled { reason: fitting(reason) }
         }
     }
 }

@@ -363,6 +363,13 @@ impl Journal {
         steps.chain(messages).chain(self.listeners.keys().map(|_| Awaited::Cancel))
     }
 
+    /// How many activities and children have not ended.
+    pub(super) fn tasks(&self) -> usize {
+        let is_task =
+            |open: &&Open| matches!(open.kind, Kind::Activity { .. } | Kind::Child { .. });
+        self.open.values().filter(|open| open.outcome.is_none()).filter(is_task).count()
+    }
+
     /// Forgets what is under way, so that dropping the code cancels nothing. What comes back is to
     /// be dropped outside of the lock.
     pub(super) fn close(&mut self) -> BTreeMap<u64, Local> {

@@ -20,11 +20,14 @@ pub(super) struct State {
     status: Option<String>,
     values: BTreeMap<String, Payload>,
     changed: BTreeSet<String>,
+    /// Those that are written somewhere.
+    written: BTreeSet<String>,
 }
 
 impl State {
     pub(super) fn of(values: BTreeMap<String, Payload>) -> Self {
-        Self { values, ..Self::default() }
+        let written = values.keys().cloned().collect();
+        Self { values, written, ..Self::default() }
     }
 
     pub(super) fn set_status(&mut self, status: String) -> Result<(), String> {
@@ -74,11 +77,18 @@ impl State {
     /// What is to be written, from when this was last asked.
     pub(super) fn deeds(&mut self) -> Vec<Deed> {
         let changed = std::mem::take(&mut self.changed);
-        let values = changed.into_iter().map(|key| {
+        let mut values = Vec::new();
+        for key in changed {
             let value = self.values.get(&key).cloned();
-            Deed::Value { key, value }
-        });
-        let values: Vec<Deed> = values.collect();
+            let was_written = match value {
+                Some(_) => !self.written.insert(key.clone()),
+                None => self.written.remove(&key),
+            };
+            // One that came and went since then was never there.
+            if value.is_some() || was_written {
+                values.push(Deed::Value { key, value });
+            }
+        }
         self.status.take().map(Deed::Status).into_iter().chain(values).collect()
     }
 }

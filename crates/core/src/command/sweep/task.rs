@@ -113,6 +113,9 @@ fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(), Halt> {
     let Some(parent) = step.parent.as_ref().filter(|_| step.step.is_some()) else { return Ok(()) };
     let parent = world.get::<Task>(&TaskKey::new(&step.tenant, parent).row_key());
     let Some(parent) = unless_quarantined(parent)?.flatten() else { return Ok(()) };
+    if parent.lifecycle.ended_at().is_some() {
+        return Ok(());
+    }
     let mut workflow = parent.workflow.clone();
     let kept_for = workflow.as_mut().map(|workflow| &mut workflow.sticky);
     if let Some(sticky) =

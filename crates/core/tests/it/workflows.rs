@@ -1,0 +1,236 @@
+//! What holds of workflows, and the turns of a small one.
+
+use std::collections::BTreeSet;
+
+use windlass_core::command::{CommitTurn, Deed, NewTask, Then};
+use windlass_core::{
+    Command, Execution, Fence, Lifecycle, Message, Outcome, Payload, PayloadKey, Task, TaskId,
+};
+
+use crate::batch::new_task;
+use crate::explore::LEASE_MS;
+use crate::invariants::{Held, View, ensure};
+use crate::mail::all;
+use crate::steps::Step;
+
+/// What a turn of a workflow does, beside taking what has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doing {
+    /// Makes an activity and a timer, and waits.
+    Make,
+    /// Gives up all that it has under way, and waits.
+    GiveUp,
+    End,
+    StartOver,
+    /// Says that it is the turn before the last.
+    Earlier,
+}
+
+/// A turn under this fence. What it says it was told is in its row.
+pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
+    let task = view.tasks.get(&fence.task.id)?;
+    let workflow = task.workflow.as_deref()?;
+    let visible = |message: &Message| message.task == task.id && message.due_at.is_none();
+    let told = all::<Message>(view).into_iter().filter(visible);
+    let taken: Vec<u64> = told.map(|message| message.seq).collect();
+    let step = workflow.next_step;
+    let (deeds, next_step, then) = match doing {
+        Doing::Make => (make(view, task, step), step + 2, Then::Wait),
+        Doing::GiveUp => (give_up(view, task), step, Then::Wait),
+        Doing::Earlier => (Vec::new(), step, Then::Wait),
+        Doing::End => (give_up(view, task), step, Then::Complete(Some(Payload::json("1")))),
+        Doing::StartOver => {
+            let (input, carried) = (Some(Payload::json("2")), Some(Payload::json("{}")));
+            let then = Then::ContinueAsNew { input, version: None, carried };
+            (give_up(view, task), step, then)
+        }
+    };
+    let turn = match doing {
+        Doing::Earlier => workflow.turns.checked_sub(1)?,
+        _ => workflow.turns,
+    };
+    let row = Some(Payload::json(format!("{{\"told\":{taken:?},\"by\":{}}}", fence.epoch)));
+    let sticky_ms = Some(LEASE_MS);
+    let commit = CommitTurn {
+        fence,
+        turn,
+        row,
+        taken,
+        deeds,
+        next_step,
+        then,
+        sticky_ms,
+        eager: None,
+        foreign: None,
+    };
+    Some(commit.into())
+}
+
+fn make(view: &View, task: &Task, step: u64) -> Vec<Deed> {
+    let id = format!("{}/{step}", task.id);
+    let payload = Some(Payload::json("0"));
+    let activity = NewTask { payload, ..new_task(&id) };
+    let at = view.now.plus_ms(LEASE_MS);
+    vec![Deed::Activity { step, task: activity, eager: false }, Deed::Timer { step: step + 1, at }]
+}
+
+fn give_up(view: &View, task: &Task) -> Vec<Deed> {
+    let own = |other: &&Task| other.parent.as_ref() == Some(&task.id);
+    let steps = view.tasks.values().filter(own);
+    let steps =
+        steps.filter_map(|task| Some(Deed::CancelTask { step: task.step?, id: task.id.clone() }));
+    let timers = all::<Message>(view).into_iter().filter(|message| message.task == task.id);
+    let timers = timers.filter(|message| message.due_at.is_some());
+    let timers =
+        timers.filter_map(|message| Some(Deed::CancelTimer { step: message.report?.step }));
+    steps.chain(timers).collect()
+}
+
+fn is_open(task: &Task) -> bool {
+    task.lifecycle.ended_at().is_none()
+}
+
+/// The rows of every execution are there, from the first to as many as it says, and no others.
+pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
+    let mut rows = BTreeSet::new();
+    for task in view.tasks.values() {
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        rows.extend((0..turns).map(|turn| task.turn_key(turn)));
+    }
+    for execution in all::<Execution>(view) {
+        rows.extend((0..execution.turns).map(|turn| execution.turn_key(turn)));
+    }
+    let is_row = |key: &&PayloadKey| key.slot.as_str().starts_with("turn/");
+    let kept = view.shelf.payloads().map(|(key, _)| key).filter(is_row);
+    let kept: BTreeSet<PayloadKey> = kept.cloned().collect();
+    ensure(kept == rows, || format!("{kept:?}, where {rows:?} are to be"))
+}
+
+/// Every execution before the present one is of a workflow that is there, and is one of those
+/// that were.
+pub(crate) fn executions_have_their_workflow(view: &View) -> Held {
+    all::<Execution>(view).iter().try_for_each(|execution| {
+        let task = view.tasks.get(&execution.task);
+        let fits = task.is_some_and(|task| execution.number < task.generation);
+        ensure(fits, || format!("{execution:?} of {task:?}"))
+    })
+}
+
+/// A step is under way, or its end is to be told, or neither: never both, and never two of them.
+pub(crate) fn a_step_ends_once(view: &View) -> Held {
+    let messages = all::<Message>(view);
+    let mut told = BTreeSet::new();
+    for message in &messages {
+        let Some(report) = &message.report else { continue };
+        let workflow = view.tasks.get(&message.task).and_then(|task| task.workflow.as_deref());
+        let known = workflow.is_some_and(|workflow| report.step < workflow.next_step);
+        ensure(known, || format!("{message:?} is of no step of {workflow:?}"))?;
+        let first = told.insert((message.task.clone(), report.step));
+        ensure(first, || format!("{message:?} tells it again"))?;
+    }
+    let steps =
+        view.tasks.values().filter_map(|task| Some((task, task.parent.clone()?, task.step?)));
+    steps.filter(|(task, ..)| is_open(task)).try_for_each(|(task, parent, step)| {
+        ensure(!told.contains(&(parent, step)), || format!("{task:?} goes on after its end"))
+    })
+}
+
+/// An activity is there for as long as it goes on, and somebody is told of its end, or will call
+/// it off.
+pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
+    let activities = view.tasks.values().filter(|task| task.step.is_some());
+    activities.filter(|task| task.workflow.is_none()).try_for_each(|task| {
+        ensure(is_open(task), || format!("{task:?} is left"))?;
+        let parent = task.parent.as_ref();
+        let listens = parent.and_then(|id| view.tasks.get(id)).is_some_and(|parent| {
+            let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);
+            is_open(parent) && first <= task.step
+        });
+        let children = parent.and_then(|id| view.children.get(id));
+        let doomed = children.is_some_and(|children| children.due_at.is_some());
+        ensure(listens || doomed, || format!("nobody asks for {task:?}: {children:?}"))
+    })
+}
+
+/// A turn is kept by whoever has the lease, as the one after the last, and adds one row.
+pub(crate) fn a_turn_is_the_next_of_its_holder(step: &Step<'_>) -> Held {
+    let Command::CommitTurn(commit) = step.command else { return Ok(()) };
+    let (Ok(Outcome::Turned { .. }), false) = (step.answer, step.changes.is_empty()) else {
+        return Ok(());
+    };
+    let was = step.before.tasks.get(&commit.fence.task.id);
+    let holds = was.is_some_and(|was| {
+        let alive =
+            matches!(&was.lifecycle, Lifecycle::Active(lease) if step.after.now < lease.expires_at);
+        alive && was.epoch == commit.fence.epoch
+    });
+    let turns = was.and_then(|was| was.workflow.as_deref()).map(|workflow| workflow.turns);
+    ensure(holds && turns == Some(commit.turn), || format!("{commit:?} was accepted over {was:?}"))
+}
+
+/// What a workflow says it was told is gone, and nothing else that was to be seen.
+pub(crate) fn what_is_told_is_taken(step: &Step<'_>) -> Held {
+    let seen = |view: &View, id: &TaskId| -> BTreeSet<u64> {
+        let own = |message: &Message| message.task == *id && message.due_at.is_none();
+        all::<Message>(view).into_iter().filter(own).map(|message| message.seq).collect()
+    };
+    step.before.tasks.values().filter(|task| task.workflow.is_some()).try_for_each(|task| {
+        let Some(after) = step.after.tasks.get(&task.id) else { return Ok(()) };
+        let told: BTreeSet<u64> = match (step.command, step.answer) {
+            (Command::CommitTurn(commit), Ok(_)) if commit.fence.task.id == task.id => {
+                commit.taken.iter().copied().collect()
+            }
+            _ => BTreeSet::new(),
+        };
+        let (was, is) = (seen(step.before, &task.id), seen(step.after, &task.id));
+        let lost: Vec<&u64> = was.difference(&is).filter(|seq| !told.contains(seq)).collect();
+        let fits = lost.is_empty() && (step.changes.is_empty() || told.is_disjoint(&is));
+        ensure(fits || !is_open(after), || format!("{told:?} of {was:?} was told, {is:?} is there"))
+    })
+}
+
+pub(crate) fn is_activity(task: &Task) -> bool {
+    task.step.is_some() && task.workflow.is_none()
+}
+
+/// The log tells of a workflow that it is made, leased, starts over, ends and is forgotten, and of
+/// its activities that they are leased and end. What comes between is in its history.
+pub(crate) fn is_told_by_history(was: Option<&Task>, is: Option<&Task>) -> bool {
+    match (was, is) {
+        (None, Some(task)) | (Some(task), None) => is_activity(task),
+        (Some(was), Some(is)) => {
+            let seen = |task: &Task| (task.generation, task.epoch, task.lifecycle.ended_at());
+            was.workflow.is_some() && seen(was) == seen(is)
+        }
+        (None, None) => false,
+    }
+}
+
+/// An activity goes when its end is told, or when nobody is interested any more.
+pub(crate) fn an_activity_does_not_go_untold(step: &Step<'_>) -> Held {
+    let (before, after) = (&step.before.tasks, &step.after.tasks);
+    let gone = before.values().filter(|task| is_activity(task) && !after.contains_key(&task.id));
+    gone.into_iter().try_for_each(|task| {
+        let parent = task.parent.as_ref().and_then(|id| after.get(id));
+        let listens = parent.is_some_and(|parent| {
+            let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);
+            is_open(parent) && first <= task.step
+        });
+        let given_up = |deed: &Deed| matches!(deed, Deed::CancelTask { id, .. } if *id == task.id);
+        let given_up = match step.command {
+            Command::CommitTurn(commit) => commit.deeds.iter().any(given_up),
+            _ => false,
+        };
+        let told = all::<Message>(step.after).iter().any(|message| {
+            Some(&message.task) == task.parent.as_ref()
+                && message.report.as_ref().map(|report| report.step) == task.step
+        });
+        ensure(told || given_up || !listens, || format!("{task:?} is gone"))
+    })
+}
+
+/// Whether a payload is of an execution that was followed by another one.
+pub(crate) fn is_of_a_past_execution(view: &View, key: &PayloadKey) -> bool {
+    let task = view.tasks.get(&key.task).filter(|task| task.workflow.is_some());
+    task.is_some_and(|task| key.generation < task.generation)
+}

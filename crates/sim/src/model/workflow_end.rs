@@ -1,0 +1,193 @@
+//! What workflows came to, when everything has come to its end.
+
+use std::collections::BTreeSet;
+
+use windlass_core::{FailureClass, Lifecycle, Payload, TaskId, Timestamp};
+use windlass_store::MemoryStore;
+use windlass_worker::workflow::testing::Recorded;
+use windlass_worker::workflow::{Program, Standing, Turn};
+
+use crate::model::workflow::Workflows;
+use crate::model::workflow_life::Life;
+use crate::violation::{Breach, Kind, breach};
+use crate::workflow::{Plan, TENANT, WorkflowSpec, expected, program};
+
+impl Workflows {
+    /// Everything has ended, and no activity is left.
+    pub(crate) fn all_ended(&self) -> Result<(), Breach> {
+        let open = self
+            .tasks
+            .values()
+            .find(|task| task.workflow.is_none() || task.lifecycle.ended_at().is_none());
+        match open {
+            Some(task) => {
+                let mail = self.messages.get(&task.id);
+                breach(Kind::Stuck, format!("workflows: {task:?} with {mail:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Those that were begun by scripts, or by others that do not wait for them.
+    pub(crate) fn roots(&self) -> Vec<TaskId> {
+        let roots = self.tasks.values().filter(|task| task.parent.is_none());
+        roots.map(|task| task.id.clone()).collect()
+    }
+
+    pub(crate) fn specs(&self) -> &[WorkflowSpec] {
+        &self.specs
+    }
+
+    /// Each came to what its code does with what it was told, and each confluent one to what it
+    /// comes to without any mishap. Later code goes through what they did as well.
+    pub(crate) fn check_outcomes(&self) -> Result<(), Breach> {
+        let (present, next) = (program(None, false), program(None, true));
+        let spent = self.spent();
+        for (id, life) in &self.lives {
+            if let Some(step) = life.unwritten.first() {
+                let what = format!("{id} was told of step {step}, which it did not make");
+                return breach(Kind::Step, what);
+            }
+            let standing = life.replay(id, &present)?;
+            life.replay(id, &next)?;
+            life.check_standing(id, &standing)?;
+            if !spent.contains(id) {
+                life.check_result(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that failed because too many leases were lost over one turn of theirs, and all who
+    /// were told so.
+    fn spent(&self) -> BTreeSet<&TaskId> {
+        let crashed = |life: &Life| {
+            matches!(life.ended, Some(Lifecycle::Failed { class: FailureClass::Crash, .. }))
+        };
+        let mut spent = BTreeSet::new();
+        for (id, _) in self.lives.iter().filter(|(_, life)| crashed(life)) {
+            let mut next = Some(id);
+            while let Some(id) = next {
+                spent.insert(id);
+                next = self.lives.get(id).and_then(|life| life.parent.as_ref());
+            }
+        }
+        spent
+    }
+
+    /// Nothing of a workflow is left when it is forgotten.
+    pub(crate) fn check_nothing_left(&self, memory: &MemoryStore) -> Result<(), Breach> {
+        use windlass_core::Table::{Children, Effect, Execution, Mailbox, Message, Note, Task};
+        let shelf = memory.snapshot();
+        let own = [Children, Effect, Execution, Mailbox, Message, Note, Task];
+        let row = shelf
+            .rows()
+            .find(|row| super::record::is_of_workflows(&row.key) && own.contains(&row.key.table));
+        if let Some(row) = row {
+            return breach(Kind::Workflow, format!("{:?} is left: {}", row.key, row.body));
+        }
+        let kept = shelf.payloads().find(|(key, _)| key.tenant.as_str() == TENANT);
+        match kept {
+            Some((key, _)) => breach(Kind::Workflow, format!("{key:?} is left")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Life {
+    /// Goes through all executions with this code. Says how the last one stands.
+    fn replay(&self, id: &TaskId, program: &Program) -> Result<Standing, Breach> {
+        let mut last = None;
+        for number in 0..self.executions.len() {
+            let run = &self.executions[number];
+            if let Some(standing) = last.take() {
+                self.check_follows(id, number, &standing)?;
+            }
+            let recorded = Recorded { begin: self.begin(number), rows: run.rows.clone() };
+            let replayed = recorded.replay(program).map_err(|error| Breach {
+                kind: Kind::History,
+                what: format!("{id}/{number} does not replay: {error}"),
+            });
+            last =
+                Some(match (run.rows.is_empty(), replayed?.turn(Timestamp::default(), vec![])) {
+                    (true, _) => Standing::Waiting { count: 0, first: Vec::new() },
+                    (false, Ok(Turn::Finished(finished))) => finished.standing,
+                    (false, other) => {
+                        let what = format!("{id}/{number} goes on after its end: {other:?}");
+                        return breach(Kind::History, what);
+                    }
+                });
+        }
+        Ok(last.expect("there is always one"))
+    }
+
+    /// An execution begins with what the one before gave it.
+    fn check_follows(&self, id: &TaskId, number: usize, before: &Standing) -> Result<(), Breach> {
+        let run = &self.executions[number];
+        let over = run.handed_over();
+        match before {
+            Standing::ContinueAsNew { input, carried, .. }
+                if *input == run.input && *carried == over.unread =>
+            {
+                Ok(())
+            }
+            other => {
+                let what = format!("{id}/{number} began with {run:?}, after {other:?}");
+                breach(Kind::Workflow, what)
+            }
+        }
+    }
+
+    fn check_standing(&self, id: &TaskId, standing: &Standing) -> Result<(), Breach> {
+        let agrees = match (self.ended.as_ref(), standing) {
+            (Some(Lifecycle::Completed { .. }), Standing::Completed(result)) => {
+                *result == self.result
+            }
+            (Some(Lifecycle::Failed { reason, .. }), Standing::Failed(failure)) => {
+                reason == failure.reason()
+            }
+            (Some(Lifecycle::Cancelled { reason, .. }), Standing::Cancelled { reason: why }) => {
+                reason == why
+            }
+            // Its parent has ended, or somebody ended it at once, or its workers died over it.
+            (Some(Lifecycle::Cancelled { .. }), Standing::Waiting { .. }) => true,
+            (Some(Lifecycle::Failed { class, .. }), Standing::Waiting { .. }) => {
+                *class == FailureClass::Crash
+            }
+            _ => false,
+        };
+        if agrees {
+            return Ok(());
+        }
+        let what =
+            format!("{id} is {:?} with {:?}, its code {standing:?}", self.ended, self.result);
+        breach(Kind::Workflow, what)
+    }
+
+    /// A confluent one comes to the same, whatever went wrong.
+    fn check_result(&self, id: &TaskId) -> Result<(), Breach> {
+        let plan = self.executions[0].input.as_ref().and_then(read::<Plan>);
+        let Some(plan) = plan.filter(|plan| plan.is_confluent) else { return Ok(()) };
+        let acts: Result<Vec<String>, _> = plan.acts.iter().map(|ops| expected(ops)).collect();
+        let result = self.result.as_ref().and_then(read::<String>);
+        let agrees = match (&self.ended, &acts) {
+            (Some(Lifecycle::Completed { .. }), Ok(acts)) => {
+                let whole: String = acts.iter().map(|act| format!("/{act}")).collect();
+                result.as_deref() == Some(&whole)
+            }
+            (Some(Lifecycle::Failed { class, .. }), Err(_)) => *class == FailureClass::Permanent,
+            (Some(Lifecycle::Failed { class, .. }), Ok(_)) => *class == FailureClass::Crash,
+            (Some(Lifecycle::Cancelled { .. }), _) => true,
+            _ => false,
+        };
+        if agrees {
+            return Ok(());
+        }
+        let what = format!("{id} is {:?} with {result:?}, where {acts:?} is right", self.ended);
+        breach(Kind::Workflow, what)
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(payload: &Payload) -> Option<T> {
+    serde_json::from_slice(&payload.bytes).ok()
+}

@@ -1,0 +1,305 @@
+//! The life of one workflow: its executions, row by row, and its steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use windlass_core::{
+    Arrival, Carried, Lifecycle, Made, Message, Payload, Task, TaskId, Timestamp, Turned, WorkerId,
+};
+use windlass_worker::workflow::{Begin, Unread};
+
+use crate::violation::{Breach, Kind, breach};
+use crate::workflow::MESSAGE_SOURCE;
+
+/// A row of history that a commit has written.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) generation: u32,
+    pub(super) number: u32,
+    pub(super) row: Turned,
+}
+
+#[derive(Debug)]
+pub(super) struct Life {
+    created_at: Timestamp,
+    task: TaskId,
+    pub(super) parent: Option<TaskId>,
+    lane: windlass_core::LaneName,
+    pub(super) executions: Vec<Run>,
+    /// How it ended.
+    pub(super) ended: Option<Lifecycle>,
+    pub(super) result: Option<Payload>,
+    /// Who wrote its last row.
+    pub(super) made_by: Option<WorkerId>,
+    /// Its code was asked to end.
+    was_told_to_end: bool,
+    /// Steps of which the end was posted.
+    pub(super) reported: BTreeSet<u64>,
+    /// Steps of which the end was told to the code.
+    told: BTreeSet<u64>,
+    /// Steps that were told of before they were written: they ran within their turns.
+    pub(super) unwritten: BTreeSet<u64>,
+    made: BTreeSet<u64>,
+    pub(super) cancelled: BTreeSet<u64>,
+    /// Numbers of the messages that it was told of.
+    numbers: BTreeSet<u64>,
+}
+
+/// One execution.
+#[derive(Debug)]
+pub(super) struct Run {
+    first_step: u64,
+    pub(super) input: Option<Payload>,
+    pub(super) carried: Option<Payload>,
+    pub(super) rows: Vec<Turned>,
+}
+
+/// What an execution leaves to the next one, as it is written.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct HandedOver {
+    #[serde(default)]
+    pub(super) unread: Vec<Unread>,
+    #[serde(default)]
+    values: BTreeMap<String, Carried>,
+}
+
+impl Run {
+    pub(super) fn handed_over(&self) -> HandedOver {
+        let read = |carried: &Payload| serde_json::from_slice(&carried.bytes).ok();
+        self.carried.as_ref().and_then(read).unwrap_or_default()
+    }
+}
+
+impl Life {
+    pub(super) fn new(task: &Task, input: Option<Payload>) -> Self {
+        let first = Run { first_step: first_step(task), input, carried: None, rows: Vec::new() };
+        Self {
+            created_at: task.created_at,
+            task: task.id.clone(),
+            parent: task.parent.clone(),
+            lane: task.lane.clone(),
+            executions: vec![first],
+            ended: None,
+            result: None,
+            made_by: None,
+            was_told_to_end: false,
+            reported: BTreeSet::new(),
+            told: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
+            made: BTreeSet::new(),
+            cancelled: BTreeSet::new(),
+            numbers: BTreeSet::new(),
+        }
+    }
+
+    fn present(&self) -> &Run {
+        self.executions.last().expect("there is always one")
+    }
+
+    pub(super) fn first_step(&self) -> u64 {
+        self.present().first_step
+    }
+
+    /// With what an execution began.
+    pub(super) fn begin(&self, number: usize) -> Begin {
+        let run = &self.executions[number];
+        let execution = u32::try_from(number).unwrap_or(u32::MAX);
+        let over = run.handed_over();
+        let seed = self.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;
+        Begin {
+            execution,
+            parent: self.parent.clone(),
+            lane: self.lane.clone(),
+            first_step: run.first_step,
+            input: run.input.clone().map(Carried),
+            carried: over.unread,
+            values: over.values,
+            ..Begin::new(self.task.clone(), seed)
+        }
+    }
+
+    /// The rows that were not there before. Those that were are as they were.
+    pub(super) fn unwritten(&self, id: &TaskId, rows: &[Written]) -> Result<Vec<Turned>, Breach> {
+        let mut fresh = Vec::new();
+        for Written { generation, number, row } in rows {
+            let run = self.executions.get(*generation as usize);
+            let known = run.and_then(|run| run.rows.get(*number as usize));
+            let is_present = *generation as usize + 1 == self.executions.len();
+            let next = self.present().rows.len() + fresh.len();
+            match known {
+                Some(known) if known == row => {}
+                Some(known) => {
+                    let what = format!("turn {number} of {id} was {known:?} and is {row:?}");
+                    return breach(Kind::History, what);
+                }
+                None if is_present && *number as usize == next => fresh.push(row.clone()),
+                None => {
+                    let what = format!("turn {number} of {id}/{generation} follows {next} rows");
+                    return breach(Kind::History, what);
+                }
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Rows were written, and messages taken. Each message that is gone was told, or was of a step
+    /// that the code gave up; and nothing was told that did not come.
+    pub(super) fn turned(
+        &mut self,
+        id: &TaskId,
+        rows: Vec<Turned>,
+        gone: &[Arc<Message>],
+        ahead: &BTreeSet<u64>,
+        now: Timestamp,
+    ) -> Result<(), Breach> {
+        let mut gone: Vec<&Message> = gone.iter().map(Arc::as_ref).collect();
+        for row in rows {
+            for arrival in &row.arrived {
+                self.arrived(id, arrival, &mut gone, ahead, now)?;
+            }
+            for made in &row.made {
+                self.makes(id, made)?;
+            }
+            let run = self.executions.last_mut().expect("there is always one");
+            run.rows.push(row);
+        }
+        let given_up = |message: &&Message| {
+            message.report.as_ref().is_some_and(|report| self.cancelled.contains(&report.step))
+        };
+        match gone.into_iter().find(|message| !given_up(message)) {
+            Some(message) => {
+                breach(Kind::Step, format!("{id} was not told of {message:?}, which is gone"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        id: &TaskId,
+        arrival: &Arrival,
+        gone: &mut Vec<&Message>,
+        ahead: &BTreeSet<u64>,
+        now: Timestamp,
+    ) -> Result<(), Breach> {
+        let found = gone.iter().position(|message| is_of(message, arrival));
+        let message = found.map(|at| gone.remove(at));
+        if let Some(hidden) = message.filter(|message| message.due_at.is_some_and(|due| now < due))
+        {
+            return breach(Kind::Message, format!("{id} was told at {now} of {hidden:?}"));
+        }
+        match (arrival, message) {
+            (Arrival::Report { step, .. }, _) if !self.told.insert(*step) => {
+                breach(Kind::Step, format!("{id} was told again of step {step}"))
+            }
+            (Arrival::Report { step, .. }, None) if ahead.contains(step) => {
+                if self.made.contains(step) && self.reported.insert(*step) {
+                    return Ok(());
+                }
+                breach(Kind::Step, format!("{id} was told of step {step}, which is none of it"))
+            }
+            (Arrival::Report { step, .. }, None) => {
+                self.unwritten.insert(*step);
+                Ok(())
+            }
+            (Arrival::Report { step, .. }, Some(_)) if !self.made.contains(step) => {
+                breach(Kind::Step, format!("{id} was told of step {step}, which it did not make"))
+            }
+            (Arrival::Message { source, payload, .. }, Some(_)) if source == MESSAGE_SOURCE => {
+                let number = payload.as_ref().map(|payload| payload.0.bytes.to_vec());
+                let number = number.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                if number.is_some_and(|number| self.numbers.insert(number)) {
+                    return Ok(());
+                }
+                breach(Kind::Message, format!("{id} was told again of message {number:?}"))
+            }
+            (Arrival::Cancel { .. }, Some(_)) if self.was_told_to_end => {
+                breach(Kind::Step, format!("{id} was told to end again"))
+            }
+            (arrival, Some(_)) => {
+                self.was_told_to_end |= matches!(arrival, Arrival::Cancel { .. });
+                Ok(())
+            }
+            (other, None) => breach(Kind::Step, format!("{id} was told of {other:?}: by nobody")),
+        }
+    }
+
+    fn makes(&mut self, id: &TaskId, made: &Made) -> Result<(), Breach> {
+        let step = match made {
+            Made::Cancel { step } => {
+                self.cancelled.insert(*step);
+                return Ok(());
+            }
+            Made::Patch { .. } => return Ok(()),
+            Made::Local { step, .. } => {
+                self.unwritten.remove(step);
+                *step
+            }
+            Made::Activity { step, .. }
+            | Made::Timer { step, .. }
+            | Made::Child { step, .. }
+            | Made::Start { step, .. }
+            | Made::Wait { step, .. }
+            | Made::Post { step, .. } => *step,
+        };
+        if step < self.first_step() || !self.made.insert(step) {
+            return breach(Kind::Step, format!("{id} has made step {step} again"));
+        }
+        Ok(())
+    }
+
+    /// Says whether messages went on into the next execution.
+    pub(super) fn starts_over(
+        &mut self,
+        task: &Task,
+        input: Option<Payload>,
+        carried: Option<Payload>,
+    ) -> bool {
+        let run = Run { first_step: first_step(task), input, carried, rows: Vec::new() };
+        let carries = !run.handed_over().unread.is_empty();
+        self.executions.push(run);
+        carries
+    }
+
+    pub(super) fn check_turns(&self, id: &TaskId, task: &Task) -> Result<(), Breach> {
+        let workflow = task.workflow.as_deref();
+        let (turns, rows) = (workflow.map(|workflow| workflow.turns), self.present().rows.len());
+        if turns.map(|turns| turns as usize) == Some(rows) {
+            return Ok(());
+        }
+        breach(Kind::History, format!("{id} says {turns:?} turns, and has {rows}"))
+    }
+
+    pub(super) fn ends(&mut self, task: &Task, result: Option<Payload>) {
+        (self.ended, self.result) = (Some(task.lifecycle.clone()), result);
+    }
+
+    pub(super) fn check_ended(&self, id: &TaskId, task: &Task) -> Result<(), Breach> {
+        let same_execution = task.generation as usize + 1 == self.executions.len();
+        if same_execution && self.ended.as_ref() == Some(&task.lifecycle) {
+            return Ok(());
+        }
+        let what = format!("{id} was {:?} and is {:?}", self.ended, task.lifecycle);
+        breach(Kind::EndedChanged, what)
+    }
+}
+
+fn first_step(task: &Task) -> u64 {
+    task.workflow.as_ref().map_or(0, |workflow| workflow.first_step)
+}
+
+/// Whether a message is what the code was told.
+fn is_of(message: &Message, arrival: &Arrival) -> bool {
+    match arrival {
+        Arrival::Report { step, .. } => {
+            message.report.as_ref().is_some_and(|report| report.step == *step)
+        }
+        Arrival::Message { name, source, .. } => {
+            message.report.is_none() && message.name == *name && message.source == *source
+        }
+        Arrival::Cancel { .. } => {
+            message.source == Message::ENGINE && message.name == Message::CANCEL
+        }
+    }
+}

@@ -1,0 +1,48 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_engine::Engine;
+use windlass_worker::{Context, Failure, Worker};
+
+use crate::watch::Watch;
+use crate::workflow::plan::{Doing, LANE, TENANT};
+use crate::workflow::player::{ACTIVITY, program};
+
+/// How often an activity that hangs looks whether everything is healed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A worker that makes the turns of workflows and does their activities.
+pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
+    let seen = watch.clone();
+    Worker::new(engine, name)
+        .tenant(TENANT)
+        .lanes([LANE])
+        .program(program(Some(watch.clone()), false))
+        .handler(ACTIVITY, move |context: Context, (number, doing): (u64, Doing)| {
+            act(context, number, doing, seen.clone())
+        })
+}
+
+async fn act(context: Context, number: u64, doing: Doing, watch: Watch) -> Result<u64, Failure> {
+    let attempt = context.attempt();
+    watch.see().note(format_args!("activity {} is tried: {attempt}", context.id()));
+    match doing {
+        Doing::Succeed => {}
+        Doing::Later(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+        Doing::Flaky(times) if attempt <= times => {
+            return Err(Failure::transient("it did not work"));
+        }
+        Doing::Flaky(_) => {}
+        // Without the message that a panic prints: this one is meant.
+        Doing::Panicking if attempt == 1 => std::panic::resume_unwind(Box::new("on purpose")),
+        Doing::Panicking => {}
+        Doing::Never => return Err(Failure::permanent("it never works")),
+        Doing::Hang(ms) => {
+            let end = Instant::now() + Duration::from_millis(ms);
+            while Instant::now() < end && !watch.see().healed {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+    Ok(number * 10)
+}

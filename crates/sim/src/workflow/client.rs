@@ -1,0 +1,131 @@
+use windlass_core::command::{
+    Cancel, Claim, CommitTurn, Create, Idempotency, NewMessage, NewTask, NewWorkflow, Post,
+    PruneExecutions, RequestCancel, Then,
+};
+use windlass_core::{Command, LaneName, Payload, TaskKey, Tenant, limits};
+
+use crate::client::Client;
+use crate::model::{OPERATOR, Workflows};
+use crate::workflow::plan::{LANE, TENANT, WorkflowSpec, WorkflowWish};
+use crate::workflow::player::PROGRAM;
+
+/// Who sends messages to workflows.
+pub(crate) const MESSAGE_SOURCE: &str = "teller";
+
+/// More leases than a run has that a turn may cost.
+const RECLAIMS: u32 = 1_000;
+
+/// Whether a command is about workflows.
+pub(crate) fn is_of_workflows(command: &Command) -> bool {
+    let tenant = match command {
+        Command::Create(create) => &create.tenant,
+        Command::Post(post) => &post.tenant,
+        Command::Claim(claim) => &claim.tenant,
+        Command::RequestCancel(cancel) => &cancel.task.tenant,
+        Command::Cancel(cancel) => &cancel.task.tenant,
+        Command::PruneExecutions(prune) => &prune.task.tenant,
+        Command::CommitTurn(turn) => &turn.fence.task.tenant,
+        _ => return false,
+    };
+    tenant.as_str() == TENANT
+}
+
+/// The message of this number to a workflow, the same whenever it is sent.
+pub(crate) fn message(spec: &WorkflowSpec, waits: &[u8], nth: usize) -> Command {
+    let name = format!("m{}", waits[nth]);
+    let (key, window_ms) = (format!("{nth}").into(), limits::DEFAULT_WINDOW_MS);
+    let message = NewMessage {
+        idempotency: Some(Idempotency { key, window_ms }),
+        payload: Some(Payload::json(nth.to_string())),
+        ..NewMessage::new(spec.id.as_str(), name, MESSAGE_SOURCE)
+    };
+    Post { tenant: Tenant::new(TENANT), messages: vec![message] }.into()
+}
+
+impl Client<'_> {
+    pub(crate) fn of_workflows(&self, wish: WorkflowWish) -> Option<Command> {
+        let specs = &self.script.workflows;
+        let spec = |workflow: u8| {
+            let at = usize::from(workflow).checked_rem(specs.len())?;
+            Some(&specs[at])
+        };
+        let key = |workflow| {
+            let id = spec(workflow)?.id.as_str().into();
+            Some(TaskKey::new(&Tenant::new(TENANT), &id))
+        };
+        Some(match wish {
+            WorkflowWish::Start { workflow } => start(spec(workflow)?),
+            WorkflowWish::Tell { workflow, nth } => {
+                let spec = spec(workflow)?;
+                let waits = spec.plan.waits();
+                let nth = usize::from(nth).checked_rem(waits.len())?;
+                message(spec, &waits, nth)
+            }
+            WorkflowWish::Cancel { workflow } => {
+                RequestCancel { task: key(workflow)?, reason: OPERATOR.into() }.into()
+            }
+            WorkflowWish::End { workflow } => {
+                Cancel { task: key(workflow)?, reason: OPERATOR.into() }.into()
+            }
+            WorkflowWish::Prune { workflow, keep } => {
+                let (task, keep_last) = (key(workflow)?, u32::from(keep));
+                PruneExecutions { task, keep_last, before: None }.into()
+            }
+            WorkflowWish::Claim { lease_ms } => Claim {
+                tenant: Tenant::new(TENANT),
+                lanes: vec![LaneName::new(LANE)],
+                lease_ms,
+                ..Claim::new(self.name.as_str())
+            }
+            .into(),
+            WorkflowWish::Commit { lease, ahead } => self.commit(lease, ahead)?,
+        })
+    }
+
+    /// Under a lease that may be over: as the next turn, which changes nothing, or as one that is
+    /// not the next.
+    fn commit(&self, lease: u8, ahead: u8) -> Option<Command> {
+        let fence = self.turn_lease(lease)?;
+        let (turn, next_step) = self.known.workflows.position(&fence.task.id)?;
+        let ahead = u32::from(ahead % 3);
+        let (turn, row) = match ahead {
+            0 => (turn, None),
+            1 => (turn + 1, Some(Payload::json(EMPTY_ROW))),
+            _ => (turn.checked_sub(1)?, Some(Payload::json(EMPTY_ROW))),
+        };
+        let commit = CommitTurn {
+            fence,
+            turn,
+            row,
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step,
+            then: Then::GoOn,
+            sticky_ms: None,
+            eager: None,
+            foreign: None,
+        };
+        Some(commit.into())
+    }
+}
+
+/// A row that says nothing.
+const EMPTY_ROW: &str = "{\"at\":0}";
+
+fn start(spec: &WorkflowSpec) -> Command {
+    let payload = serde_json::to_string(&spec.plan).expect("a plan is plain data");
+    let mut task = NewTask::new(spec.id.as_str(), PROGRAM);
+    task.lane = LANE.into();
+    task.payload = Some(Payload::json(payload));
+    task.workflow = Some(NewWorkflow::default());
+    task.policy.max_reclaims = RECLAIMS;
+    Create { tenant: Tenant::new(TENANT), tasks: vec![task] }.into()
+}
+
+impl Workflows {
+    /// How many rows a workflow has, and the number of its next step.
+    fn position(&self, id: &windlass_core::TaskId) -> Option<(u32, u64)> {
+        let workflow = self.task(id)?.workflow.as_deref()?;
+        Some((workflow.turns, workflow.next_step))
+    }
+}

@@ -1,0 +1,54 @@
+use crate::workflow::plan::{Doing, NEVER, Op};
+use crate::workflow::player::{FAILED, TIMED_OUT};
+
+/// The workflow fails.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fails;
+
+/// What a confluent program comes to, without running it: whatever goes wrong, it comes to the
+/// same.
+pub(crate) fn expected(ops: &[Op]) -> Result<String, Fails> {
+    let each: Result<Vec<String>, Fails> = ops.iter().map(one).collect();
+    Ok(each?.join(" "))
+}
+
+fn one(op: &Op) -> Result<String, Fails> {
+    Ok(match op {
+        Op::Activity(number, doing) => activity(*number, *doing),
+        Op::Started(number, doing, between) => {
+            let between = expected(between)?;
+            format!("{between} then {}", activity(*number, *doing))
+        }
+        Op::Dropped(..) => "dropped".to_owned(),
+        Op::Local(number) => (number * 2).to_string(),
+        Op::Sleep(_) => "slept".to_owned(),
+        Op::Event(NEVER, _) => TIMED_OUT.to_owned(),
+        Op::Event(name, _) => format!("m{name}"),
+        Op::Queue(name, count) => format!("q{name}x{count}"),
+        Op::Echo(_) => "echo".to_owned(),
+        Op::Child(ops) => {
+            format!("({})", expected(ops).unwrap_or_else(|Fails| FAILED.to_owned()))
+        }
+        Op::Detached(_) => "detached".to_owned(),
+        Op::Join(branches) => {
+            let all: Result<Vec<String>, Fails> = branches.iter().map(|b| expected(b)).collect();
+            format!("[{}]", all?.join("|"))
+        }
+        Op::Select(branches) => format!("0:{}", expected(&branches[0])?),
+        // What waits for what does not come is given up; all else has time enough.
+        Op::Timeout(_, ops) if ops.contains(&Op::Event(NEVER, None)) => TIMED_OUT.to_owned(),
+        Op::Timeout(_, ops) | Op::Shielded(ops) => expected(ops)?,
+        Op::Keep(number) => format!("kept {number}"),
+        Op::Recall(number) => format!("Some({number})"),
+        Op::Status(_) => "said".to_owned(),
+        Op::Fail => return Err(Fails),
+        Op::Hurried(..) | Op::Chance => unreachable!("a confluent program has no {op:?}"),
+    })
+}
+
+fn activity(number: u64, doing: Doing) -> String {
+    match doing {
+        Doing::Never => FAILED.to_owned(),
+        _ => (number * 10).to_string(),
+    }
+}

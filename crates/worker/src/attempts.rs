@@ -1,0 +1,68 @@
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::task::{JoinError, JoinSet};
+
+/// Everything that a worker attends to, whatever it followed from. Nobody waits for what follows
+/// from its own work, so that a long row of it holds on to nothing.
+#[derive(Debug)]
+pub(crate) struct Attempts(Mutex<Option<JoinSet<()>>>);
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self(Mutex::new(Some(JoinSet::new())))
+    }
+}
+
+impl Attempts {
+    fn open(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
+        self.0.lock().expect("nothing panics while it holds what is attended to")
+    }
+
+    /// Starts one, unless all are aborted.
+    pub(crate) fn spawn(&self, attempt: impl Future<Output = ()> + Send + 'static) {
+        if let Some(attempts) = &mut *self.open() {
+            reap(attempts);
+            attempts.spawn(attempt);
+        }
+    }
+
+    pub(crate) fn are_over(&self) -> bool {
+        self.open().as_ref().is_none_or(JoinSet::is_empty)
+    }
+
+    /// Looks at those that have ended.
+    pub(crate) fn reap(&self) {
+        self.open().iter_mut().for_each(reap);
+    }
+
+    /// Waits for all of them, also for those that start meanwhile.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mut attempts = self.open().as_mut().map(std::mem::take).unwrap_or_default();
+            if attempts.is_empty() {
+                return;
+            }
+            while let Some(ended) = attempts.join_next().await {
+                report(ended);
+            }
+        }
+    }
+
+    /// Ends all of them where they are. None starts after this.
+    pub(crate) fn abort(&self) {
+        let attempts = self.open().take();
+        drop(attempts);
+    }
+}
+
+fn reap(attempts: &mut JoinSet<()>) {
+    while let Some(ended) = attempts.try_join_next() {
+        report(ended);
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
+    }
+}

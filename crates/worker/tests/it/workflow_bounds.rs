@@ -1,0 +1,142 @@
+//! What code does at its limits is kept or refused; no turn is lost for what it says.
+
+use std::time::Duration;
+
+use windlass_core::Lifecycle;
+use windlass_engine::Error;
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Context, Failure};
+
+use crate::stage::{EVER, Stage};
+
+async fn result<T: serde::de::DeserializeOwned>(
+    stage: &Stage,
+    name: &str,
+    id: &str,
+) -> Result<T, Error> {
+    let handle = stage.other.start_workflow::<T>(name, &()).id(id).await.unwrap();
+    tokio::time::timeout(EVER, handle.result()).await.expect("it ends")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_that_is_too_large_is_refused() {
+    async fn posts(ctx: Workflow, (): ()) -> Result<String, StepError> {
+        let refused = ctx.post("somebody", "hello", &"x".repeat(300 * 1_024));
+        Ok(refused.unwrap_err().to_string())
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("posts", posts)).start().unwrap();
+    let refused: String = result(&stage, "posts", "p").await.unwrap();
+    assert!(refused.contains("is refused"), "{refused}");
+    running.drain(EVER).await;
+}
+
+/// It could not send anything: what it sends would seem to be of the engine.
+#[tokio::test(start_paused = true)]
+async fn no_workflow_is_called_as_the_engine_is() {
+    let stage = Stage::new().await;
+    let refused = stage.other.start_workflow::<u32>("posts", &()).id("engine").await;
+    assert_eq!(refused.unwrap_err().code(), "invalid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_values_that_come_and_go_in_one_turn() {
+    async fn values(ctx: Workflow, (): ()) -> Result<u32, StepError> {
+        for n in 0..2_000 {
+            ctx.set_value(&n.to_string(), &n)?;
+            ctx.remove_value(&n.to_string());
+        }
+        Ok(1)
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("values", values)).start().unwrap();
+    assert_eq!(result::<u32>(&stage, "values", "v").await.unwrap(), 1);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_reason_and_a_long_failure_of_the_cleanup() {
+    async fn stops(ctx: Workflow, (): ()) -> Result<u32, Failure> {
+        let why = ctx.cancelled().await;
+        Err(Failure::permanent(format!("the cleanup failed: {}", "y".repeat(4_000) + &why)))
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("stops", stops)).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("stops", &()).id("s").await.unwrap();
+    handle.cancel("x".repeat(4_000)).await.unwrap();
+    let ended = tokio::time::timeout(EVER, handle.ended()).await.expect("it ends").unwrap();
+    assert!(matches!(ended.lifecycle, Lifecycle::Cancelled { .. }), "{:?}", ended.lifecycle);
+    running.drain(EVER).await;
+}
+
+async fn large(_: Context, bytes: usize) -> Result<String, Failure> {
+    Ok("x".repeat(bytes))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_result_of_an_activity() {
+    async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let text: String = ctx.activity(large, &(4 * 1_024 * 1_024 - 2)).await?;
+        Ok(text.len())
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(large);
+    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    let length = result::<usize>(&stage, "takes", "t").await.unwrap();
+    assert_eq!(length, 4 * 1_024 * 1_024 - 2);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_results_that_come_together() {
+    async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let all = (0..8).map(|_| ctx.activity(large, &1_000_000)).collect::<Vec<_>>();
+        ctx.sleep(Duration::from_secs(1)).await?;
+        let mut length = 0;
+        for text in ctx.join(all).await {
+            length += text?.len();
+        }
+        Ok(length)
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(large).concurrency(8);
+    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    assert_eq!(result::<usize>(&stage, "takes", "t").await.unwrap(), 8_000_000);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_messages_that_come_together() {
+    async fn reads(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let mut length = 0;
+        for _ in 0..30 {
+            length += ctx.event::<String>("m").await?.len();
+        }
+        Ok(length)
+    }
+    let stage = Stage::new().await;
+    let handle = stage.other.start_workflow::<usize>("reads", &()).id("r").await.unwrap();
+    for _ in 0..30 {
+        handle.signal("m", &"x".repeat(250_000)).await.unwrap();
+    }
+    let running = stage.worker().program(Program::named("reads", reads)).start().unwrap();
+    let length = tokio::time::timeout(EVER, handle.result()).await.expect("it ends").unwrap();
+    assert_eq!(length, 30 * 250_000);
+    running.drain(EVER).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_input_of_an_activity_after_a_large_result() {
+    async fn size(_: Context, text: String) -> Result<usize, Failure> {
+        Ok(text.len())
+    }
+    async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let text: String = ctx.activity(large, &(4 * 1_024 * 1_024 - 2)).await?;
+        ctx.activity(size, &text).await
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(large).activity(size);
+    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    assert_eq!(result::<usize>(&stage, "takes", "t").await.unwrap(), 4 * 1_024 * 1_024 - 2);
+    running.drain(EVER).await;
+}

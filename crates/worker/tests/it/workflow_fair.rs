@@ -1,0 +1,39 @@
+//! A workflow that always has something to do keeps nobody else from it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::{Context, Failure};
+
+use crate::stage::{EVER, Stage};
+
+static STEPS: AtomicU32 = AtomicU32::new(0);
+
+async fn add(_: Context, n: u32) -> Result<u32, Failure> {
+    STEPS.fetch_add(1, Ordering::Relaxed);
+    Ok(n + 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_have_their_turn() {
+    async fn climbs(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
+        let mut n = 0;
+        for _ in 0..steps {
+            n = ctx.activity(add, &n).await?;
+        }
+        Ok(n)
+    }
+    let stage = Stage::new().await;
+    let worker = stage.worker().activity(add);
+    let running = worker.program(Program::named("climbs", climbs)).start().unwrap();
+    let long = stage.other.start_workflow::<u32>("climbs", &2_000).id("long").await.unwrap();
+    while STEPS.load(Ordering::Relaxed) < 10 {
+        tokio::task::yield_now().await;
+    }
+    let short = stage.other.start_workflow::<u32>("climbs", &1).id("short").await.unwrap();
+    assert_eq!(short.result().await.unwrap(), 1);
+    let steps = STEPS.load(Ordering::Relaxed);
+    assert!(steps < 1_000, "{steps} steps of the other one came before");
+    assert_eq!(long.result().await.unwrap(), 2_000);
+    running.drain(EVER).await;
+}
