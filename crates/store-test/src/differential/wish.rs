@@ -54,7 +54,7 @@ const WISHES: &[(u64, Wish)] = &[
     (4, mail::take_messages),
     (3, mail::rotate_key),
     (8, requests::admit),
-    (4, requests::answer),
+    (6, requests::answer),
     (3, requests::withdraw),
     (8, requests::claim_effect),
     (12, requests::settle_effect),
