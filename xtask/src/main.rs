@@ -48,7 +48,7 @@ commands:
   peers    Windlass against others, all equally durable (see bench/README.md)
              sqlite         apalis, each on a file of its own (this one if none is named)
              postgres       apalis-postgres and graphile-worker, each on a server of its own
-             workflows      duroxide on its own provider and on Windlass, and Windlass's own workflows
+             workflows      duroxide on its own provider and on Windlass, and Windlass's workflows
                             --workflows N (2000), --steps N of the long one (1000), --rounds N (3)
              --bulk N       tasks pushed in bulk and drained (200000; postgres: 50000)
              --singles N    tasks pushed one by one and drained (15000; postgres: 50000)
