@@ -13,7 +13,7 @@ use crate::error::CliError;
 #[command(next_help_heading = "Payload")]
 pub(crate) struct PayloadArgs {
     /// What it carries, as JSON.
-    #[arg(long, value_name = "JSON", value_parser = json_text, conflicts_with = "payload_file")]
+    #[arg(long, value_name = "JSON", value_parser = json_payload, conflicts_with = "payload_file")]
     payload: Option<String>,
     /// A file whose bytes it carries as they are; - is standard input.
     #[arg(long, value_name = "PATH")]
@@ -67,9 +67,13 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+fn json_payload(text: &str) -> Result<String, String> {
+    json_text(text).map_err(|error| format!("{error}; other bytes go by --payload-file"))
+}
+
 pub(crate) fn json_text(text: &str) -> Result<String, String> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("this is not JSON: {error}; other bytes go by --payload-file")),
+        Err(error) => Err(format!("this is not JSON: {error}")),
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,9 +16,17 @@ pub(crate) struct Cache {
 #[derive(Default)]
 struct Kept {
     instances: BTreeMap<TaskKey, Entry>,
-    /// The order in which they were kept; those that were taken since are passed over.
-    order: VecDeque<(TaskKey, u64)>,
+    /// The order in which they were kept.
+    order: BTreeMap<u64, TaskKey>,
     count: u64,
+}
+
+impl Kept {
+    fn remove(&mut self, key: &TaskKey) -> Option<Entry> {
+        let entry = self.instances.remove(key)?;
+        self.order.remove(&entry.nth);
+        Some(entry)
+    }
 }
 
 struct Entry {
@@ -77,12 +85,15 @@ impl Cache {
     /// The workflow as it is in the store, if it is in memory. One that is not as the store has it
     /// is of no use.
     pub(crate) fn take(&self, task: &Task) -> Option<Instance> {
-        self.take_at(&task.task_key(), Position::of(task)?)
+        let known = self.kept().remove(&task.task_key())?;
+        (Position::of(task) == Some(known.at)).then_some(known.instance)
     }
 
+    /// The workflow, if it stands there. What somebody else has made of it is left alone.
     pub(crate) fn take_at(&self, key: &TaskKey, at: Position) -> Option<Instance> {
-        let known = self.kept().instances.remove(key)?;
-        (at == known.at).then_some(known.instance)
+        let mut kept = self.kept();
+        kept.instances.get(key).filter(|entry| entry.at == at)?;
+        kept.remove(key).map(|entry| entry.instance)
     }
 
     /// The workflow, if nobody makes a turn of it, as far as is known here. While it has much under
@@ -90,7 +101,7 @@ impl Cache {
     pub(crate) fn take_settled(&self, key: &TaskKey) -> Option<(Instance, Position)> {
         let mut kept = self.kept();
         kept.instances.get(key).filter(|entry| entry.settled && entry.instance.tasks() == 1)?;
-        kept.instances.remove(key).map(|entry| (entry.instance, entry.at))
+        kept.remove(key).map(|entry| (entry.instance, entry.at))
     }
 
     /// What was kept like that is in the store, and nobody has a lease of it.
@@ -101,20 +112,64 @@ impl Cache {
     }
 
     pub(crate) fn keep(&self, key: TaskKey, at: Position, instance: Instance) {
-        let mut dropped = Vec::new();
         let mut kept = self.kept();
         kept.count += 1;
         let nth = kept.count;
-        kept.order.push_back((key.clone(), nth));
-        dropped.extend(kept.instances.insert(key, Entry { instance, at, settled: false, nth }));
-        while kept.instances.len() > self.most || kept.order.len() > 4 * self.most {
-            let Some((oldest, nth)) = kept.order.pop_front() else { break };
-            if kept.instances.get(&oldest).is_some_and(|entry| entry.nth == nth) {
-                dropped.extend(kept.instances.remove(&oldest));
-            }
+        let mut dropped = vec![kept.remove(&key)];
+        kept.order.insert(nth, key.clone());
+        kept.instances.insert(key, Entry { instance, at, settled: false, nth });
+        while kept.instances.len() > self.most {
+            let Some((_, oldest)) = kept.order.pop_first() else { break };
+            dropped.push(kept.instances.remove(&oldest));
         }
         drop(kept);
         // What the code of users does when it is dropped is nobody's to wait for.
         drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::{Begin, Program, StepError, Workflow};
+
+    const AT: Position = Position { generation: 0, turns: 1, epoch: 7 };
+
+    fn instance() -> Instance {
+        async fn idle(_: Workflow, (): ()) -> Result<(), StepError> {
+            Ok(())
+        }
+        Instance::begin(&Program::named("idle", idle), Begin::new("t", 0))
+    }
+
+    fn key(id: &str) -> TaskKey {
+        TaskKey::new(&windlass_core::Tenant::default(), &id.into())
+    }
+
+    #[test]
+    fn only_those_go_for_which_there_is_no_room() {
+        let cache = Cache::new(2);
+        cache.keep(key("a"), AT, instance());
+        // However often another one comes and goes.
+        for _ in 0..100 {
+            cache.keep(key("b"), AT, instance());
+            assert!(cache.take_at(&key("b"), AT).is_some());
+        }
+        cache.keep(key("b"), AT, instance());
+        cache.keep(key("c"), AT, instance());
+        assert!(cache.take_at(&key("a"), AT).is_none(), "it was the oldest of three");
+        assert_eq!(cache.clear(), [key("b"), key("c")]);
+    }
+
+    #[test]
+    fn what_stands_elsewhere_is_left_to_whom_it_concerns() {
+        let cache = Cache::new(2);
+        cache.keep(key("a"), AT, instance());
+        assert!(cache.take_at(&key("a"), AT.after(1)).is_none());
+        assert!(cache.take_settled(&key("a")).is_none(), "its commit is not known");
+        cache.settled(&key("a"), AT.after(1));
+        assert!(cache.take_settled(&key("a")).is_none(), "that was another one");
+        assert!(cache.take_at(&key("a"), AT).is_some());
+        assert_eq!(cache.kept().order.len(), 0);
     }
 }

@@ -201,7 +201,9 @@ impl Lease {
                 }
                 Ok(Err(error)) => {
                     // What was done ahead of others may find itself overtaken.
-                    if !matches!(commands[0], Command::Advance(_)) {
+                    if matches!(commands[0], Command::Advance(_)) {
+                        tracing::debug!(%task, %error, "a turn that was made ahead is refused");
+                    } else {
                         tracing::warn!(%task, %error, "a settle was refused");
                     }
                     return Err(Answer::Refused(error));

@@ -61,7 +61,10 @@ enum Given {
 fn input(text: &str) -> Result<Given, String> {
     match text.strip_prefix('@') {
         Some(path) => Ok(Given::File(path.into())),
-        None => json_text(text).map(Given::Json),
+        None => {
+            let hint = |error| format!("{error}; @FILE takes what a file has");
+            json_text(text).map(Given::Json).map_err(hint)
+        }
     }
 }
 
