@@ -6,9 +6,9 @@ pub(crate) const BITES: &[Bite] = &[
     Bite {
         rule: "a turn is committed under the lease of its worker",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "let (known, lease) = held(world, &self.fence)?;",
-        to: "let epoch = known.epoch;
-        let (known, lease) = held(world, &Fence { epoch, ..self.fence.clone() })?;",
+        from: "let (mut known, lease) = held(world, &self.fence)?;",
+        to: "let epoch = task(world, &self.fence.task)?.epoch;
+        let (mut known, lease) = held(world, &Fence { epoch, ..self.fence.clone() })?;",
     },
     Bite {
         rule: "a turn is the one after the last",

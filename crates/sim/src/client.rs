@@ -15,7 +15,7 @@ use windlass_core::{
 use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
-use crate::model::Workflows;
+use crate::model::{Foreign, Workflows};
 use crate::requests::{self, Sent};
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
@@ -74,6 +74,7 @@ pub(crate) fn question(
 pub(crate) struct Known<'k> {
     pub(crate) leases: &'k [Fence],
     pub(crate) workflows: &'k Workflows,
+    pub(crate) foreign: &'k Foreign,
     pub(crate) tokens: &'k [Token],
     pub(crate) tickets: &'k [(RequestKey, String)],
 }
@@ -143,6 +144,7 @@ impl Client<'_> {
             | Wish::Spend { .. }
             | Wish::Send { .. } => return self.of_requests(wish),
             Wish::OfWorkflow(wish) => return self.of_workflows(wish),
+            Wish::OfForeign(wish) => return self.of_foreign(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })
@@ -244,7 +246,7 @@ impl Client<'_> {
 }
 
 /// What came so many before the last one.
-fn back_from<T>(all: &[T], back: u8) -> Option<&T> {
+pub(crate) fn back_from<T>(all: &[T], back: u8) -> Option<&T> {
     let count = all.len();
     (count > 0).then(|| &all[count - 1 - usize::from(back) % count])
 }

@@ -194,14 +194,14 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Spend", "ok"),
     ("Spend", "conflict"),
     ("Spend", "rate_limited"),
-    ("Send", "first"),
-    ("Send", "replayed"),
-    ("Send", "failed"),
-    ("Send", "request_released"),
-    ("Send", "idempotency_conflict"),
-    ("Send", "idempotency_in_flight"),
-    ("Send", "idempotency_expired"),
-    ("Send", "rate_limited"),
+    ("request", "first"),
+    ("request", "replayed"),
+    ("request", "failed"),
+    ("request", "request_released"),
+    ("request", "idempotency_conflict"),
+    ("request", "idempotency_in_flight"),
+    ("request", "idempotency_expired"),
+    ("request", "rate_limited"),
     ("log", "effect_claimed"),
     ("log", "effect_settled"),
     ("seen", "ReleasedByTime"),
@@ -232,6 +232,16 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("RequestCancel", "ok"),
     ("RequestCancel", "ended"),
     ("PruneExecutions", "ok"),
+    ("Send", "ok"),
+    ("Send", "resumed"),
+    ("Send", "task_not_found"),
+    ("Decline", "ok"),
+    ("Decline", "stale"),
+    ("Discard", "ok"),
+    ("Discard", "stale"),
+    ("Discard", "lease_expired"),
+    ("RenewSessions", "ok"),
+    ("RenewSessions", "nothing"),
     ("seen", "CarriedOver"),
     ("seen", "WorkflowCancelled"),
     ("seen", "WorkflowFailed"),
@@ -293,7 +303,7 @@ impl Coverage {
             Ok(Outcome::Posted(posted)) if posted.iter().all(|each| each.duplicate) => "duplicate",
             Ok(Outcome::Posted(posted)) if posted.iter().any(|each| each.resumed) => "resumed",
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
-            Ok(Outcome::Taken { taken: 0 }) => "nothing",
+            Ok(Outcome::Taken { taken: 0 } | Outcome::SessionsRenewed { renewed: 0 }) => "nothing",
             Ok(Outcome::ChildrenDone(_)) => "done",
             Ok(Outcome::Answered(_)) => "answered",
             Ok(Outcome::EffectClaimed { known: true, .. }) => "known",
@@ -308,7 +318,7 @@ impl Coverage {
 
     /// A request was sent, and this is what came of it.
     pub(crate) fn sent(&mut self, told: &'static str) {
-        self.add("Send", told, 1);
+        self.add("request", told, 1);
     }
 
     pub(crate) fn logged(&mut self, entry: &Logged) {

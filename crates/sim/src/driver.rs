@@ -128,6 +128,7 @@ impl<'s> Driver<'s> {
             let known = client::Known {
                 leases: &seen.leases,
                 workflows: &seen.model.workflows,
+                foreign: &seen.model.foreign,
                 tokens: &seen.tokens,
                 tickets: &seen.tickets,
             };

@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
+use crate::foreign::Guest;
 use crate::gates;
 use crate::scene::adopt;
 use crate::script::{
@@ -47,11 +48,13 @@ pub(crate) fn script(seed: u64) -> Script {
     }
     let (mut author, workflows) = workflow::Author::new(seed);
     steps.extend(author.opening());
+    let mut guest = Guest::new(seed);
     for _ in 0..length {
         steps.push(writer.step());
         // Nothing comes between the steps of a scene.
         if writer.race.is_empty() {
             steps.extend(author.steps());
+            steps.extend(guest.steps());
         }
     }
     Script { seed, nodes, tasks, workflows, steps }

@@ -5,6 +5,7 @@ use windlass_core::{Command, LaneState, TaskKey, Tenant};
 use windlass_engine::Engine;
 
 use crate::driver::Driver;
+use crate::foreign::{Guest, finish};
 use crate::model::State;
 use crate::requests::TERMS;
 use crate::script::LANES;
@@ -46,9 +47,13 @@ impl Driver<'_> {
         self.nodes[0].spawn(open_lanes(engine.clone(), self.ground.watch.clone()));
         self.nodes[0].spawn(resume_all(engine.clone(), self.ground.watch.clone()));
         self.nodes[0].spawn(tell_workflows(engine.clone(), self.ground.watch.clone()));
+        if Guest::has_any(self.script.seed) {
+            self.nodes[0].spawn(finish(engine.clone(), self.ground.watch.clone()));
+        }
         self.settle(|driver| {
             let ended = driver.all_ended().and(driver.all_answered()).and(driver.all_stopped());
-            ended.and(driver.ground.watch.see().model.workflows.all_ended())
+            let ended = ended.and(driver.ground.watch.see().model.workflows.all_ended());
+            ended.and(driver.ground.watch.see().model.foreign.all_done())
         });
         self.forget_workflows(engine);
         self.forget();

@@ -22,6 +22,7 @@ mod client;
 mod clock;
 mod coverage;
 mod driver;
+mod foreign;
 mod gates;
 mod generate;
 mod handler;
@@ -45,6 +46,7 @@ mod watch;
 mod workflow;
 
 pub use coverage::{Coverage, Happening, REQUIRED};
+pub use foreign::ForeignWish;
 pub use many::{Tally, Until, run_many};
 pub use requests::{Handling, Holder};
 pub use script::{

@@ -3,6 +3,7 @@ use std::fmt;
 use windlass_core::{GateKey, LaneState, OnTimeout};
 use windlass_store_test::CrashPoint;
 
+use crate::foreign::ForeignWish;
 use crate::requests::{Handling, Holder};
 use crate::workflow::{WorkflowSpec, WorkflowWish};
 
@@ -468,6 +469,7 @@ pub enum Wish {
         limit: Option<u32>,
     },
     OfWorkflow(WorkflowWish),
+    OfForeign(ForeignWish),
     Sweep,
 }
 

@@ -10,6 +10,7 @@ use windlass_store::MemoryStore;
 use crate::bank::Bank;
 use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
+use crate::foreign::is_foreign;
 use crate::model::{Asked, Fenced, Model, Since};
 use crate::script::Script;
 use crate::trace::Trace;
@@ -157,7 +158,9 @@ impl Seen {
 
     pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
         self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
-        if !is_of_workflows(command) {
+        if is_foreign(command) {
+            self.model.foreign.asked(command);
+        } else if !is_of_workflows(command) {
             self.model.asked(command);
         }
     }
@@ -177,6 +180,11 @@ impl Seen {
         let Since { seq, at, moment } = since;
         if is_of_workflows(command) {
             let judged = self.model.workflows.answered(command, moment, answer);
+            self.judge(judged);
+            return;
+        }
+        if is_foreign(command) {
+            let judged = self.model.foreign.answered(command, answer);
             self.judge(judged);
             return;
         }

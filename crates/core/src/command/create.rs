@@ -306,7 +306,7 @@ impl NewTask {
         version.parse::<CodeVersion>().ok().map(|version| version.capability(&self.kind))
     }
 
-    fn check(&self, now: Timestamp) -> Result<(), Rejection> {
+    pub(super) fn check(&self, now: Timestamp) -> Result<(), Rejection> {
         limits::TASK_ID.check(self.id.as_str())?;
         limits::KIND.check(self.kind.as_str())?;
         limits::LANE.check(self.lane.as_str())?;

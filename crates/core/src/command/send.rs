@@ -6,6 +6,7 @@ use crate::payload::Payload;
 use crate::primitive::{Delivered, Letter, deliver_parcel, keep, place, prefetch_keep, task};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
+use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
 /// Sends a message to a task, which may be made for it.
@@ -35,24 +36,34 @@ pub enum Absent {
     Keep {
         ms: u64,
     },
-    /// The task is made.
+    /// The task is made, under the id that the parcel names.
     Create(Box<NewTask>),
 }
 
 impl Send {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::TASK_ID.check(self.parcel.task.as_str())?;
-        if let Absent::Keep { ms } = self.parcel.absent {
-            limits::KEEP_MS.check(ms)?;
-        }
         prefetch_parcel(world, &self.tenant, &self.parcel);
         send(world, &self.tenant, &self.parcel).map(|posted| Outcome::Posted(vec![posted]))
     }
 }
 
-/// Asks for what [`send`] needs.
+impl Parcel {
+    fn check(&self, now: Timestamp) -> Result<(), Rejection> {
+        limits::TASK_ID.check(self.task.as_str())?;
+        match &self.absent {
+            Absent::Refuse => Ok(()),
+            Absent::Keep { ms } => limits::KEEP_MS.check(*ms),
+            Absent::Create(new) => new.check(now),
+        }
+    }
+}
+
+/// Asks for what [`send`] needs. No store is asked for a name that there cannot be.
 pub(super) fn prefetch_parcel(world: &mut World, tenant: &Tenant, parcel: &Parcel) {
+    if parcel.check(world.now()).is_err() {
+        return;
+    }
     world.prefetch(Mailbox::key_of(tenant, &parcel.task));
     match &parcel.absent {
         Absent::Refuse => {}
@@ -79,6 +90,7 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
         after_ms,
         payload: parcel.payload.as_ref(),
     };
+    parcel.check(now)?;
     letter.check_parcel()?;
     let key = TaskKey::new(tenant, &parcel.task);
     if world.get::<Task>(&key.row_key())?.is_none() {

@@ -16,14 +16,16 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
         return Ok(task.clone());
     }
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-    let held = mailbox.map_or(0, |mailbox| mailbox.held as usize);
     let (now, most) = (world.now(), usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(0));
-    let there = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), held + 1)?;
-    let seen = there.iter().filter(|message| message.is_visible(now)).take(most);
-    let received: Vec<u64> = seen.map(|message| message.seq).collect();
-    for message in there.iter().filter(|message| received.contains(&message.seq)) {
+    // As many as are seen in one turn are among the first of these.
+    let first =
+        mailbox.map_or(0, |mailbox| most.min(mailbox.held as usize) + mailbox.hidden as usize);
+    let there = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), first + 1)?;
+    let mut received = Vec::new();
+    for message in there.iter().filter(|message| message.is_visible(now)).take(most) {
         // A scan is not checked, and what was taken since is not to be received.
         world.get::<Message>(&Message::row_key(message.key()))?;
+        received.push(message.seq);
     }
     let lifecycle = Lifecycle::Active(Lease { received, ..lease.clone() });
     let task = Arc::new(Task { lifecycle, ..(**task).clone() });

@@ -10,6 +10,7 @@ use windlass_core::{
 use windlass_store::{MemoryStore, Query, Store};
 
 use crate::model::facts::{Content, Facts, Pause, Stand, State};
+use crate::model::foreign::is_foreign;
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -42,7 +43,7 @@ impl Model {
         let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
         let (mut effects, mut limiters) = (Vec::new(), Vec::new());
-        for key in inserts.chain(updates).chain(deletes).filter(|key| !is_of_workflows(key)) {
+        for key in inserts.chain(updates).chain(deletes).filter(|key| !is_elsewhere(key)) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
                     self.compare_task(memory, &TaskId::new(id))?;
@@ -226,6 +227,11 @@ fn route(spec: &TaskSpec) -> Route {
     let special = spec.special.then(|| CAPABILITY.to_owned());
     let sessions = of_session.then(|| SESSIONS.to_owned());
     Route::new(&special.into_iter().chain(sessions).collect(), None)
+}
+
+/// Whether a record is judged apart from those of tasks.
+fn is_elsewhere(key: &RowKey) -> bool {
+    is_of_workflows(key) || is_foreign(key)
 }
 
 /// Whether a record is judged with the workflows.

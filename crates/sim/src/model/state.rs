@@ -69,6 +69,7 @@ pub(crate) struct Model {
     /// How many commits there were: what the log does not tell of is counted in them.
     pub(super) moment: u64,
     pub(crate) workflows: super::workflow::Workflows,
+    pub(crate) foreign: super::foreign::Foreign,
 }
 
 #[derive(Clone, Debug)]
@@ -121,6 +122,7 @@ impl Model {
             limiters: super::limiter::Limiters::default(),
             moment: 0,
             workflows: super::workflow::Workflows::new(workflows),
+            foreign: super::foreign::Foreign::default(),
         }
     }
 
@@ -199,6 +201,7 @@ impl Model {
         worker: &str,
     ) -> Result<(), Breach> {
         let writer = super::workflow::Writer { worker, now, moment: self.moment };
-        self.workflows.observe(memory, changes, &writer)
+        self.workflows.observe(memory, changes, &writer)?;
+        self.foreign.observe(memory, changes, now)
     }
 }

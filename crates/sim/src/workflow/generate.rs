@@ -233,7 +233,7 @@ fn claim(random: &mut Random, steps: &mut Vec<Step>) {
 }
 
 /// A process is stopped or ends in the middle of what it does, and goes on or comes back later.
-fn strike(random: &mut Random, steps: &mut Vec<Step>) {
+pub(crate) fn strike(random: &mut Random, steps: &mut Vec<Step>) {
     let node = number(random, 12);
     let point = *random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);
     let fate = *random.pick(&[Fate::Crash, Fate::Stop]);

@@ -14,7 +14,7 @@ mod player;
 pub(crate) use cast::worker;
 pub(crate) use client::{MESSAGE_SOURCE, is_of_workflows, message};
 pub(crate) use expected::expected;
-pub(crate) use generate::Author;
+pub(crate) use generate::{Author, strike};
 pub(crate) use plan::TENANT;
 pub use plan::{Doing, Op, Plan, WorkflowSpec, WorkflowWish};
 pub(crate) use player::program;

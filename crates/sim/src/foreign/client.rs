@@ -1,0 +1,186 @@
+use std::sync::Arc;
+
+use windlass_core::command::{
+    Absent, Claim, CommitTurn, Complete, Decline, Deed, Discard, Foreign, NewTask, NewWorkflow,
+    Parcel, Release, ReleaseSession, Renew, RenewSessions, Send, Start, Then,
+};
+use windlass_core::{
+    Command, GateKey, Lifecycle, Offer, Payload, RetryPolicy, SESSIONS, Task, Tenant,
+};
+
+use crate::client::{Client, back_from};
+use crate::foreign::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
+use crate::foreign::wish::{TURNS, WORKS};
+
+/// How long leases last that are renewed.
+const RENEWED_MS: u64 = 1_500;
+
+/// More than a run has: no work fails because its workers are lost.
+const PLENTY: u32 = 1_000;
+
+/// Whether a command is about workflows of the other runtime.
+pub(crate) fn is_foreign(command: &Command) -> bool {
+    let tenant = match command {
+        Command::Send(send) => &send.tenant,
+        Command::Claim(claim) => &claim.tenant,
+        Command::CommitTurn(turn) => &turn.fence.task.tenant,
+        Command::Decline(decline) => &decline.fence.task.tenant,
+        Command::Discard(discard) => &discard.fence.task.tenant,
+        Command::Complete(complete) => &complete.fence.task.tenant,
+        Command::Release(release) => &release.fence.task.tenant,
+        Command::Renew(renew) => &renew.fence.task.tenant,
+        Command::RenewSessions(renew) => &renew.tenant,
+        Command::ReleaseSession(release) => &release.tenant,
+        _ => return false,
+    };
+    tenant.as_str() == TENANT
+}
+
+/// What turns of a workflow make, in the order of their steps.
+pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
+    turn.deeds.iter().filter_map(|deed| match deed {
+        Deed::Activity { task, .. } => Some(task),
+        _ => None,
+    })
+}
+
+impl Client<'_> {
+    pub(crate) fn of_foreign(&self, wish: ForeignWish) -> Option<Command> {
+        let tenant = Tenant::new(TENANT);
+        Some(match wish {
+            ForeignWish::Send { to, absent, after_ms } => {
+                Send { tenant, parcel: parcel(to, absent, after_ms, self.name.clone()) }.into()
+            }
+            ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
+            ForeignWish::Turn { lease, whole, works, to, next } => {
+                let flow = self.held(lease, true)?;
+                let deeds = Doing { whole, works, to, next };
+                turn(&flow, deeds, &self.name)?.into()
+            }
+            ForeignWish::Decline { lease, delay_ms, counts } => {
+                Decline { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
+            }
+            ForeignWish::Release { lease } => {
+                Release { fence: self.held(lease, true)?.fence() }.into()
+            }
+            ForeignWish::Work { hand, limit, lease_ms, lock_ms } => {
+                work(pick(&HANDS, hand), limit, lease_ms, lock_ms).into()
+            }
+            ForeignWish::Renew { lease } => {
+                Renew { fence: self.held(lease, false)?.fence(), lease_ms: RENEWED_MS }.into()
+            }
+            ForeignWish::Complete { lease } => {
+                let fence = self.held(lease, false)?.fence();
+                Complete { fence, result: Some(Payload::json("1")) }.into()
+            }
+            ForeignWish::Discard { lease } => {
+                Discard { fence: self.held(lease, false)?.fence(), reason: "no use".into() }.into()
+            }
+            ForeignWish::RenewLocks { hand, lock_ms, idle_ms } => {
+                let workers = vec![pick(&HANDS, hand).into()];
+                RenewSessions { tenant, workers, lock_ms, idle_ms }.into()
+            }
+            ForeignWish::ReleaseLock { lock } => {
+                let session = pick(&LOCKS, lock).to_owned();
+                ReleaseSession { tenant, session, affinity: true }.into()
+            }
+        })
+    }
+
+    /// A workflow or a piece of work as it was handed to somebody so many times ago.
+    fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
+        let handed = self.known.foreign.handed();
+        let of_it = handed.iter().filter(|task| task.workflow.is_some() == is_flow);
+        back_from(&of_it.collect::<Vec<_>>(), back).map(|task| Arc::clone(task))
+    }
+}
+
+fn pick<'n>(names: &[&'n str], number: u8) -> &'n str {
+    names[usize::from(number) % names.len()]
+}
+
+fn parcel(to: u8, absent: u8, after_ms: u64, name: String) -> Parcel {
+    let task = pick(&FLOWS, to).into();
+    let absent = match absent % 4 {
+        0 => Absent::Refuse,
+        1 => Absent::Keep { ms: KEEP_MS },
+        _ => {
+            let mut flow = NewTask::new("it", "flow");
+            flow.lane = TURNS.into();
+            flow.workflow = Some(NewWorkflow::default());
+            flow.policy.max_reclaims = PLENTY;
+            Absent::Create(Box::new(flow))
+        }
+    };
+    let visible = if after_ms == 0 { Start::Now } else { Start::After { ms: after_ms } };
+    Parcel { task, name, source: SENDER.into(), payload: None, visible, absent }
+}
+
+pub(super) fn receive(worker: &str, limit: u32, lease_ms: u64) -> Claim {
+    Claim {
+        tenant: Tenant::new(TENANT),
+        lanes: vec![TURNS.into()],
+        limit,
+        lease_ms,
+        receives: true,
+        ..Claim::new(worker)
+    }
+}
+
+pub(super) fn work(worker: &str, limit: u32, lease_ms: u64, lock_ms: u64) -> Claim {
+    let capabilities = [SESSIONS.to_owned()].into();
+    Claim {
+        tenant: Tenant::new(TENANT),
+        lanes: vec![WORKS.into()],
+        limit,
+        lease_ms,
+        session_idle_ms: lock_ms,
+        offer: Offer { capabilities, ..Offer::default() },
+        ..Claim::new(worker)
+    }
+}
+
+/// What a turn does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doing {
+    pub(super) whole: bool,
+    pub(super) works: u8,
+    pub(super) to: Option<u8>,
+    pub(super) next: bool,
+}
+
+/// The turn of a workflow as it was handed to somebody. Its row says by which name it goes.
+pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> {
+    let Lifecycle::Active(lease) = &flow.lifecycle else { return None };
+    let known = flow.workflow.as_deref()?;
+    let steps = known.next_step..known.next_step + u64::from(doing.works);
+    let works = steps.clone().map(|step| {
+        let mut task = NewTask::new(format!("{}/{step}", flow.id), "work");
+        task.lane = WORKS.into();
+        task.policy.retry = Some(RetryPolicy::fixed(PLENTY, 0));
+        task.policy.max_reclaims = PLENTY;
+        let lock = usize::try_from(step % 3).ok().and_then(|lock| LOCKS.get(lock));
+        task.gate = lock.map(|lock| GateKey::Affinity((*lock).to_owned()));
+        Deed::Activity { step, task, eager: false }
+    });
+    let sent = doing.to.map(|to| Deed::Send(parcel(to, 2, 0, format!("{name}-sent"))));
+    let taken = lease.received.iter().take(if doing.whole { usize::MAX } else { 1 });
+    Some(CommitTurn {
+        fence: flow.fence(),
+        turn: if doing.next { 0 } else { known.turns },
+        row: Some(Payload::json(format!("\"{name}\""))),
+        taken: taken.copied().collect(),
+        deeds: works.chain(sent).collect(),
+        next_step: steps.end,
+        then: Then::Rest,
+        sticky_ms: None,
+        eager: None,
+        foreign: Some(Box::new(Foreign {
+            execution: flow.generation + u32::from(doing.next),
+            first_step: (!steps.is_empty()).then_some(steps.start),
+            about: name.to_owned(),
+            version: None,
+            nonce: name.to_owned(),
+        })),
+    })
+}

@@ -1,0 +1,52 @@
+use std::time::Duration;
+
+use windlass_core::command::{Claim, Complete};
+use windlass_core::{Command, Outcome};
+use windlass_engine::Engine;
+
+use crate::foreign::client::{Doing, receive, turn, work};
+use crate::watch::Watch;
+
+const AGAIN: Duration = Duration::from_secs(1);
+const LEASE_MS: u64 = 60_000;
+/// A lock that keeps nobody waiting for long.
+const LOCK_MS: u64 = 1_000;
+const MOST: u32 = 50;
+
+/// Takes everything that was sent, and does all that is to be done.
+pub(crate) async fn finish(engine: Engine, watch: Watch) {
+    for round in 0_u64.. {
+        let name = format!("finisher-{round}");
+        let turns = claimed(&engine, &watch, receive(&name, MOST, LEASE_MS)).await;
+        let doing = Doing { whole: true, works: 0, to: None, next: false };
+        let turns =
+            turns.iter().filter_map(|flow| turn(flow, doing, &format!("{name}/{}", flow.id)));
+        let works = claimed(&engine, &watch, work("finisher", MOST, LEASE_MS, LOCK_MS)).await;
+        let done = works.iter().map(|task| Complete { fence: task.fence(), result: None });
+        for command in turns.map(Command::from).chain(done.map(Command::from)) {
+            drop(ask(&engine, &watch, command).await);
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn claimed(
+    engine: &Engine,
+    watch: &Watch,
+    claim: Claim,
+) -> Vec<std::sync::Arc<windlass_core::Task>> {
+    match ask(engine, watch, claim.into()).await {
+        Some(Outcome::Claimed(tasks)) => tasks,
+        // What cannot be had at the moment is had the next time.
+        _ => Vec::new(),
+    }
+}
+
+async fn ask(engine: &Engine, watch: &Watch, command: Command) -> Option<Outcome> {
+    watch.see().model.foreign.asked(&command);
+    let answer = engine.submit(command.clone()).await;
+    let mut seen = watch.see();
+    let judged = seen.model.foreign.answered(&command, &answer);
+    seen.judge(judged);
+    answer.ok()
+}

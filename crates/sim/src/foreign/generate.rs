@@ -1,0 +1,153 @@
+use windlass_store_test::Random;
+
+use crate::foreign::wish::ForeignWish;
+use crate::script::{Action, Step, Wish};
+use crate::workflow::strike;
+
+/// Writes what clients do to workflows of the other runtime, from a source of numbers of its own:
+/// the rest of a script is the same without it.
+pub(crate) struct Guest {
+    random: Random,
+    /// In so many of a hundred cases something comes next.
+    often: u64,
+    /// Whether operators take locks from their owners.
+    releases: bool,
+}
+
+impl Guest {
+    /// Whether a script has such workflows. Two of three have none.
+    pub(crate) fn has_any(seed: u64) -> bool {
+        seed % 3 == 1
+    }
+
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed.rotate_left(24) ^ seed);
+        let often = if Self::has_any(seed) { *random.pick(&[15, 30, 45]) } else { 0 };
+        let releases = random.percent(25);
+        Self { random, often, releases }
+    }
+
+    /// What comes next, if anything.
+    pub(crate) fn steps(&mut self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while self.random.percent(self.often) {
+            match self.random.below(20) {
+                0..6 => {
+                    let send = self.send();
+                    steps.push(self.step(vec![send], &[0, 2, 8]));
+                }
+                6..11 => self.turn(&mut steps),
+                11..16 => self.work(&mut steps),
+                16 => self.late(&mut steps),
+                17 => strike(&mut self.random, &mut steps),
+                _ => {
+                    let action = Action::Advance { ms: *self.random.pick(&[20, 300, 1_500]) };
+                    steps.push(Step { action, rounds: 8 });
+                }
+            }
+        }
+        steps
+    }
+
+    fn step(&mut self, wishes: Vec<ForeignWish>, rounds: &[u8]) -> Step {
+        let wishes = wishes.into_iter().map(Wish::OfForeign).collect();
+        let node = self.number(12);
+        let also = self.random.percent(12).then(|| self.number(12));
+        let patience = self.random.percent(4).then(|| self.number(12));
+        let action = Action::Ask { node, also, patience, wishes };
+        Step { action, rounds: *self.random.pick(rounds) }
+    }
+
+    fn number(&mut self, end: u64) -> u8 {
+        u8::try_from(self.random.below(end)).unwrap_or(0)
+    }
+
+    fn send(&mut self) -> ForeignWish {
+        ForeignWish::Send {
+            to: self.number(3),
+            absent: self.number(4),
+            after_ms: *self.random.pick(&[0, 0, 0, 40, 900]),
+        }
+    }
+
+    fn lease(&mut self) -> u8 {
+        *self.random.pick(&[0, 0, 0, 1, 2])
+    }
+
+    /// How the turn of a lease ends.
+    fn end(&mut self, lease: u8) -> ForeignWish {
+        let delay_ms = *self.random.pick(&[0, 0, 300, 2_000]);
+        match self.random.below(10) {
+            0..6 => ForeignWish::Turn {
+                lease,
+                whole: self.random.percent(70),
+                works: self.number(4),
+                to: self.random.percent(30).then(|| self.number(3)),
+                next: self.random.percent(15),
+            },
+            6..9 => ForeignWish::Decline { lease, delay_ms, counts: self.random.percent(60) },
+            _ => ForeignWish::Release { lease },
+        }
+    }
+
+    /// Somebody receives, and makes something of it.
+    fn turn(&mut self, steps: &mut Vec<Step>) {
+        let receive = ForeignWish::Receive {
+            limit: *self.random.pick(&[1, 1, 2]),
+            lease_ms: *self.random.pick(&[100, 400, 3_000]),
+        };
+        steps.push(self.step(vec![receive], &[8, 16]));
+        if self.random.percent(30) {
+            let send = self.send();
+            steps.push(self.step(vec![send], &[0, 4]));
+        }
+        if self.random.percent(80) {
+            let lease = self.lease();
+            let end = self.end(lease);
+            // Whoever gives it back may come for it again at once.
+            let wishes = if self.random.percent(20) { vec![end, receive] } else { vec![end] };
+            steps.push(self.step(wishes, &[2, 8]));
+        }
+        if self.random.percent(15) {
+            let lease = self.lease();
+            let end = self.end(lease);
+            steps.push(self.step(vec![end], &[2, 8]));
+        }
+    }
+
+    /// Somebody takes work and is done with it, or is not.
+    fn work(&mut self, steps: &mut Vec<Step>) {
+        let (hand, lock_ms) = (self.number(3), *self.random.pick(&[200, 1_000, 4_000]));
+        let lease_ms = *self.random.pick(&[100, 600, 3_000]);
+        let limit = *self.random.pick(&[1, 1, 3]);
+        let work = ForeignWish::Work { hand, limit, lease_ms, lock_ms };
+        steps.push(self.step(vec![work], &[8, 16]));
+        for _ in 0..self.random.below(3) {
+            let lease = self.lease();
+            let wish = match self.random.below(12) {
+                0..4 => ForeignWish::Complete { lease },
+                4..6 => ForeignWish::Discard { lease },
+                6 | 7 => ForeignWish::Renew { lease },
+                8 if self.releases => ForeignWish::ReleaseLock { lock: self.number(2) },
+                _ => {
+                    let idle_ms = *self.random.pick(&[100, 1_000, 60_000]);
+                    ForeignWish::RenewLocks { hand: self.number(3), lock_ms, idle_ms }
+                }
+            };
+            steps.push(self.step(vec![wish], &[2, 8]));
+        }
+    }
+
+    /// Somebody ends what it had after its time, when others may have it.
+    fn late(&mut self, steps: &mut Vec<Step>) {
+        let action = Action::Advance { ms: *self.random.pick(&[150, 700, 3_500]) };
+        steps.push(Step { action, rounds: 4 });
+        let lease = self.lease();
+        let end = match self.random.below(3) {
+            0 => ForeignWish::Discard { lease },
+            1 => ForeignWish::Complete { lease },
+            _ => self.end(lease),
+        };
+        steps.push(self.step(vec![end], &[2, 8]));
+    }
+}

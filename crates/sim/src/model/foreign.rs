@@ -1,0 +1,412 @@
+//! Workflows of another runtime: a turn is kept whole or not at all, under a lease that was there,
+//! and whoever ends a piece of work ends that one.
+//!
+//! The model keeps what it has seen of their records, so that it knows of each commit what it
+//! changed, and what clients asked under which lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use windlass_core::command::CommitTurn;
+use windlass_core::{
+    ChangeSet, Command, Filed, Gate, Lease, Lifecycle, Message, Outcome, Rejection, RowKey, Table,
+    Task, TaskId, Timestamp, Value,
+};
+use windlass_engine::Error;
+use windlass_store::MemoryStore;
+
+use crate::client::{brief, told};
+use crate::foreign::{TENANT, made_by};
+use crate::model::answer::Fenced;
+use crate::model::foreign_lock::Locks;
+use crate::model::foreign_mail::Post;
+use crate::model::record::one;
+use crate::model::workflow::payload;
+use crate::violation::{Breach, Kind, breach};
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(crate) struct Foreign {
+    /// Workflows and the work that they made, as they are.
+    pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
+    pub(super) post: Post,
+    pub(super) locks: Locks,
+    /// What clients asked under each lease.
+    asked: BTreeMap<Fenced, Vec<Command>>,
+    /// Tasks as they were handed out, the last one last, and under which leases.
+    handed: Vec<Arc<Task>>,
+    known: BTreeSet<Fenced>,
+    /// Turns that were kept, by their names.
+    kept: BTreeSet<String>,
+    pub(super) latest: Timestamp,
+}
+
+/// A record before and after a commit.
+pub(super) type Pair<R> = (Option<Arc<R>>, Option<Arc<R>>);
+
+/// What a commit changed.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    pub(super) now: Timestamp,
+    pub(super) tasks: BTreeMap<TaskId, Pair<Task>>,
+    pub(super) messages: BTreeMap<(TaskId, u64), Pair<Message>>,
+    pub(super) gates: BTreeMap<String, Pair<Gate>>,
+    /// Turns that it kept.
+    pub(super) turns: Vec<CommitTurn>,
+}
+
+/// The lease that a task is under.
+pub(super) fn lease(task: Option<&Task>) -> Option<(&Lease, u64)> {
+    match &task?.lifecycle {
+        Lifecycle::Active(lease) => Some((lease, task?.epoch)),
+        _ => None,
+    }
+}
+
+/// The lease that one of two has, and the other has not.
+pub(super) fn only<'t>(of: &'t Pair<Task>, first: bool) -> Option<(&'t Lease, u64)> {
+    let (before, after) = (lease(of.0.as_deref()), lease(of.1.as_deref()));
+    let (it, other) = if first { (before, after) } else { (after, before) };
+    it.filter(|(_, epoch)| other.is_none_or(|(_, of)| of != *epoch))
+}
+
+impl Changed {
+    fn read(foreign: &Foreign, memory: &MemoryStore, changes: &ChangeSet, now: Timestamp) -> Self {
+        let mut changed = Self { now, ..Self::default() };
+        let inserts = changes.inserts.iter().map(|row| &row.key);
+        let updates = changes.updates.iter().map(|update| &update.row.key);
+        let deletes = changes.deletes.iter().map(|(key, _)| key);
+        for key in inserts.chain(updates).chain(deletes).filter(|key| is_foreign(key)) {
+            let (Some(first), last) = (text(key, 1), text(key, 2)) else { continue };
+            match key.table {
+                Table::Task => {
+                    let id = TaskId::new(first);
+                    let pair = pair(foreign.tasks.get(&id), memory, key);
+                    changed.tasks.extend(pair.map(|pair| (id, pair)));
+                }
+                Table::Message => {
+                    let seq = last.and_then(|seq| seq.parse().ok()).unwrap_or_default();
+                    let of = (TaskId::new(first), seq);
+                    let pair = pair(foreign.post.messages.get(&of), memory, key);
+                    changed.messages.extend(pair.map(|pair| (of, pair)));
+                }
+                Table::Gate => {
+                    let name = last.unwrap_or_default().to_owned();
+                    let pair = pair(foreign.locks.gates.get(&name), memory, key);
+                    changed.gates.extend(pair.map(|pair| (name, pair)));
+                }
+                _ => {}
+            }
+        }
+        changed
+    }
+
+    /// The messages that came with it.
+    pub(super) fn came(&self) -> impl Iterator<Item = &Arc<Message>> {
+        let came = self.messages.values().filter(|pair| !is_same(pair));
+        came.filter_map(|(_, after)| after.as_ref())
+    }
+
+    pub(super) fn is_gone(&self, task: &TaskId, seq: u64) -> bool {
+        let pair = self.messages.get(&(task.clone(), seq));
+        pair.is_some_and(|pair| pair.0.is_some() && !is_same(pair))
+    }
+
+    /// Whether it took this message with a turn.
+    pub(super) fn takes(&self, task: &TaskId, seq: u64) -> bool {
+        self.turns.iter().any(|turn| turn.fence.task.id == *task && turn.taken.contains(&seq))
+    }
+}
+
+/// Whether one message was there before and after, and not another one in its place.
+pub(super) fn is_same((before, after): &Pair<Message>) -> bool {
+    let named = |message: &Arc<Message>| (message.name.clone(), message.posted_at);
+    before.is_some() && before.as_ref().map(named) == after.as_ref().map(named)
+}
+
+fn pair<R: Filed + PartialEq>(
+    known: Option<&Arc<R>>,
+    memory: &MemoryStore,
+    key: &RowKey,
+) -> Option<Pair<R>> {
+    let (before, after) = (known.cloned(), one(memory, key.clone()));
+    (before != after).then_some((before, after))
+}
+
+/// Whether a record is of the other runtime.
+pub(super) fn is_foreign(key: &RowKey) -> bool {
+    text(key, 0) == Some(TENANT)
+}
+
+fn text(key: &RowKey, at: usize) -> Option<&str> {
+    match key.values.get(at) {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// The lease that a command is asked under.
+fn fenced(command: &Command) -> Option<Fenced> {
+    let fence = match command {
+        Command::CommitTurn(turn) => &turn.fence,
+        Command::Decline(decline) => &decline.fence,
+        Command::Release(release) => &release.fence,
+        Command::Complete(complete) => &complete.fence,
+        Command::Discard(discard) => &discard.fence,
+        _ => return None,
+    };
+    Some((fence.task.id.clone(), fence.epoch))
+}
+
+impl Foreign {
+    /// Tasks as they were handed out, the last one last.
+    pub(crate) fn handed(&self) -> &[Arc<Task>] {
+        &self.handed
+    }
+
+    /// Whether somebody was told of a lease.
+    pub(super) fn is_known(&self, id: &TaskId, epoch: u64) -> bool {
+        self.known.contains(&(id.clone(), epoch))
+    }
+
+    pub(super) fn asked_under(&self, id: &TaskId, epoch: u64) -> impl Iterator<Item = &Command> {
+        self.asked.get(&(id.clone(), epoch)).into_iter().flatten()
+    }
+
+    /// A client asks: from here on it may take effect.
+    pub(crate) fn asked(&mut self, command: &Command) {
+        self.post.asked(command);
+        self.locks.asked(command);
+        if let Some(fenced) = fenced(command) {
+            self.asked.entry(fenced).or_default().push(command.clone());
+        }
+    }
+
+    /// A client is told.
+    pub(crate) fn answered(
+        &mut self,
+        command: &Command,
+        answer: &Result<Outcome, Error>,
+    ) -> Result<(), Breach> {
+        let judged = match answer {
+            Ok(outcome) => self.accepted(command, outcome),
+            Err(Error::Rejected(rejection)) => self.refused(command, rejection),
+            Err(Error::Bug { command }) => breach(Kind::Engine, format!("a bug in {command}")),
+            Err(_) => Ok(()),
+        };
+        judged.map_err(|found| Breach {
+            what: format!("{}: {}: {}", brief(command), told(answer), found.what),
+            ..found
+        })
+    }
+
+    fn accepted(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Breach> {
+        match (command, outcome) {
+            (Command::Send(send), Outcome::Posted(posted)) => self.post.told(&send.parcel, posted),
+            (Command::Claim(_), Outcome::Claimed(tasks)) => {
+                for task in tasks {
+                    if !self.known.insert((task.id.clone(), task.epoch)) {
+                        return breach(Kind::HandedTwice, format!("{}/{}", task.id, task.epoch));
+                    }
+                    self.handed.push(task.clone());
+                }
+                Ok(())
+            }
+            (Command::CommitTurn(turn), _) => match name_of(turn) {
+                name if self.kept.contains(name) => Ok(()),
+                name => breach(Kind::EffectMissing, format!("the turn {name} is not there")),
+            },
+            _ => match fenced(command) {
+                Some((id, epoch)) => {
+                    let held = lease(self.tasks.get(&id).map(Arc::as_ref));
+                    match held.filter(|(_, of)| *of == epoch) {
+                        Some(_) => breach(Kind::EffectMissing, "its lease is there"),
+                        None => Ok(()),
+                    }
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Nobody sends in vain but to one that need not be there.
+    fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
+        match command {
+            Command::Send(send) => self.post.refused(&send.parcel, rejection),
+            Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
+                breach(Kind::UnjustRefusal, "nothing was wrong with it")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges what a commit changed, if it came to pass.
+    pub(super) fn observe(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        now: Timestamp,
+    ) -> Result<(), Breach> {
+        self.latest = self.latest.max(now);
+        let mut changed = Changed::read(self, memory, changes, now);
+        for (id, pair) in &changed.tasks {
+            changed.turns.extend(self.turn_of(memory, id, pair, now)?);
+        }
+        for turn in &changed.turns {
+            self.check_whole(turn, &changed)?;
+        }
+        for (id, pair) in &changed.tasks {
+            self.check_task(id, pair, &changed)?;
+        }
+        self.check_mail(&changed)?;
+        self.check_locks(&changed)?;
+        self.kept.extend(changed.turns.iter().map(|turn| name_of(turn).to_owned()));
+        keep(&mut self.tasks, changed.tasks);
+        keep(&mut self.post.messages, changed.messages);
+        keep(&mut self.locks.gates, changed.gates);
+        Ok(())
+    }
+
+    /// The turn by which a workflow has another row: one that was asked under the lease that it
+    /// had.
+    fn turn_of(
+        &self,
+        memory: &MemoryStore,
+        id: &TaskId,
+        pair: &Pair<Task>,
+        now: Timestamp,
+    ) -> Result<Option<CommitTurn>, Breach> {
+        let rows = |task: &Task| {
+            let turns = task.workflow.as_ref().map(|workflow| workflow.turns);
+            (task.generation, turns.unwrap_or(0))
+        };
+        let Some(after) = pair.1.as_deref() else { return Ok(None) };
+        let (was, is) = (pair.0.as_deref().map_or((0, 0), rows), rows(after));
+        if was == is {
+            return Ok(None);
+        }
+        if is != (was.0, was.1 + 1) && is != (was.0 + 1, 1) {
+            return breach(Kind::History, format!("{id} had {was:?} rows and has {is:?}"));
+        }
+        let row = payload(memory, &after.turn_key(is.1 - 1));
+        let row = row.map(|row| String::from_utf8_lossy(&row.bytes).into_owned());
+        let held = lease(pair.0.as_deref()).filter(|(lease, _)| now < lease.expires_at);
+        let asked = held.into_iter().flat_map(|(_, epoch)| self.asked_under(id, epoch));
+        let mut turns = asked.filter_map(|command| match command {
+            Command::CommitTurn(turn) => Some(turn),
+            _ => None,
+        });
+        match turns.find(|turn| Some(format!("\"{}\"", name_of(turn))) == row) {
+            Some(turn) => Ok(Some(turn.clone())),
+            None => breach(Kind::StaleAccepted, format!("{row:?} of {id}, held by {held:?}")),
+        }
+    }
+
+    /// All that a turn does is there with it: what it took is gone, what it made and sent has come.
+    fn check_whole(&self, turn: &CommitTurn, changed: &Changed) -> Result<(), Breach> {
+        let id = &turn.fence.task.id;
+        if let Some(seq) = turn.taken.iter().find(|seq| !changed.is_gone(id, **seq)) {
+            return breach(Kind::Message, format!("{id} took {seq}, which is there"));
+        }
+        let is_made = |id: &TaskId| matches!(changed.tasks.get(id), Some((None, Some(_))));
+        if let Some(work) = made_by(turn).find(|work| !is_made(&work.id)) {
+            return breach(Kind::Step, format!("{} was not made", work.id));
+        }
+        let name = format!("{}-sent", name_of(turn));
+        let sends = turn.deeds.len() > made_by(turn).count();
+        if sends && !changed.came().any(|message| message.name == name) {
+            return breach(Kind::MessageLost, format!("{name} was not sent"));
+        }
+        Ok(())
+    }
+
+    /// What may become of a task: a workflow stays in its one attempt and loses nothing, work comes
+    /// with a turn and goes with the end that its holder asked for.
+    fn check_task(&self, id: &TaskId, pair: &Pair<Task>, changed: &Changed) -> Result<(), Breach> {
+        let (before, after) = (pair.0.as_deref(), pair.1.as_deref());
+        if before.zip(after).is_some_and(|(before, after)| after.epoch < before.epoch) {
+            return breach(Kind::IllegalMove, format!("the epoch of {id} falls: {after:?}"));
+        }
+        match (before, after) {
+            (_, Some(flow)) if flow.workflow.is_some() => {
+                let over = only(pair, true).is_some_and(|(held, _)| held.expires_at <= changed.now);
+                let reclaims = before.map_or(0, |before| before.reclaims);
+                if flow.attempts > 1 || flow.reclaims > reclaims && !over {
+                    return breach(Kind::Attempts, format!("{id} is counted: {flow:?}"));
+                }
+                Ok(())
+            }
+            (Some(flow), None) if flow.workflow.is_some() => {
+                breach(Kind::IllegalMove, format!("{id} is gone"))
+            }
+            (None, Some(_)) => {
+                match changed.turns.iter().flat_map(made_by).any(|new| new.id == *id) {
+                    true => Ok(()),
+                    false => breach(Kind::IllegalMove, format!("nobody made {id}")),
+                }
+            }
+            (Some(work), None) => self.check_end(work, changed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Work is gone: whoever held it asked for that in time, and its workflow hears of it if and
+    /// only if it was done.
+    fn check_end(&self, work: &Task, changed: &Changed) -> Result<(), Breach> {
+        let (mut done, mut discarded) = (false, false);
+        if let Some((held, epoch)) = lease(Some(work))
+            && changed.now < held.expires_at
+        {
+            for command in self.asked_under(&work.id, epoch) {
+                done |= matches!(command, Command::Complete(_));
+                discarded |= matches!(command, Command::Discard(_));
+            }
+        }
+        let is_past = |flow: Option<&Arc<Task>>| {
+            let first = flow.and_then(|flow| Some(flow.workflow.as_ref()?.first_step));
+            first.zip(work.step).is_some_and(|(first, step)| step < first)
+        };
+        let parent = work.parent.as_ref().and_then(|id| self.tasks.get(id));
+        let turned = work.parent.as_ref().and_then(|id| changed.tasks.get(id)?.1.as_ref());
+        let mut came = changed.came().filter_map(|message| message.report.as_ref());
+        let is_told =
+            came.any(|report| report.task.as_ref().is_some_and(|reporter| reporter.id == work.id));
+        let just = match is_told {
+            true => done && !is_past(parent),
+            false => discarded || done && is_past(turned.or(parent)),
+        };
+        match just {
+            true => Ok(()),
+            false => {
+                let what = format!("{} is gone, told {is_told}: {:?}", work.id, work.lifecycle);
+                breach(Kind::Step, what)
+            }
+        }
+    }
+
+    /// Nothing is left to be done.
+    pub(crate) fn all_done(&self) -> Result<(), Breach> {
+        if let Some(message) = self.post.messages.values().next() {
+            return breach(Kind::Stuck, format!("{message:?} is there"));
+        }
+        let rests = |task: &Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
+        match self.tasks.values().find(|task| task.workflow.is_none() || !rests(task)) {
+            Some(task) => breach(Kind::Stuck, format!("{task:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name that a turn goes by.
+fn name_of(turn: &CommitTurn) -> &str {
+    turn.foreign.as_ref().map_or("", |foreign| foreign.nonce.as_str())
+}
+
+fn keep<K: Ord, R>(all: &mut BTreeMap<K, Arc<R>>, changed: BTreeMap<K, Pair<R>>) {
+    for (key, (_, after)) in changed {
+        match after {
+            Some(record) => drop(all.insert(key, record)),
+            None => drop(all.remove(&key)),
+        }
+    }
+}

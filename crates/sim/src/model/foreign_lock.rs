@@ -1,0 +1,142 @@
+//! Affinities: one worker at a time has the lock of each, takes what is bound to it, and keeps it
+//! only for as long as it asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use windlass_core::{Command, Gate, GateKey, Lifecycle, Owner, Task, Timestamp};
+
+use crate::model::foreign::{Changed, Foreign, Pair, only};
+use crate::violation::{Breach, Kind, breach};
+
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    pub(super) gates: BTreeMap<String, Arc<Gate>>,
+    /// By worker, for how long it asked to have locks: by a claim, or by renewing them.
+    claiming: BTreeMap<String, BTreeSet<u64>>,
+    renewing: BTreeMap<String, BTreeSet<u64>>,
+    /// Locks that an operator asked to take from their owners.
+    releasing: BTreeSet<String>,
+}
+
+impl Locks {
+    pub(super) fn asked(&mut self, command: &Command) {
+        match command {
+            Command::Claim(claim) => {
+                let lengths = self.claiming.entry(claim.worker.to_string()).or_default();
+                lengths.insert(claim.session_idle_ms);
+            }
+            Command::RenewSessions(renew) => {
+                for worker in &renew.workers {
+                    let lengths = self.renewing.entry(worker.to_string()).or_default();
+                    lengths.insert(renew.lock_ms);
+                }
+            }
+            Command::ReleaseSession(release) => {
+                self.releasing.insert(release.session.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn is_asked(asked: &BTreeMap<String, BTreeSet<u64>>, owner: &Owner, now: Timestamp) -> bool {
+        let lengths = asked.get(owner.worker.as_str());
+        lengths.is_some_and(|lengths| lengths.iter().any(|ms| now.plus_ms(*ms) == owner.until))
+    }
+}
+
+/// The affinity that a task is bound to.
+fn bound(task: &Task) -> Option<&str> {
+    match &task.gate {
+        Some(GateKey::Affinity(name)) => Some(name),
+        _ => None,
+    }
+}
+
+impl Foreign {
+    pub(super) fn check_locks(&self, changed: &Changed) -> Result<(), Breach> {
+        for (name, pair) in &changed.gates {
+            self.check_owner(name, pair, changed)?;
+            self.check_counts(name, pair.1.as_deref(), changed)?;
+        }
+        for (id, pair) in &changed.tasks {
+            let Some((lease, _)) = only(pair, false) else { continue };
+            let Some(name) = pair.1.as_deref().and_then(bound) else { continue };
+            let gate = changed.gates.get(name).and_then(|(_, after)| after.as_ref());
+            let owner = gate.and_then(|gate| gate.owner.as_ref());
+            let is_his = owner.is_some_and(|owner| owner.worker == lease.worker);
+            if !is_his && !self.locks.releasing.contains(name) {
+                let what = format!("{} took {id}, and {owner:?} has the lock", lease.worker);
+                return breach(Kind::Gate, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// A lock goes to another when its time is over, and lasts as long as was asked.
+    fn check_owner(
+        &self,
+        name: &str,
+        (before, after): &Pair<Gate>,
+        changed: &Changed,
+    ) -> Result<(), Breach> {
+        let owner = |gate: &Option<Arc<Gate>>| gate.as_ref().and_then(|gate| gate.owner.clone());
+        let (was, is) = (owner(before), owner(after));
+        let same = |was: &Owner, is: &Owner| (&was.worker, was.until) == (&is.worker, is.until);
+        // A batch of an earlier time may come after one that let go of it.
+        let is_free = was.as_ref().is_none_or(|was| was.until <= self.latest)
+            || self.locks.releasing.contains(name);
+        let Locks { claiming, renewing, .. } = &self.locks;
+        let just = match (&was, &is) {
+            (Some(was), Some(is)) if same(was, is) => true,
+            (_, None) => is_free,
+            (was, Some(is)) => {
+                let stays = was.as_ref().is_some_and(|was| was.worker == is.worker);
+                let takes =
+                    changed.has_taken(name, is) && Locks::is_asked(claiming, is, changed.now);
+                let lasts = was.as_ref().is_some_and(|was| changed.now < was.until);
+                let renews = stays && lasts && Locks::is_asked(renewing, is, changed.now);
+                takes && (stays || is_free)
+                    || renews
+                    || stays && self.locks.releasing.contains(name)
+            }
+        };
+        match just {
+            true => Ok(()),
+            false => breach(Kind::Gate, format!("{name} of {was:?} is of {is:?}")),
+        }
+    }
+
+    /// A gate counts what is bound to it.
+    fn check_counts(
+        &self,
+        name: &str,
+        gate: Option<&Gate>,
+        changed: &Changed,
+    ) -> Result<(), Breach> {
+        let before = self.tasks.iter().filter(|(id, _)| !changed.tasks.contains_key(*id));
+        let after = changed.tasks.values().filter_map(|(_, after)| after.as_ref());
+        let all = before.map(|(_, task)| task).chain(after);
+        let here = all.filter(|task| bound(task) == Some(name));
+        let (running, others): (Vec<_>, Vec<_>) =
+            here.partition(|task| matches!(task.lifecycle, Lifecycle::Active(_)));
+        let counted = gate.map_or((0, 0), |gate| {
+            (u64::from(gate.running), gate.waiting + u64::from(gate.admitted))
+        });
+        let there = (running.len() as u64, others.len() as u64);
+        match counted == there {
+            true => Ok(()),
+            false => breach(Kind::Gate, format!("{name}: {there:?}, and {gate:?}")),
+        }
+    }
+}
+
+impl Changed {
+    /// Whether the owner of a lock has taken something that is bound to it.
+    fn has_taken(&self, name: &str, owner: &Owner) -> bool {
+        self.tasks.values().any(|pair| {
+            let is_bound = pair.1.as_deref().and_then(bound) == Some(name);
+            is_bound && only(pair, false).is_some_and(|(lease, _)| lease.worker == owner.worker)
+        })
+    }
+}

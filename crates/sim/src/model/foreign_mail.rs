@@ -1,0 +1,233 @@
+//! What is sent to workflows of another runtime: it comes as often as it was sent, in the order of
+//! its numbers, and goes with a turn that takes it. Until then each lease receives it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use windlass_core::command::{Absent, Deed, Parcel, Posted};
+use windlass_core::{Command, Lease, Message, Rejection, TaskId, Timestamp};
+
+use crate::foreign::SENDER;
+use crate::model::foreign::{Changed, Foreign, is_same, only};
+use crate::violation::{Breach, Kind, breach};
+
+#[derive(Debug, Default)]
+pub(super) struct Post {
+    pub(super) messages: BTreeMap<(TaskId, u64), Arc<Message>>,
+    /// The last number that a mailbox has given.
+    last: BTreeMap<TaskId, u64>,
+    /// By name, how often a message was asked to be sent, and the numbers under which it came.
+    sent: BTreeMap<String, Sent>,
+}
+
+#[derive(Debug, Default)]
+struct Sent {
+    asked: u32,
+    came: Vec<(TaskId, u64)>,
+    /// How many senders were told of it.
+    told: u32,
+}
+
+impl Post {
+    pub(super) fn asked(&mut self, command: &Command) {
+        let mut sends = |parcel: &Parcel| {
+            self.sent.entry(parcel.name.clone()).or_default().asked += 1;
+        };
+        match command {
+            Command::Send(send) => sends(&send.parcel),
+            Command::CommitTurn(turn) => {
+                for deed in &turn.deeds {
+                    if let Deed::Send(parcel) = deed {
+                        sends(parcel);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A sender is told that its message is there: it is, and nobody else was told of the same.
+    pub(super) fn told(&mut self, parcel: &Parcel, posted: &[Posted]) -> Result<(), Breach> {
+        let sent = self.sent.entry(parcel.name.clone()).or_default();
+        let [posted] = posted else { return breach(Kind::OtherAnswer, "not one message") };
+        sent.told += 1;
+        let came = sent.came.contains(&(posted.task.clone(), posted.seq));
+        if !came || sent.told as usize > sent.came.len() || posted.duplicate {
+            return breach(Kind::MessageLost, format!("{sent:?}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn refused(&self, parcel: &Parcel, rejection: &Rejection) -> Result<(), Breach> {
+        match (rejection, &parcel.absent) {
+            (Rejection::TaskNotFound, Absent::Refuse) => Ok(()),
+            _ => breach(Kind::UnjustRefusal, "it could be sent"),
+        }
+    }
+
+    /// A message comes under the next number, and not more often than it was sent.
+    fn comes(&mut self, message: &Message) -> Result<(), Breach> {
+        if message.source != SENDER {
+            return Ok(());
+        }
+        let last = self.last.entry(message.task.clone()).or_default();
+        if message.seq != *last + 1 {
+            return breach(Kind::Message, format!("{message:?} follows {last}"));
+        }
+        *last = message.seq;
+        let sent = self.sent.entry(message.name.clone()).or_default();
+        sent.came.push((message.task.clone(), message.seq));
+        if sent.came.len() > sent.asked as usize {
+            return breach(Kind::Message, format!("{message:?} came too often: {sent:?}"));
+        }
+        Ok(())
+    }
+
+    fn of_task<'p>(&'p self, id: &TaskId) -> impl Iterator<Item = &'p Arc<Message>> {
+        let all = (id.clone(), 0)..=(id.clone(), u64::MAX);
+        self.messages.range(all).map(|(_, message)| message)
+    }
+}
+
+/// Whether a workflow is to see it.
+fn is_seen(message: &Message, now: Timestamp) -> bool {
+    message.due_at.is_none() || message.kept_until.is_none() && message.visible_at <= now
+}
+
+impl Foreign {
+    pub(super) fn check_mail(&mut self, changed: &Changed) -> Result<(), Breach> {
+        for pair in changed.messages.values() {
+            match pair {
+                (Some(before), Some(after)) if is_same(pair) => {
+                    self.check_moved(before, after, changed)?;
+                }
+                (Some(message), _) => self.check_gone(message, changed)?,
+                (None, Some(message)) if message.source != SENDER => {
+                    self.check_report(message, changed)?;
+                }
+                (None, _) => {}
+            }
+        }
+        self.check_numbers(changed)?;
+        for (id, pair) in &changed.tasks {
+            if let Some((lease, _)) = only(pair, false)
+                && pair.1.as_ref().is_some_and(|task| task.workflow.is_some())
+            {
+                self.check_received(id, lease, changed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages come under the next numbers. Where nobody ever came for what was kept, all of it is
+    /// forgotten in the end, and the numbers may begin again.
+    fn check_numbers(&mut self, changed: &Changed) -> Result<(), Breach> {
+        let ids: BTreeSet<&TaskId> = changed.messages.keys().map(|(id, _)| id).collect();
+        for id in ids {
+            let forgotten = !self.tasks.contains_key(id)
+                && self.post.of_task(id).all(|message| changed.is_gone(id, message.seq));
+            let mut came = changed.came().filter(|message| message.task == *id).peekable();
+            if forgotten && came.peek().is_none_or(|message| message.seq == 1) {
+                self.post.last.remove(id);
+            }
+            came.try_for_each(|message| self.post.comes(message))?;
+        }
+        Ok(())
+    }
+
+    /// A message goes with the turn that takes it. One that was kept for nobody goes in the end.
+    fn check_gone(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
+        let over = message.kept_until.is_some_and(|until| until <= changed.now);
+        match over || changed.takes(&message.task, message.seq) {
+            true => Ok(()),
+            false => breach(Kind::MessageLost, format!("{message:?}")),
+        }
+    }
+
+    /// The engine tells of nothing but the end of work.
+    fn check_report(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
+        let reporter = message.report.as_ref().and_then(|report| report.task.as_ref());
+        let ends = |id: &TaskId| matches!(changed.tasks.get(id), Some((Some(_), None)));
+        match reporter.filter(|reporter| ends(&reporter.id)) {
+            Some(_) => Ok(()),
+            None => breach(Kind::Step, format!("{message:?}")),
+        }
+    }
+
+    /// A message that was in hand of a lease that is over counts that, unless it was to count for
+    /// nothing; and it is put off if that was asked.
+    fn check_moved(
+        &self,
+        before: &Message,
+        after: &Message,
+        changed: &Changed,
+    ) -> Result<(), Breach> {
+        let pair = changed.tasks.get(&before.task);
+        let ended = pair.and_then(|pair| only(pair, true));
+        let in_hand = ended.filter(|(lease, _)| lease.received.contains(&before.seq));
+        let mut ways = BTreeSet::new();
+        match in_hand {
+            Some((lease, epoch)) => self.put_ways(&before.task, (lease, epoch), changed, &mut ways),
+            None => drop(ways.insert((0, None))),
+        }
+        let counted = after.attempts.checked_sub(before.attempts);
+        let moved = (after.visible_at != before.visible_at).then_some(after.visible_at);
+        let same = (&before.name, before.posted_at) == (&after.name, after.posted_at);
+        match counted.filter(|counted| same && ways.contains(&(*counted, moved))) {
+            Some(_) => Ok(()),
+            None => breach(Kind::Message, format!("{before:?} became {after:?} by {ways:?}")),
+        }
+    }
+
+    /// How messages that a lease had in hand may be put back: how often it counts, and when they
+    /// are seen again.
+    fn put_ways(
+        &self,
+        id: &TaskId,
+        (lease, epoch): (&Lease, u64),
+        changed: &Changed,
+        ways: &mut BTreeSet<(u32, Option<Timestamp>)>,
+    ) {
+        if lease.expires_at <= changed.now {
+            ways.insert((1, None));
+        }
+        if !self.is_known(id, epoch) {
+            // Whoever was to have it was gone.
+            ways.insert((0, None));
+        }
+        for command in self.asked_under(id, epoch) {
+            ways.insert(match command {
+                Command::Decline(decline) => {
+                    let later = changed.now.plus_ms(decline.delay_ms);
+                    (u32::from(decline.counts), (decline.delay_ms > 0).then_some(later))
+                }
+                Command::Release(_) => (0, None),
+                _ => (1, None),
+            });
+        }
+    }
+
+    /// A lease receives all that is to be seen, in its order.
+    fn check_received(&self, id: &TaskId, lease: &Lease, changed: &Changed) -> Result<(), Breach> {
+        let received = &lease.received;
+        let now = changed.now;
+        let there = |seq: u64| match changed.messages.get(&(id.clone(), seq)) {
+            Some((_, after)) => after.clone(),
+            None => self.post.messages.get(&(id.clone(), seq)).cloned(),
+        };
+        let is_there = |seq: &u64| there(*seq).is_some_and(|message| is_seen(&message, now));
+        // What has become visible since the batch began need not have been seen.
+        let is_due = |message: &&Arc<Message>| is_seen(message, now) && message.visible_at <= now;
+        let mut before = self.post.of_task(id).filter(is_due);
+        let missed =
+            before.find(|message| is_there(&message.seq) && !received.contains(&message.seq));
+        if let Some(message) = missed {
+            return breach(Kind::MessageLost, format!("{message:?} is not in {lease:?}"));
+        }
+        let ascends = received.is_sorted_by(|first, second| first < second);
+        match ascends && received.iter().all(is_there) {
+            true => Ok(()),
+            false => breach(Kind::Message, format!("{id} has in hand: {lease:?}")),
+        }
+    }
+}
