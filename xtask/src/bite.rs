@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::cargo::Cargo;
 use crate::table::{row, table};
 use crate::tree;
-use crate::{bite_requests, bite_workflows};
+use crate::{bite_foreign, bite_requests, bite_workflows};
 
 /// A rule, and the change that switches it off.
 pub(crate) struct Bite {
@@ -322,7 +322,8 @@ struct Found {
 
 /// Every rule that the simulator is to miss.
 pub(crate) fn all() -> Vec<&'static Bite> {
-    BITES.iter().chain(bite_requests::BITES).chain(bite_workflows::BITES).collect()
+    let workflows = bite_workflows::BITES.iter().chain(bite_foreign::BITES);
+    BITES.iter().chain(bite_requests::BITES).chain(workflows).collect()
 }
 
 pub(crate) fn run(bites: &[&Bite], seeds: u64) -> Result<(), String> {

@@ -5,11 +5,13 @@
 mod bench;
 mod bench_postgres;
 mod bite;
+mod bite_foreign;
 mod bite_postgres;
 mod bite_requests;
 mod bite_workflows;
 mod cargo;
 mod ci;
+mod duroxide;
 mod json;
 mod matrix;
 mod options;
@@ -40,11 +42,13 @@ commands:
              --seeds N      seeds per random test (10000)
   bite     switches off one rule at a time and counts the simulator's seeds that notice
              workflows      only the rules of workflows
+             foreign        only those for workflows of another runtime
              --seeds N      seeds for each rule (1000)
              --postgres     runs the tests on Postgres instead, each without its rule
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
              --postgres     the measuring points on Postgres instead, each on a server of its own
+  duroxide duroxide's own suite on SQLite and Postgres: run, passed, excluded and why
   peers    Windlass against others, all equally durable (see bench/README.md)
              sqlite         apalis, each on a file of its own (this one if none is named)
              postgres       apalis-postgres and graphile-worker, each on a server of its own
@@ -105,11 +109,15 @@ fn run(args: &[String]) -> Result<(), Failure> {
                 Some((word, rest)) if word == "workflows" => {
                     (bite_workflows::BITES.iter().collect(), rest)
                 }
+                Some((word, rest)) if word == "foreign" => {
+                    (bite_foreign::BITES.iter().collect(), rest)
+                }
                 _ => (bite::all(), rest),
             };
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(&bites, seeds)?)
         }
+        "duroxide" => Options::none(rest).and_then(|()| Ok(duroxide::run()?)),
         "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {
             let seconds = Options::parse(rest, &["--seconds"])?.number("--seconds", 10)?;

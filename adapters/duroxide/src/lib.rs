@@ -30,6 +30,11 @@
 //! # Ok(()) }
 //! ```
 
+/// The example of the guide, so that it runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/duroxide.md")]
+mod guide {}
+
 mod about;
 mod ack;
 mod activities;

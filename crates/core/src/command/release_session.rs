@@ -11,7 +11,8 @@ use crate::world::World;
 pub struct ReleaseSession {
     pub tenant: Tenant,
     pub session: String,
-    /// It is an affinity. What runs of it goes on, and keeps nothing for its worker.
+    /// It is an affinity, which is forgotten if its lock has run out. Nobody takes a lock that
+    /// lasts, so that there is one holder at a time.
     pub affinity: bool,
 }
 
@@ -26,6 +27,9 @@ impl ReleaseSession {
         let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
         let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
         let running = gate.running;
+        if self.affinity && gate.owner(world.now()).is_some() {
+            return Ok(Outcome::SessionReleased { running });
+        }
         release_session(world, &gate)?;
         Ok(Outcome::SessionReleased { running })
     }

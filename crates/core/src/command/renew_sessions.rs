@@ -149,14 +149,21 @@ mod tests {
     #[test]
     fn it_is_known_until_it_is_forgotten() {
         let mut stage = Stage::new();
+        let (tenant, session) = (Tenant::default(), "s".to_owned());
+        let forget = ReleaseSession { tenant, session, affinity: true };
         stage.must(of("a"));
         claims(&mut stage, "w");
+        stage.must(of("late"));
+        stage.must(forget.clone());
+        assert!(claims(&mut stage, "v").is_empty(), "nobody takes a lock that lasts");
+        assert_eq!(claims(&mut stage, "w"), ["late"]);
         stage.later(2_000);
         stage.must(Complete { fence: fence_of("a", 1), result: None });
+        let late = stage.task("late").unwrap().fence();
+        stage.must(Complete { fence: late, result: None });
         stage.must(Sweep::default());
         assert_eq!(stage.gates().len(), 1, "also when its lock ran out before");
-        let (tenant, session) = (Tenant::default(), "s".to_owned());
-        stage.must(ReleaseSession { tenant, session, affinity: true });
+        stage.must(forget);
         assert!(stage.gates().is_empty());
         stage.must(of("b"));
         assert_eq!(stage.task("b").unwrap().lifecycle.public(), PublicState::Waiting);

@@ -80,7 +80,7 @@ impl Client<'_> {
                 let workers = vec![pick(&HANDS, hand).into()];
                 RenewSessions { tenant, workers, lock_ms, idle_ms }.into()
             }
-            ForeignWish::ReleaseLock { lock } => {
+            ForeignWish::ForgetLock { lock } => {
                 let session = pick(&LOCKS, lock).to_owned();
                 ReleaseSession { tenant, session, affinity: true }.into()
             }

@@ -10,8 +10,6 @@ pub(crate) struct Guest {
     random: Random,
     /// In so many of a hundred cases something comes next.
     often: u64,
-    /// Whether operators take locks from their owners.
-    releases: bool,
 }
 
 impl Guest {
@@ -23,8 +21,7 @@ impl Guest {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed.rotate_left(24) ^ seed);
         let often = if Self::has_any(seed) { *random.pick(&[15, 30, 45]) } else { 0 };
-        let releases = random.percent(25);
-        Self { random, often, releases }
+        Self { random, often }
     }
 
     /// What comes next, if anything.
@@ -128,7 +125,7 @@ impl Guest {
                 0..4 => ForeignWish::Complete { lease },
                 4..6 => ForeignWish::Discard { lease },
                 6 | 7 => ForeignWish::Renew { lease },
-                8 if self.releases => ForeignWish::ReleaseLock { lock: self.number(2) },
+                8 => ForeignWish::ForgetLock { lock: self.number(2) },
                 _ => {
                     let idle_ms = *self.random.pick(&[100, 1_000, 60_000]);
                     ForeignWish::RenewLocks { hand: self.number(3), lock_ms, idle_ms }

@@ -66,7 +66,8 @@ pub enum ForeignWish {
         lock_ms: u64,
         idle_ms: u64,
     },
-    ReleaseLock {
+    /// Has a lock forgotten, if its time is over.
+    ForgetLock {
         lock: u8,
     },
 }

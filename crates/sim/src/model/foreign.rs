@@ -64,7 +64,7 @@ pub(super) fn lease(task: Option<&Task>) -> Option<(&Lease, u64)> {
 }
 
 /// The lease that one of two has, and the other has not.
-pub(super) fn only<'t>(of: &'t Pair<Task>, first: bool) -> Option<(&'t Lease, u64)> {
+pub(super) fn only(of: &Pair<Task>, first: bool) -> Option<(&Lease, u64)> {
     let (before, after) = (lease(of.0.as_deref()), lease(of.1.as_deref()));
     let (it, other) = if first { (before, after) } else { (after, before) };
     it.filter(|(_, epoch)| other.is_none_or(|(_, of)| of != *epoch))

@@ -15,8 +15,6 @@ pub(super) struct Locks {
     /// By worker, for how long it asked to have locks: by a claim, or by renewing them.
     claiming: BTreeMap<String, BTreeSet<u64>>,
     renewing: BTreeMap<String, BTreeSet<u64>>,
-    /// Locks that an operator asked to take from their owners.
-    releasing: BTreeSet<String>,
 }
 
 impl Locks {
@@ -31,9 +29,6 @@ impl Locks {
                     let lengths = self.renewing.entry(worker.to_string()).or_default();
                     lengths.insert(renew.lock_ms);
                 }
-            }
-            Command::ReleaseSession(release) => {
-                self.releasing.insert(release.session.clone());
             }
             _ => {}
         }
@@ -65,7 +60,7 @@ impl Foreign {
             let gate = changed.gates.get(name).and_then(|(_, after)| after.as_ref());
             let owner = gate.and_then(|gate| gate.owner.as_ref());
             let is_his = owner.is_some_and(|owner| owner.worker == lease.worker);
-            if !is_his && !self.locks.releasing.contains(name) {
+            if !is_his {
                 let what = format!("{} took {id}, and {owner:?} has the lock", lease.worker);
                 return breach(Kind::Gate, what);
             }
@@ -84,8 +79,7 @@ impl Foreign {
         let (was, is) = (owner(before), owner(after));
         let same = |was: &Owner, is: &Owner| (&was.worker, was.until) == (&is.worker, is.until);
         // A batch of an earlier time may come after one that let go of it.
-        let is_free = was.as_ref().is_none_or(|was| was.until <= self.latest)
-            || self.locks.releasing.contains(name);
+        let is_free = was.as_ref().is_none_or(|was| was.until <= self.latest);
         let Locks { claiming, renewing, .. } = &self.locks;
         let just = match (&was, &is) {
             (Some(was), Some(is)) if same(was, is) => true,
@@ -96,9 +90,7 @@ impl Foreign {
                     changed.has_taken(name, is) && Locks::is_asked(claiming, is, changed.now);
                 let lasts = was.as_ref().is_some_and(|was| changed.now < was.until);
                 let renews = stays && lasts && Locks::is_asked(renewing, is, changed.now);
-                takes && (stays || is_free)
-                    || renews
-                    || stays && self.locks.releasing.contains(name)
+                takes && (stays || is_free) || renews
             }
         };
         match just {
