@@ -239,7 +239,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Decline", "stale"),
     ("Discard", "ok"),
     ("Discard", "stale"),
-    ("Discard", "lease_expired"),
+    ("Discard", "not_leased"),
     ("RenewSessions", "ok"),
     ("RenewSessions", "nothing"),
     ("seen", "CarriedOver"),
