@@ -21,22 +21,4 @@ pub(crate) const BITES: &[Bite] = &[
         from: ".filter(|message| message.is_visible(now)).take(most)",
         to: ".filter(|message| message.is_visible(now)).take(1)",
     },
-    Bite {
-        rule: "nobody is told of a step that is discarded",
-        file: "crates/core/src/command/discard.rs",
-        from: "            task.step = None;\n",
-        to: "",
-    },
-    Bite {
-        rule: "a lock that has run out is not renewed",
-        file: "crates/core/src/primitive/gate.rs",
-        from: "let Some(owner) = known.owner(now).filter(active) else",
-        to: "let Some(owner) = known.owner.as_ref().filter(active) else",
-    },
-    Bite {
-        rule: "nobody takes a lock that lasts",
-        file: "crates/core/src/command/release_session.rs",
-        from: "if self.affinity && gate.owner(world.now()).is_some() {",
-        to: "if false {",
-    },
 ];
