@@ -132,6 +132,7 @@ impl Attempt {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
             tracing::warn!(task = %task.id, "a claim took as long as its lease");
+            self.lease.give_up().await;
             return (None, Answer::LeaseOver);
         }
         if !self.team.worker.handlers.contains_key(&task.kind) {
@@ -163,6 +164,7 @@ impl Attempt {
                 Ending::Near => self.give_back(&mut handler).await,
                 Ending::Over => {
                     self.stop(&mut handler).await;
+                    self.lease.give_up().await;
                     (None, Answer::LeaseOver)
                 }
                 Ending::Lost(rejection) => match self.stop(&mut handler).await {

@@ -94,7 +94,11 @@ impl TurnAttempt {
                 turns.shutdown().await;
                 match ending {
                     Ending::Near => Stop::GivenBack,
-                    Ending::Over | Ending::Lost(_) => Stop::Lost,
+                    Ending::Over => {
+                        this.lease.give_up().await;
+                        Stop::Lost
+                    }
+                    Ending::Lost(_) => Stop::Lost,
                 }
             }
             () = interrupting.cancelled() => {
