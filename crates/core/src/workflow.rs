@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::name::{TaskId, WorkerId};
 use crate::task::Lifecycle;
 
@@ -28,6 +29,9 @@ pub struct WorkflowState {
     /// Messages of the execution before came along to this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carries: bool,
+    /// Of the turn that was kept last, while its lease goes on: the same again is answered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going_on: Option<Digest>,
 }
 
 /// The worker that has a workflow in memory is asked first.
@@ -68,6 +72,7 @@ impl WorkflowState {
             sticky: None,
             cancelling: None,
             carries: false,
+            going_on: None,
         }
     }
 }

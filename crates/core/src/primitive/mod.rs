@@ -18,6 +18,7 @@ mod resume;
 mod settle;
 mod spend;
 mod step;
+mod turn;
 mod waitpoint;
 
 pub(crate) use begin::begin;
@@ -45,6 +46,7 @@ pub(crate) use resume::{met, next_turn, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
 pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};
+pub(crate) use turn::{given_with_turn, go_on, goes_on, until_mail};
 pub(crate) use waitpoint::{
     activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
     signed as signed_waitpoint,
