@@ -7,7 +7,7 @@ pub(crate) const BITES: &[Bite] = &[
         rule: "a turn is committed under the lease of its worker",
         file: "crates/core/src/command/commit_turn.rs",
         from: "let (known, lease) = held(world, &self.fence)?;",
-        to: "let epoch = known.epoch;
+        to: "let epoch = task(world, &self.fence.task)?.epoch;
         let (known, lease) = held(world, &Fence { epoch, ..self.fence.clone() })?;",
     },
     Bite {
@@ -74,8 +74,8 @@ pub(crate) const BITES: &[Bite] = &[
     Bite {
         rule: "a timer is told when it has fired",
         file: "crates/engine/src/turns.rs",
-        from: "received.into_iter().filter(|one| one.message.due_at.is_none());",
-        to: "received.into_iter().filter(|_| true);",
+        from: "messages.retain(|message| message.due_at.is_none());",
+        to: "messages.retain(|_| true);",
     },
     Bite {
         rule: "a workflow is asked to end once",

@@ -8,7 +8,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
-use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp};
+use windlass_core::{
+    Arrival, Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp,
+};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::attempt::NextTurn;
@@ -199,6 +201,7 @@ impl TurnAttempt {
         };
         instance.set_attempt(self.task.reclaims.saturating_add(1));
         let (mut task, mut now) = (self.task.clone(), self.claimed_at());
+        let mut locals = JoinSet::new();
         loop {
             let (turn, came) = match begun.take() {
                 Some((turn, came)) => (Ok(turn), came),
@@ -210,7 +213,7 @@ impl TurnAttempt {
                     Err(error) => return Stop::Failed(error),
                 },
             };
-            let finished = match self.finish(&mut instance, turn).await {
+            let finished = match self.finish(&mut instance, turn, &mut locals).await {
                 Ok(finished) => finished,
                 Err(failure) => return Stop::Broken(failure),
             };
@@ -285,17 +288,24 @@ impl TurnAttempt {
         }
     }
 
-    /// Brings a turn of the code to its end, with the local activities that it asks for.
+    /// Brings a turn of the code to its end, with the local activities that it asks for. Those that
+    /// run on are for the next turn, if there are any that did not fit.
     async fn finish(
         &self,
         instance: &mut Instance,
         turn: Result<Turn, TurnFailure>,
+        locals: &mut JoinSet<Arrival>,
     ) -> Result<Finished, TurnFailure> {
         let mut turn = turn?;
-        let mut locals = JoinSet::new();
         loop {
             match turn {
-                Turn::Finished(finished) => return Ok(finished),
+                Turn::Finished(finished) => {
+                    if !finished.goes_on {
+                        // What runs on is nobody's.
+                        *locals = JoinSet::new();
+                    }
+                    return Ok(finished);
+                }
                 Turn::Local(work) => {
                     for local in work {
                         let calls = TurnCalls::lend(&self.worker().engine, self.lease.fence());
