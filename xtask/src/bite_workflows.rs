@@ -74,8 +74,8 @@ pub(crate) const BITES: &[Bite] = &[
     Bite {
         rule: "a timer is told when it has fired",
         file: "crates/engine/src/turns.rs",
-        from: "received.into_iter().filter(|one| one.message.due_at.is_none());",
-        to: "received.into_iter().filter(|_| true);",
+        from: "messages.retain(|message| message.due_at.is_none());",
+        to: "messages.retain(|_| true);",
     },
     Bite {
         rule: "a workflow is asked to end once",

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::name::{TaskId, WorkerId};
 use crate::task::Lifecycle;
 
@@ -31,6 +32,9 @@ pub struct WorkflowState {
     /// What is to be known of this execution, in the words of a runtime of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
+    /// Of the turn that was kept last, while its lease goes on: the same again is answered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going_on: Option<Digest>,
 }
 
 /// The worker that has a workflow in memory is asked first.
@@ -72,6 +76,7 @@ impl WorkflowState {
             cancelling: None,
             carries: false,
             about: None,
+            going_on: None,
         }
     }
 }

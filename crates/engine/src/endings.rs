@@ -56,7 +56,7 @@ impl Endings {
     async fn read(self: Arc<Self>, mut log: Subscription) {
         while log.changed().await.is_ok() && self.catch_up(&mut log).await.is_ok() {}
         *self.has_reader.lock().await = false;
-        // Whoever still waits looks for itself, and learns what is wrong.
+        // Whoever still waits, or is about to, looks for itself, and learns what is wrong.
         self.watchers.tell_all();
     }
 

@@ -61,15 +61,13 @@ impl TaskHandle {
     /// Waits until it has ended, however that is. Any number of tasks can be waited for at once.
     pub async fn ended(&self) -> Result<Arc<Task>, Error> {
         loop {
-            let watch = Endings::watch(&self.engine, &self.key).await?;
-            let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
-            changed.as_mut().enable();
+            let mut watch = Endings::watch(&self.engine, &self.key).await?;
             let task = self.task().await?;
             if task.lifecycle.ended_at().is_some() {
                 return Ok(task);
             }
-            changed.await;
+            watch.changed().await;
         }
     }
 

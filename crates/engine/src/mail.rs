@@ -124,20 +124,20 @@ impl Engine {
         self.with_payloads(messages).await
     }
 
-    /// As [`Engine::messages`], but one that cannot be read is not passed over: whoever is to be
-    /// told of all of them has to know.
+    /// As [`Engine::messages`], without what they carry, but one that cannot be read is not passed
+    /// over: whoever is to be told of all of them has to know.
     pub(crate) async fn readable_messages(
         &self,
         task: &TaskKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Received>, Error> {
+    ) -> Result<Vec<Arc<Message>>, Error> {
         let rows = self.store().query(&Query { limit, ..behind(task, after) }).await?;
         let messages = rows.iter().map(|row| {
             let message = read_row::<Message>(row.schema, &row.body);
             message.ok_or_else(|| Error::BadMessage { seq: seq_of(&row.key) })
         });
-        self.with_payloads(messages.collect::<Result<_, _>>()?).await
+        messages.collect()
     }
 
     /// The messages that last let a task go on, with what they carry. One that was taken out of the
@@ -158,9 +158,14 @@ impl Engine {
         self.with_payloads(messages).await
     }
 
-    async fn with_payloads(&self, messages: Vec<Arc<Message>>) -> Result<Vec<Received>, Error> {
+    pub(crate) async fn with_payloads(
+        &self,
+        messages: Vec<Arc<Message>>,
+    ) -> Result<Vec<Received>, Error> {
         let keys: Vec<PayloadKey> = messages.iter().filter_map(|m| m.payload_key()).collect();
-        let mut payloads = self.store().payloads(&keys).await?.into_iter();
+        let payloads =
+            if keys.is_empty() { Vec::new() } else { self.store().payloads(&keys).await? };
+        let mut payloads = payloads.into_iter();
         let received = messages.into_iter().map(|message| {
             let payload = message.bytes.and_then(|_| payloads.next().flatten());
             Received { message, payload }

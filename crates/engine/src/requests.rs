@@ -220,10 +220,8 @@ impl Engine {
         let (mut look, mut is_missed) = (FIRST_LOOK, false);
         loop {
             let deadline = Instant::now() + Duration::from_millis(terms.in_flight_ms);
-            let watch = self.request_watchers().watch(&admit.request);
-            let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
-            changed.as_mut().enable();
+            let mut watch = self.request_watchers().watch(&admit.request);
             // Whoever leaves meanwhile may have been let in.
             let mut ticket = self.ticket(&admit, deadline);
             let asked = self.submit_for_sure(admit.clone()).await;
@@ -249,7 +247,7 @@ impl Engine {
                         return Err(refused);
                     }
                     // Another process tells nobody here: whoever waits looks by itself.
-                    let _ = timeout(look.min(left), changed).await;
+                    let _ = timeout(look.min(left), watch.changed()).await;
                     look = (2 * look).min(LAST_LOOK);
                 }
             }

@@ -16,6 +16,10 @@ const ROWS_AT_ONCE: u32 = 256;
 /// How much what came may carry together, so that it fits into one row. One message always does.
 const BYTES_AT_ONCE: usize = 4 * 1_024 * 1_024;
 
+/// How many payloads of messages are read at once. How large those are that reports carry is not
+/// known before.
+const PAYLOADS_AT_ONCE: usize = 32;
+
 /// What has come for a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Came {
@@ -39,17 +43,20 @@ impl Engine {
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
         let (mut came, mut after, mut bytes) = (Vec::new(), 0, 0);
         loop {
-            let received = self.readable_messages(&workflow.task_key(), after, most).await?;
-            let is_last = received.len() < most;
-            after = received.last().map_or(after, |last| last.message.seq);
+            let mut messages = self.readable_messages(&workflow.task_key(), after, most).await?;
+            let is_last = messages.len() < most;
+            after = messages.last().map_or(after, |last| last.seq);
             // Timers that have not fired are among them.
-            let visible = received.into_iter().filter(|one| one.message.due_at.is_none());
-            for one in visible.take(most - came.len()) {
-                bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
-                if bytes > BYTES_AT_ONCE && !came.is_empty() {
-                    return Ok(came);
+            messages.retain(|message| message.due_at.is_none());
+            messages.truncate(most - came.len());
+            for page in messages.chunks(PAYLOADS_AT_ONCE) {
+                for one in self.with_payloads(page.to_vec()).await? {
+                    bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
+                    if bytes > BYTES_AT_ONCE && !came.is_empty() {
+                        return Ok(came);
+                    }
+                    came.push(Came::of(workflow, one));
                 }
-                came.push(Came::of(workflow, one));
             }
             if is_last || came.len() == most {
                 return Ok(came);

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 /// Who waits for news of what. Nothing is kept of what nobody waits for.
 #[derive(Debug)]
@@ -18,8 +20,8 @@ struct Watched {
 pub(crate) struct Watch<K: Ord> {
     watchers: Arc<Watchers<K>>,
     key: K,
-    /// Told of whatever happens.
-    pub(crate) changed: Arc<Notify>,
+    /// Told of whatever happens since this is there.
+    changed: Pin<Box<OwnedNotified>>,
 }
 
 impl<K> Default for Watchers<K> {
@@ -37,7 +39,8 @@ impl<K: Ord + Clone> Watchers<K> {
         let mut watched = self.watched();
         let known = watched.entry(key.clone()).or_default();
         known.waiting += 1;
-        Watch { watchers: self.clone(), key: key.clone(), changed: known.changed.clone() }
+        let changed = Box::pin(known.changed.clone().notified_owned());
+        Watch { watchers: self.clone(), key: key.clone(), changed }
     }
 
     pub(crate) fn tell(&self, key: &K) {
@@ -59,6 +62,13 @@ impl<K: Ord + Clone> Watchers<K> {
     }
 }
 
+impl<K: Ord> Watch<K> {
+    /// Waits until something has happened since this was made. It is to be awaited once.
+    pub(crate) async fn changed(&mut self) {
+        self.changed.as_mut().await;
+    }
+}
+
 impl<K: Ord> Drop for Watch<K> {
     fn drop(&mut self) {
         let mut watched = self.watchers.0.lock().expect("nothing panics while it holds the names");
@@ -67,6 +77,24 @@ impl<K: Ord> Drop for Watch<K> {
             if known.waiting == 0 {
                 watched.remove(&self.key);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between coming to wait and waiting, other threads run.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_before_somebody_listens_is_heard() {
+        let tells: [fn(&Watchers<u32>); 2] = [|all| all.tell(&1), Watchers::tell_all];
+        for tell in tells {
+            let watchers = Arc::new(Watchers::default());
+            let mut watch = watchers.watch(&1);
+            tell(&watchers);
+            let heard = tokio::time::timeout(std::time::Duration::from_secs(1), watch.changed());
+            assert!(heard.await.is_ok());
         }
     }
 }

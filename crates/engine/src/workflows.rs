@@ -227,17 +227,15 @@ impl<O> WorkflowHandle<O> {
         mut is_it: impl FnMut(&Status) -> bool,
     ) -> Result<Option<Status>, Error> {
         loop {
-            let watch = Endings::watch(&self.engine, self.key()).await?;
-            let mut changed = std::pin::pin!(watch.changed.notified());
             // What happens from here on is not missed.
-            changed.as_mut().enable();
+            let mut watch = Endings::watch(&self.engine, self.key()).await?;
             // Read first, so that the last word of one that has ended is not passed over.
             let task = self.info().await?;
             let status = self.status().await?.filter(&mut is_it);
             if status.is_some() || task.lifecycle.ended_at().is_some() {
                 return Ok(status);
             }
-            changed.await;
+            watch.changed().await;
         }
     }
 

@@ -43,16 +43,33 @@ SELECT pg_advisory_xact_lock($1)
 
 -- @seal
 -- Raises the clock, by something in any case so that a look at it shows every commit, and tells
--- the others. A batch that found a key absent and makes it gives the last deletion of its beginning
--- as $4, others -1: another deletion since then raises an error.
+-- the others. $4 is the last deletion when the batch began, $5 the marks of the keys that it found
+-- absent and makes. It is an error if one of them was deleted since then: each deletion since then
+-- must be known, and of other keys.
 SELECT setval('{schema}.clock', greatest($1, (SELECT last_value + 1 FROM {schema}.clock))),
        pg_notify($2, $3),
-       1 / (CASE WHEN $4 IN (-1, (SELECT last_value FROM {schema}.deletion)) THEN 1 ELSE 0 END)
+       1 / (CASE WHEN $5 = '{}' OR NOT EXISTS (
+           SELECT FROM (
+               SELECT last_value AS number FROM {schema}.deletion
+               UNION ALL SELECT before FROM {schema}.gone WHERE number > $4
+           ) AS since
+           WHERE since.number > $4 AND NOT EXISTS (
+               SELECT FROM {schema}.gone
+               WHERE gone.number = since.number AND NOT gone.keys && $5)
+       ) THEN 1 ELSE 0 END)
 
 -- @note_deletion
--- Another number after every deletion of what is young. A sequence stays raised when the
--- transaction ends badly, which for a number that may only rise does no harm.
-SELECT setval('{schema}.deletion', greatest($1, (SELECT last_value + 1 FROM {schema}.deletion)))
+-- Another number after every deletion, and the marks of its keys for a minute:
+-- for whoever is under way for longer there is a gap. A sequence stays raised when the transaction
+-- ends badly, which for a number that may only rise does no harm.
+WITH raised AS (
+    SELECT setval('{schema}.deletion', greatest($1, last_value + 1)) AS number,
+           last_value AS before
+    FROM {schema}.deletion
+), forgotten AS (
+    DELETE FROM {schema}.gone WHERE number < $1 - 60000000
+)
+INSERT INTO {schema}.gone (number, before, keys) SELECT number, before, $2 FROM raised
 
 -- @append
 WITH last AS MATERIALIZED (

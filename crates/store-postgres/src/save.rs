@@ -5,10 +5,6 @@ use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Val
 use crate::flight::{Param, Request};
 use crate::sql::{Sql, number};
 
-/// A record of which the first version is older was there before any batch that is under way began:
-/// none can have found its key absent and then see it come and go.
-const YOUNG_MICROS: i64 = 600_000_000;
-
 /// What a commit adds to the changes of its batch.
 #[derive(Debug)]
 pub(crate) struct Seal<'c> {
@@ -38,12 +34,12 @@ pub(crate) fn commit<'c>(
     if !changes.is_empty() {
         add("lock_log", vec![Param::Int(seal.log_lock)]);
         let at = || Param::Int(seal.at.micros());
-        let deletion = if changes.inserts.is_empty() { -1 } else { seal.deletion };
         let (channel, word) = (Param::Text(seal.channel), Param::Text(seal.word));
-        add("seal", vec![at(), channel, word, Param::Int(deletion)]);
-        let young = |(_, version): &(RowKey, Version)| version.0 > seal.at.micros() - YOUNG_MICROS;
-        if changes.deletes.iter().any(young) {
-            add("note_deletion", vec![at()]);
+        let made = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.mark())).collect());
+        add("seal", vec![at(), channel, word, Param::Int(seal.deletion), made]);
+        if !changes.deletes.is_empty() {
+            let gone = changes.deletes.iter().map(|(key, _)| Some(key.mark())).collect();
+            add("note_deletion", vec![at(), Param::Ints(gone)]);
         }
         if !changes.events.is_empty() {
             add("append", columns_of(&changes.events, seal.bodies));

@@ -1,7 +1,7 @@
 //! Takes a database back to a format of the past.
 
-/// For each format, what made it out of the one before: tables, columns and indexes of tables that
-/// were there.
+/// For each format, what made it out of the one before: tables, some of which only one store has,
+/// and columns and indexes of tables that were there.
 struct Step {
     tables: &'static [&'static str],
     indexes: &'static [&'static str],
@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
         ],
     },
     Step { tables: &["effect", "limiter"], indexes: &[], columns: &[] },
-    Step { tables: &["execution", "note"], indexes: &[], columns: &[] },
+    Step { tables: &["execution", "note", "gone"], indexes: &[], columns: &[] },
 ];
 
 /// The highest format that can be left.
@@ -42,7 +42,8 @@ pub fn back_to(format: i64, schema: &str) -> String {
     let kept = usize::try_from(format - 1).unwrap_or(0);
     let mut text = String::new();
     for step in STEPS.iter().skip(kept).rev() {
-        let tables = step.tables.iter().map(|table| format!("DROP TABLE {schema}{table};"));
+        let tables =
+            step.tables.iter().map(|table| format!("DROP TABLE IF EXISTS {schema}{table};"));
         let indexes = step.indexes.iter().map(|index| format!("DROP INDEX {schema}{index};"));
         let column = |(table, column)| format!("ALTER TABLE {schema}{table} DROP COLUMN {column};");
         text.extend(tables.chain(indexes).chain(step.columns.iter().copied().map(column)));

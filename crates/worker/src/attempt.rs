@@ -89,13 +89,28 @@ impl Attempt {
         self.next.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
+    /// The workflow that this is a step of, where this worker may have it in memory.
+    fn workflow(&self) -> Option<TaskKey> {
+        let task = &self.claimed.task;
+        let workflow = task.step.and(task.parent.as_ref());
+        let workflow = workflow.filter(|_| !self.team.worker.programs.is_empty())?;
+        Some(TaskKey::new(&task.tenant, workflow))
+    }
+
+    /// Settles, and nothing follows from it here. Whoever is about to leave says so in the same
+    /// commit, so that the workflow does not wait for it.
+    async fn settle_alone(&self, command: Command) -> Result<Outcome, Answer> {
+        let Some(workflow) = self.workflow().filter(|_| self.team.is_closing()) else {
+            return self.lease.settle(command).await;
+        };
+        let unstick = self.team.worker.unstick(vec![workflow.id]);
+        self.lease.settle_with(command, unstick.into()).await.map(|(outcome, _)| outcome)
+    }
+
     /// Settles, and goes on in the same commit with the workflow that it was a step of.
     async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
-        let task = &self.claimed.task;
-        let workflow = task.step.and(task.parent.clone());
-        let follows = !self.team.worker.programs.is_empty() && !self.team.is_closing();
-        let Some(workflow) = workflow.filter(|_| follows) else {
-            return self.lease.settle(command).await;
+        let Some(workflow) = self.workflow().filter(|_| !self.team.is_closing()) else {
+            return self.settle_alone(command).await;
         };
         let mut unfinished = None;
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -111,7 +126,7 @@ impl Attempt {
                 Advanced::Refused => {}
             }
         }
-        let consume = self.team.worker.consume(TaskKey::new(&task.tenant, &workflow));
+        let consume = self.team.worker.consume(workflow);
         let asked = Instant::now();
         let (outcome, next) = self.lease.settle_with(command, consume.into()).await?;
         if let Ok(Outcome::Claimed(mut claimed)) = next
@@ -132,6 +147,7 @@ impl Attempt {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
             tracing::warn!(task = %task.id, "a claim took as long as its lease");
+            self.lease.give_up().await;
             return (None, Answer::LeaseOver);
         }
         if !self.team.worker.handlers.contains_key(&task.kind) {
@@ -163,6 +179,7 @@ impl Attempt {
                 Ending::Near => self.give_back(&mut handler).await,
                 Ending::Over => {
                     self.stop(&mut handler).await;
+                    self.lease.give_up().await;
                     (None, Answer::LeaseOver)
                 }
                 Ending::Lost(rejection) => match self.stop(&mut handler).await {
@@ -226,7 +243,7 @@ impl Attempt {
 
     async fn settle(&self, asked: Asked) -> Came {
         let settled = match asked.command(self.lease.fence()) {
-            Some(command) => self.lease.settle(command).await.err(),
+            Some(command) => self.settle_alone(command).await.err(),
             None => None,
         };
         (Some(asked), settled.unwrap_or(Answer::Settled))

@@ -62,8 +62,13 @@ impl Claimer {
     async fn claim(&mut self) {
         let mut pause = Pause::default();
         let mut busy_at = Instant::now();
+        let mut heard = self.team.heard.clone();
         while self.tasks_left() > 0 {
             let slots = self.free_slots().await;
+            // Whoever is taken for dead would be handed leases that are over at once.
+            if heard.wait_for(|until| Instant::now() < *until).await.is_err() {
+                return;
+            }
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
             let claim = Claim { limit, ..self.worker.claim.clone() };
             let asked = Instant::now();

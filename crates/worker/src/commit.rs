@@ -49,8 +49,9 @@ impl Draft {
         let workflow = self.fence.task.id.clone();
         let (row, deeds) = self.part.map(|part| (part.row, part.deeds)).unzip();
         let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
-        // Whoever is about to leave takes nothing more.
-        let leads = leads && !team.is_closing();
+        // Whoever is about to leave takes nothing more, and is not to be waited for.
+        let stays = !team.is_closing();
+        let leads = leads && stays;
         let runs = |task: &NewTask| leads && team.worker.runs(task);
         let deeds = deeds.into_iter().flatten().map(|deed| command_of(runs, &workflow, deed));
         let deeds: Vec<Command> = deeds.collect();
@@ -63,7 +64,7 @@ impl Draft {
             deeds,
             next_step: self.next_step,
             then: self.then,
-            sticky_ms: Some(STICKY_MS),
+            sticky_ms: stays.then_some(STICKY_MS),
             eager: room.claim(&team.worker),
             foreign: None,
         };

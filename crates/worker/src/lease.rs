@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use windlass_core::command::Renew;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use windlass_core::command::{Release, Renew};
 use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection};
 use windlass_engine::{Engine, Error};
 
 use crate::pause::Pause;
-use crate::pulse::Heard;
+use crate::pulse::{Heard, PATIENCE};
 use crate::settlement::Answer;
 use crate::worker::Worker;
 
@@ -212,7 +212,23 @@ impl Lease {
             }
         }
         tracing::warn!(%task, "a lease was over before it could be settled");
+        self.give_up().await;
         Err(Answer::LeaseOver)
+    }
+
+    /// Gives back, once nobody works on it, a task whose lease is over by this worker's clock: the
+    /// store may go by it for long after, when the worker was only not heard of for a while.
+    pub(crate) async fn give_up(&self) {
+        let task = &self.fence.task.id;
+        let release = Release { fence: self.fence.clone() };
+        match timeout(PATIENCE, self.engine.submit(release)).await {
+            Ok(Ok(_)) => tracing::debug!(%task, "a lease was given up"),
+            Ok(Err(Error::Rejected(rejection))) => {
+                tracing::debug!(%task, %rejection, "there was no lease to give up");
+            }
+            Ok(Err(error)) => tracing::warn!(%task, %error, "a lease could not be given up"),
+            Err(_) => tracing::warn!(%task, "a lease could not be given up in time"),
+        }
     }
 }
 

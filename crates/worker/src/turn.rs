@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
-use windlass_core::{Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp};
+use windlass_core::{
+    Arrival, Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp,
+};
 use windlass_engine::{Came, Claimed, Error, Input};
 
 use crate::attempt::NextTurn;
@@ -38,6 +41,8 @@ pub(crate) struct TurnAttempt {
     followers: UnboundedSender<Followers>,
     /// Whether what follows may be leased at once.
     leads: bool,
+    /// Whether it waits to hear of a commit.
+    settles: AtomicBool,
 }
 
 /// A workflow in memory that is leased, and how far it is with a turn.
@@ -60,6 +65,8 @@ enum Stop {
     Failed(Error),
     /// There is more to do, which is not done here.
     GivenBack,
+    /// The lease has run out by this worker's clock.
+    Over,
     /// What was asked was refused or came too late: the lease is not this worker's.
     Lost,
 }
@@ -73,8 +80,8 @@ impl TurnAttempt {
     ) -> Self {
         let NextTurn { claimed: Claimed { task, input }, asked, begun } = next;
         let lease = Lease::new(&team.worker, task.fence(), asked, team.heard.clone());
-        let (team, begun) = (team.clone(), Mutex::new(begun));
-        Self { team, task, input, lease, begun, followers, leads }
+        let (team, begun, settles) = (team.clone(), Mutex::new(begun), AtomicBool::new(false));
+        Self { team, task, input, lease, begun, followers, leads, settles }
     }
 
     fn worker(&self) -> &Worker {
@@ -91,11 +98,16 @@ impl TurnAttempt {
             biased;
             Some(ended) = turns.join_next() => ended.unwrap_or(Stop::Lost),
             ending = this.lease.keep() => {
-                turns.shutdown().await;
-                match ending {
+                let stop = match ending {
                     Ending::Near => Stop::GivenBack,
-                    Ending::Over | Ending::Lost(_) => Stop::Lost,
-                }
+                    Ending::Lost(_) if this.settles.load(Ordering::Relaxed) => {
+                        this.answered(&mut turns).await
+                    }
+                    Ending::Over => Stop::Over,
+                    Ending::Lost(_) => Stop::Lost,
+                };
+                turns.shutdown().await;
+                stop
             }
             () = interrupting.cancelled() => {
                 turns.shutdown().await;
@@ -103,6 +115,15 @@ impl TurnAttempt {
             }
         };
         this.conclude(stop).await;
+    }
+
+    /// A lease that is lost while its settle is under way may have ended with that: the answer
+    /// says so, and what it has leased.
+    async fn answered(&self, turns: &mut JoinSet<Stop>) -> Stop {
+        match timeout_at(self.lease.deadline(), turns.join_next()).await {
+            Ok(Some(Ok(stop))) => stop,
+            _ => Stop::Lost,
+        }
     }
 
     async fn conclude(&self, stop: Stop) {
@@ -126,6 +147,7 @@ impl TurnAttempt {
                 self.release().await;
             }
             Stop::GivenBack => self.release().await,
+            Stop::Over => self.lease.give_up().await,
         }
     }
 
@@ -179,6 +201,7 @@ impl TurnAttempt {
         };
         instance.set_attempt(self.task.reclaims.saturating_add(1));
         let (mut task, mut now) = (self.task.clone(), self.claimed_at());
+        let mut locals = JoinSet::new();
         loop {
             let (turn, came) = match begun.take() {
                 Some((turn, came)) => (Ok(turn), came),
@@ -190,7 +213,7 @@ impl TurnAttempt {
                     Err(error) => return Stop::Failed(error),
                 },
             };
-            let finished = match self.finish(&mut instance, turn).await {
+            let finished = match self.finish(&mut instance, turn, &mut locals).await {
                 Ok(finished) => finished,
                 Err(failure) => return Stop::Broken(failure),
             };
@@ -265,17 +288,24 @@ impl TurnAttempt {
         }
     }
 
-    /// Brings a turn of the code to its end, with the local activities that it asks for.
+    /// Brings a turn of the code to its end, with the local activities that it asks for. Those that
+    /// run on are for the next turn, if there are any that did not fit.
     async fn finish(
         &self,
         instance: &mut Instance,
         turn: Result<Turn, TurnFailure>,
+        locals: &mut JoinSet<Arrival>,
     ) -> Result<Finished, TurnFailure> {
         let mut turn = turn?;
-        let mut locals = JoinSet::new();
         loop {
             match turn {
-                Turn::Finished(finished) => return Ok(finished),
+                Turn::Finished(finished) => {
+                    if !finished.goes_on {
+                        // What runs on is nobody's.
+                        *locals = JoinSet::new();
+                    }
+                    return Ok(finished);
+                }
                 Turn::Local(work) => {
                     for local in work {
                         let calls = TurnCalls::lend(&self.worker().engine, self.lease.fence());
@@ -325,7 +355,10 @@ impl TurnAttempt {
             epoch: commit.fence.epoch,
         };
         let asked = Instant::now();
-        match self.lease.settle(commit.into()).await {
+        self.settles.store(true, Ordering::Relaxed);
+        let settled = self.lease.settle(commit.into()).await;
+        self.settles.store(false, Ordering::Relaxed);
+        match settled {
             Ok(Outcome::Turned { claimed, goes_on }) => {
                 if goes_on.is_none() {
                     self.worker().cache.settled(&self.task.task_key(), after);

@@ -380,13 +380,18 @@ impl Worker {
         Consume { task: workflow, worker, lease_ms, begin: true, registered }
     }
 
+    /// Says that it is not to be asked first for these workflows.
+    pub(crate) fn unstick(&self, workflows: Vec<TaskId>) -> Unstick {
+        let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
+        Unstick { tenant, worker, workflows }
+    }
+
     /// Leaves the workflows that it has in memory to others, who need not wait for it.
     pub(crate) async fn let_go(&self) {
         let workflows: Vec<TaskId> = self.cache.clear().into_iter().map(|key| key.id).collect();
         let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
         for page in workflows.chunks(most) {
-            let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
-            let unstick = Unstick { tenant, worker, workflows: page.to_vec() };
+            let unstick = self.unstick(page.to_vec());
             match tokio::time::timeout(PATIENCE, self.engine.submit(unstick)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {

@@ -20,13 +20,16 @@ const OPTIONS: &[(&str, &str)] = &[
     ("payload in bytes", "--input in bytes"),
 ];
 
+const JSON: &str = "application/json";
+
 const EXAMPLES: &str = "Examples:
   windlass workflow start order --id order-42 --input '{\"card\":\"4242\"}'
   windlass workflow start report --input @month.json --lane slow --label customer=42
   jq .order event.json | windlass workflow start order --input @-
 
 The same again under an id is the same workflow, and is said to be a duplicate; with another input
-it is a conflict. A database that is not there is made.";
+it is a conflict. Space between the parts of the input does not count, the order of its fields
+does. A database that is not there is made.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -71,15 +74,30 @@ fn input(text: &str) -> Result<Given, String> {
 impl Given {
     fn read(&self) -> Result<Payload, CliError> {
         let path = match self {
-            Given::Json(text) => return Ok(Payload::json(text.as_str())),
+            Given::Json(text) => return Ok(Payload::new(JSON, closed_up(text.as_bytes()))),
             Given::File(path) => path,
         };
         let bytes = read_bytes(path, "--input")?;
         let parsed = serde_json::from_slice::<serde_json::Value>(&bytes);
         let refused = |error| CliError::PayloadFile { path: path.clone(), error };
         parsed.map_err(|error| refused(error.into()))?;
-        Ok(Payload::new("application/json", bytes))
+        Ok(Payload::new(JSON, closed_up(&bytes)))
     }
+}
+
+/// JSON without the space between its parts, as a program writes it. Nothing else of it changes.
+fn closed_up(json: &[u8]) -> Vec<u8> {
+    let (mut in_text, mut is_escaped) = (false, false);
+    let mut closed = json.to_vec();
+    closed.retain(|byte| {
+        let is_kept = in_text || !byte.is_ascii_whitespace();
+        if *byte == b'"' && !is_escaped {
+            in_text = !in_text;
+        }
+        is_escaped = in_text && *byte == b'\\' && !is_escaped;
+        is_kept
+    });
+    closed
 }
 
 impl Start {
@@ -135,5 +153,26 @@ impl Start {
             creation = creation.raw_payload(input);
         }
         self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_counts_within_texts_only() {
+        let rows = [
+            ("7", "7"),
+            (" { \"a\" : 1,\n\t\"b\": [ 2, 3.0 ]\r\n}\n", r#"{"a":1,"b":[2,3.0]}"#),
+            (r#"{ "a b": " c  d " }"#, r#"{"a b":" c  d "}"#),
+            (r#"[ "\" x", "\\" , " y" ]"#, r#"["\" x","\\"," y"]"#),
+        ];
+        for (given, expected) in rows {
+            let closed = String::from_utf8(closed_up(given.as_bytes())).unwrap();
+            assert_eq!(closed, expected);
+            let read = |text| serde_json::from_str::<serde_json::Value>(text).unwrap();
+            assert_eq!(read(&closed), read(given));
+        }
     }
 }

@@ -174,6 +174,22 @@ fn has_a_history(place: &Place) {
     }
 }
 
+#[test]
+fn the_same_input_is_the_same_however_it_is_spaced() {
+    let place = Place::empty();
+    let start = |input: &str| {
+        std::fs::write(place.file("input.json"), input).unwrap();
+        place.run("workflow start order --id o --input @input.json")
+    };
+    assert_eq!(start("{\"a\":1, \"b\":2}\n").out, "o\n");
+    let again = start("{ \"a\" : 1,\"b\":2}");
+    assert_eq!(again.out, "o (duplicate: it was started before)\n", "{again:?}");
+    let again = place.run(r#"workflow start order --id o --input {"a":1,"b":2}"#);
+    assert_eq!(again.out, "o (duplicate: it was started before)\n", "{again:?}");
+    let other = start("{\"b\":2,\"a\":1}");
+    assert!(other.code == 3 && other.err.ends_with("[conflict]\n"), "{other:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn executions_and_children() {
     let place = Place::empty();

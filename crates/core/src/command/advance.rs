@@ -23,7 +23,7 @@ impl Advance {
         world.prefetch(self.complete.fence.task.row_key());
         world.prefetch(Children::key_of(&workflow.tenant, &workflow.id));
         self.turn.prefetch(world);
-        if let Some(answer) = self.turn.answered(world)? {
+        if let Some(answer) = self.turn.answered(world, Some(&self.consume.worker))? {
             return Ok(answer);
         }
         self.complete.apply(world)?;
@@ -121,12 +121,10 @@ mod tests {
         let deeds = vec![activity(1)];
         let next = CommitTurn { deeds, next_step: 2, ..turn(2, 1, Then::Wait) };
         let advance = advance(&first, next);
-        let Outcome::Turned { claimed, goes_on } = stage.must(advance.clone()) else {
-            panic!("it is a turn")
-        };
+        let first = stage.must(advance.clone());
+        assert_eq!(stage.must(advance), first, "the same again is answered again");
+        let Outcome::Turned { claimed, goes_on } = first else { panic!("it is a turn") };
         assert_eq!((claimed[0].id.as_str(), goes_on), ("t/1", None));
-        let again = Outcome::Turned { claimed: Vec::new(), goes_on: None };
-        assert_eq!(stage.must(advance), again, "the same again is answered again");
         assert!(stage.task("t/0").is_none(), "it goes when it ends");
         let workflow = stage.task("t").expect("it is there");
         assert_eq!(workflow.lifecycle.public().as_str(), "suspended");
@@ -138,11 +136,13 @@ mod tests {
     fn what_came_meanwhile_keeps_the_lease() {
         let (mut stage, first) = waiting();
         stage.must(Post::one(message("go")));
-        let next = turn(2, 1, Then::Wait);
-        let Outcome::Turned { goes_on, .. } = stage.must(advance(&first, next)) else {
-            panic!("it is a turn")
-        };
+        let advance = advance(&first, turn(2, 1, Then::Wait));
+        let kept = stage.must(advance.clone());
+        assert_eq!(stage.must(advance.clone()), kept, "the same again is answered again");
+        let Outcome::Turned { goes_on, .. } = kept else { panic!("it is a turn") };
         assert_eq!(goes_on.map(|task| task.fence()), Some(fence(2)));
+        let other = Advance { consume: Consume::new("t", "v"), ..advance };
+        assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "the lease is not its own");
         assert_eq!(stage.task("t").expect("it is there").lifecycle.public().as_str(), "active");
     }
 

@@ -152,8 +152,8 @@ impl Claim {
         self.count(world, &lane, tasks.len());
         let metered = meters.charge(world, tasks.len())?;
         let gated = lane.gate.is_some();
-        let leased = tasks.iter().map(|task| self.lease(world, (**task).clone(), gated, metered));
-        let leased: Vec<Arc<Task>> = leased.collect();
+        let lease = |task: &Arc<Task>| self.lease(world, (**task).clone(), gated, metered, false);
+        let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
         world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
         if self.receives {
             claimed.extend(world.each(leased, |world, task| receive(world, &task))?);
@@ -234,11 +234,13 @@ impl Claim {
         }
     }
 
-    /// Leases one task that is kept for this worker, if its lane hands out another one.
+    /// Leases one task that is kept for this worker, or that is made for it (`eager`), if its lane
+    /// hands out another one.
     pub(super) fn lease_kept(
         &self,
         world: &mut World,
         task: &Arc<Task>,
+        eager: bool,
     ) -> Result<Arc<Task>, Halt> {
         let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
         let lane = known.ok_or(Rejection::LaneNotFound)?;
@@ -261,12 +263,19 @@ impl Claim {
         }
         self.count(world, &lane, 1);
         let metered = meters.charge(world, 1)?;
-        let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered);
+        let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered, eager);
         start(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }
 
-    fn lease(&self, world: &mut World, mut task: Task, gated: bool, metered: Metered) -> Arc<Task> {
+    fn lease(
+        &self,
+        world: &mut World,
+        mut task: Task,
+        gated: bool,
+        metered: Metered,
+        eager: bool,
+    ) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
         task.claims = task.claims.saturating_add(1);
@@ -281,6 +290,7 @@ impl Claim {
             metered,
             received: Vec::new(),
             registered: self.registered,
+            eager,
         };
         if self.begin {
             begin(&mut task, &mut lease, now).expect("a waiting task has tries left");

@@ -10,12 +10,13 @@ use crate::event::{Change, Event};
 use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::name::{TaskId, Tenant};
+use crate::name::{TaskId, Tenant, WorkerId};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, has_more, held, keep, leave, next_turn,
-    place, prefetch_keep, refuse_step, rest, set_timer, task, tenant_key,
+    answered, cancel_step, deliver, fail, forget_message, given_with_turn, go_on, goes_on,
+    has_more, held, keep, leave, next_turn, place, prefetch_keep, refuse_step, rest, set_timer,
+    task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -118,7 +119,7 @@ impl CommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         self.prefetch(world);
-        if let Some(answer) = self.answered(world)? {
+        if let Some(answer) = self.answered(world, None)? {
             return Ok(answer);
         }
         let (mut known, lease) = held(world, &self.fence)?;
@@ -141,15 +142,32 @@ impl CommitTurn {
         let mut claimed = Vec::new();
         world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
         let known = task(world, &self.fence.task)?;
-        let goes_on = self.stand(world, &known, &run)?.then_some(known);
+        let goes_on = self.stand(world, &known, &run)?;
         Ok(Outcome::Turned { claimed, goes_on })
     }
 
-    /// What the same turn came to before, if it ended its lease. What it had leased is not known.
-    pub(super) fn answered(&self, world: &mut World) -> Result<Option<Outcome>, Halt> {
+    /// What the same turn came to before, with the leases that it gave and that are alive: whoever
+    /// asks again has not heard of them. Where its own lease was only expected, `worker` says whose
+    /// that has to be.
+    pub(super) fn answered(
+        &self,
+        world: &mut World,
+        worker: Option<&WorkerId>,
+    ) -> Result<Option<Outcome>, Halt> {
         let known = task(world, &self.fence.task)?;
-        let before = answered(&known, self.fence.epoch, self.digest())?;
-        Ok(before.map(|_| Outcome::Turned { claimed: Vec::new(), goes_on: None }))
+        let digest = self.digest();
+        let goes_on = goes_on(&known, &self.fence, digest, worker, world.now());
+        if !goes_on && answered(&known, self.fence.epoch, digest)?.is_none() {
+            return Ok(None);
+        }
+        let given = world.each(&self.deeds, |world, deed| match (deed, &self.eager) {
+            (Deed::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
+                given_with_turn(world, &self.fence.task, (*step, &task.id), worker)
+            }
+            _ => Ok(None),
+        })?;
+        let claimed = given.into_iter().flatten().collect();
+        Ok(Some(Outcome::Turned { claimed, goes_on: goes_on.then_some(known) }))
     }
 
     /// About how many rows it writes.
@@ -249,8 +267,8 @@ impl CommitTurn {
             Then::ContinueAsNew { .. } => 5,
             Then::Rest => 6,
         };
-        let mut digester = Digester::new("turn").number(i64::from(self.turn)).number(then);
-        digester = digester.json(&self.taken);
+        let mut digester = Digester::new("turn").json(&self.fence.epoch);
+        digester = digester.number(i64::from(self.turn)).number(then).json(&self.taken);
         if let Some(foreign) = &self.foreign {
             digester = digester.part(foreign.nonce.as_bytes());
         }
@@ -266,6 +284,7 @@ impl CommitTurn {
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
             about: self.foreign.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
+            going_on: None,
             ..workflow.clone()
         };
         let workflow = Some(Box::new(workflow));
@@ -312,10 +331,12 @@ impl CommitTurn {
         }
     }
 
-    /// How the workflow stands after this. Says whether its lease stays.
-    fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<bool, Halt> {
+    /// How the workflow stands after this. Gives it if its lease stays.
+    fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<Option<Arc<Task>>, Halt> {
         if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
-            return Ok(true);
+            // A turn without a row may come again as another one.
+            let turn = self.row.as_ref().map(|_| self.digest());
+            return Ok(Some(go_on(world, known, turn)));
         }
         leave(world, known)?;
         let now = world.now();
@@ -354,7 +375,7 @@ impl CommitTurn {
             Then::Rest => rest(world, task, run),
             _ => place(world, task),
         }?;
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -374,7 +395,7 @@ fn make(
         Ok(Some(made)) => {
             if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
             {
-                match claim.lease_kept(world, &Arc::new(made.clone())) {
+                match claim.lease_kept(world, &Arc::new(made.clone()), true) {
                     Err(Halt::Rejected(_)) => {}
                     leased => return leased.map(Some),
                 }
@@ -556,6 +577,14 @@ mod tests {
         stage.task("t").expect("it is there").lifecycle.public().as_str()
     }
 
+    /// One that may be leased at once.
+    fn eager_activity(step: u64) -> Deed {
+        match activity(step) {
+            Deed::Activity { step, task, .. } => Deed::Activity { step, task, eager: true },
+            other => other,
+        }
+    }
+
     /// Claims the activity of a step and completes it.
     fn work(stage: &mut Stage, step: u64, result: Option<&str>) {
         let claim = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
@@ -698,12 +727,8 @@ mod tests {
     #[test]
     fn activities_are_leased_in_the_commit_that_makes_them() {
         let mut stage = started();
-        let eager = |step| match activity(step) {
-            Deed::Activity { step, task, .. } => Deed::Activity { step, task, eager: true },
-            other => other,
-        };
         let claim = Claim { limit: 2, ..Claim::new("w") };
-        let deeds = vec![eager(0), activity(1), eager(2), eager(3)];
+        let deeds = vec![eager_activity(0), activity(1), eager_activity(2), eager_activity(3)];
         let turn = CommitTurn { deeds, next_step: 4, eager: Some(claim), ..turn(1, 0, Then::Wait) };
         let Outcome::Turned { claimed, .. } = stage.must(turn) else { panic!("it is a turn") };
         let ids: Vec<_> = claimed.iter().map(|task| task.id.as_str()).collect();
@@ -714,6 +739,103 @@ mod tests {
             work(&mut stage, step, None);
         }
         assert_eq!(messages(&stage).len(), 3);
+    }
+
+    /// Whoever asks again has not heard of the leases that a turn gave. What has moved on since, or
+    /// was claimed like other tasks, is somebody's.
+    #[test]
+    fn the_same_turn_again_gives_the_leases_that_are_alive() {
+        let take = || Claim { lanes: vec!["work".into()], ..Claim::new("w") };
+        type Between = fn(&mut Stage, Claim);
+        let rows: [(&str, Between, &[&str]); 8] = [
+            ("nothing", |_, _| {}, &["t/0", "t/1"]),
+            ("time", |stage, _| stage.later(29_000), &["t/0", "t/1"]),
+            ("the lease runs out", |stage, _| stage.later(31_000), &[]),
+            (
+                "it is swept up and leased again",
+                |stage, take| {
+                    stage.later(31_000);
+                    stage.must(Sweep::default());
+                    stage.must(Claim { limit: 3, ..take });
+                },
+                &[],
+            ),
+            (
+                "one ends",
+                |stage, _| drop(stage.must(Complete { fence: fence_of("t/0", 1), result: None })),
+                &["t/1"],
+            ),
+            (
+                "one is given back",
+                |stage, _| drop(stage.must(Release { fence: fence_of("t/1", 1) })),
+                &["t/0"],
+            ),
+            (
+                "one is given back and taken again",
+                |stage, take| {
+                    stage.must(Release { fence: fence_of("t/1", 1) });
+                    stage.must(Claim { limit: 3, ..take });
+                },
+                &["t/0"],
+            ),
+            // It has no other epoch than those that came with the turn.
+            ("the third is taken", |stage, take| drop(stage.must(take)), &["t/0", "t/1"]),
+        ];
+        for (between, happens, expected) in rows {
+            let mut stage = started();
+            let eager = Some(Claim { limit: 2, ..Claim::new("w") });
+            let deeds = (0..3).map(eager_activity).collect();
+            let turn = CommitTurn { deeds, next_step: 3, eager, ..turn(1, 0, Then::Wait) };
+            let Outcome::Turned { claimed: first, .. } = stage.must(turn.clone()) else {
+                panic!("it is a turn")
+            };
+            happens(&mut stage, take());
+            let before = stage.shelf.clone();
+            let Outcome::Turned { claimed, goes_on: None } = stage.must(turn.clone()) else {
+                panic!("{between}")
+            };
+            let ids: Vec<_> = claimed.iter().map(|task| task.id.as_str()).collect();
+            assert_eq!(ids, expected, "{between}");
+            assert!(claimed.iter().all(|task| first.contains(task)), "{between}");
+            let other = CommitTurn { eager: Some(Claim::new("v")), ..turn };
+            assert_eq!(stage.must(other), Outcome::Turned { claimed: vec![], goes_on: None });
+            assert_eq!(stage.shelf, before, "{between}");
+        }
+    }
+
+    /// As long as the lease goes on, and it is the last turn that was kept.
+    #[test]
+    fn the_same_turn_again_goes_on() {
+        let kept = || {
+            let mut stage = started();
+            stage.must(Post::one(message("go")));
+            let deeds = vec![eager_activity(0)];
+            let eager = Some(Claim::new("w"));
+            let again = CommitTurn { deeds, next_step: 1, eager, ..turn(1, 0, Then::Wait) };
+            let first = stage.must(again.clone());
+            assert!(goes_on(&first));
+            assert_eq!(stage.must(again.clone()), first);
+            (stage, again)
+        };
+        let (mut stage, again) = kept();
+        let row = Some(Payload::json("[]"));
+        let refused = Err(Rejection::OtherTurn { turns: 1 });
+        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "it is another one");
+        stage.must(CommitTurn { next_step: 1, ..turn(1, 1, Then::GoOn) });
+        let refused = Err(Rejection::OtherTurn { turns: 2 });
+        assert_eq!(stage.run(again), refused, "another one was kept since");
+
+        let (mut stage, again) = kept();
+        stage.must(Release { fence: fence(1) });
+        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is given back");
+        stage.must(claim());
+        let refused = Err(Rejection::OtherTurn { turns: 1 });
+        let next = CommitTurn { fence: fence(2), ..again };
+        assert_eq!(stage.run(next), refused, "it was under another lease");
+
+        let (mut stage, again) = kept();
+        stage.later(31_000);
+        assert_eq!(stage.run(again), Err(Rejection::LeaseExpired));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Consume {
             ..Claim::new(self.worker.clone())
         };
         claim.check()?;
-        Ok(Outcome::Claimed(vec![claim.lease_kept(world, &known)?]))
+        Ok(Outcome::Claimed(vec![claim.lease_kept(world, &known, false)?]))
     }
 }
 

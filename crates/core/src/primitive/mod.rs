@@ -19,6 +19,7 @@ mod resume;
 mod settle;
 mod spend;
 mod step;
+mod turn;
 mod waitpoint;
 
 pub(crate) use begin::begin;
@@ -50,6 +51,7 @@ pub(crate) use resume::{has_more, met, next_turn, rest, resume, resume_if_met, t
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
 pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};
+pub(crate) use turn::{given_with_turn, go_on, goes_on};
 pub(crate) use waitpoint::{
     activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
     signed as signed_waitpoint,

@@ -104,6 +104,9 @@ pub struct Lease {
     /// Whether its holder is registered, so that the lease ends when the holder is taken for dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
+    /// Whether it came with the turn that made the task: the answer to that is what tells of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub eager: bool,
 }
 
 /// The quotas that count a lease.

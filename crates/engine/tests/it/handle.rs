@@ -6,9 +6,9 @@ use windlass_core::command::{Claim, Complete, Fail};
 use windlass_core::{FailureClass, Payload, PublicState, Retry, RetryPolicy, TaskKey, Tenant};
 use windlass_engine::{Config, Engine, Error};
 use windlass_store::MemoryStore;
-use windlass_store_test::{Call, FaultStore};
+use windlass_store_test::{Call, Failure, FaultStore};
 
-use crate::stage::{Stage, claim, claim_now, fence, key};
+use crate::stage::{Stage, claim, claim_now, complete, create, fence, key, until};
 
 #[tokio::test]
 async fn a_task_is_created_as_it_was_said() {
@@ -106,6 +106,29 @@ async fn an_end_without_a_result_says_how_it_ended() {
     let nobody = stage.engine.handle(key("nobody"));
     assert_eq!(nobody.ended().await.unwrap_err().code(), "task_not_found");
     assert_eq!(nobody.why().await.unwrap_err().code(), "task_not_found");
+}
+
+/// The log is read for those who wait for what others commit. Where that fails, they look.
+#[tokio::test]
+async fn a_log_that_cannot_be_read_keeps_nobody_waiting() {
+    for call in [Call::Describe, Call::Events] {
+        let stage = Stage::new().await;
+        let wrapped = FaultStore::new(Arc::new(stage.memory.another()));
+        let faults = wrapped.clone();
+        let other = stage.second(|_| Arc::new(wrapped)).await;
+        stage.engine.submit(create("t")).await.unwrap();
+        claim_now(&stage.engine).await;
+        let handle = other.handle(key("t"));
+        let waiting = tokio::spawn(async move { handle.ended().await });
+        tokio::task::yield_now().await;
+        faults.fail(call, 1, Failure::Unavailable);
+        stage.engine.submit(create("u")).await.unwrap();
+        until(|| faults.is_spent()).await;
+        let complete = complete(&stage.engine, "t", 1).await;
+        stage.engine.submit(complete).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        assert!(ended.unwrap().unwrap().unwrap().lifecycle.ended_at().is_some(), "{call:?}");
+    }
 }
 
 /// However many wait, the log is read once for all of them.

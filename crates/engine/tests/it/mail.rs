@@ -1,10 +1,13 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Claim, NewMessage, NewWaitpoint, RotateKey, Suspend};
 use windlass_core::{
     Condition, Fence, Payload, PublicState, ResumeCause, Secret, Tenant, Token, WaitpointState,
 };
-use windlass_engine::{Engine, Suspended};
+use windlass_engine::{Config, Engine, Suspended};
+use windlass_store::MemoryStore;
+use windlass_store_test::FaultStore;
 
 use crate::stage::{Stage, claim, claim_now, create, fence, key};
 
@@ -153,4 +156,23 @@ async fn an_operator_resumes_and_bad_tokens_are_refused_alike() {
     assert_eq!(state(engine).await, PublicState::Suspended);
     engine.resume(&key("t"), "ada").await.unwrap();
     assert_eq!(state(engine).await, PublicState::Resumable);
+}
+
+/// A turn takes a few megabytes of what has come. The rest is not read for it either.
+#[tokio::test]
+async fn what_a_turn_does_not_take_is_hardly_read() {
+    const MESSAGES: usize = 60;
+    let faults = FaultStore::new(Arc::new(MemoryStore::new()));
+    let engine = Engine::start(faults.clone(), Config::default()).await.unwrap();
+    let handle = engine.start_workflow::<()>("w", &()).id("t").await.unwrap();
+    for _ in 0..MESSAGES {
+        handle.signal("m", &"x".repeat(250_000)).await.unwrap();
+    }
+    let workflow = handle.info().await.unwrap();
+    let before = faults.rows();
+    let came = engine.came(&workflow).await.unwrap();
+    assert_eq!(came.len(), 16, "of 250,000 bytes each");
+    let payloads = faults.rows() - before - MESSAGES as u64;
+    assert!(payloads <= 32, "{payloads} payloads were read");
+    engine.shutdown().await.unwrap();
 }

@@ -392,7 +392,10 @@ impl Model {
                 let other = |stage: &Option<Stage>| {
                     stage.as_ref().is_none_or(|stage| stage.owner != withdraw.owner)
                 };
-                self.stages(key, asked.moment).iter().any(other)
+                let stages = self.stages(key, asked.moment);
+                // Whoever has given it up may have taken it again in the same commit.
+                let begun = stages.iter().flatten().map(|stage| stage.accepted_at);
+                stages.iter().any(other) || begun.collect::<BTreeSet<_>>().len() > 1
             }
             _ => return None,
         };

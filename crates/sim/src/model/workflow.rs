@@ -61,6 +61,9 @@ struct Changed {
     came: Vec<Arc<Message>>,
     gone: BTreeMap<TaskId, Vec<Arc<Message>>>,
     rows: BTreeMap<TaskId, Vec<Written>>,
+    /// Those of which an execution was forgotten as soon as it ended: its last row was never there
+    /// to be seen.
+    cut: BTreeSet<TaskId>,
     mailboxes: BTreeSet<TaskId>,
 }
 
@@ -232,10 +235,18 @@ impl Workflows {
                 let what = format!("{key:?} cannot be read: {error}");
                 Breach { kind: Kind::History, what }
             })?;
-            let number = key.slot.as_str().trim_start_matches(TURN).parse().unwrap_or(u32::MAX);
-            let written = Written { generation: key.generation, number, row };
+            let written = Written { generation: key.generation, number: number_of(key), row };
             changed.rows.entry(key.task.clone()).or_default().push(written);
         }
+        let dropped = changes.dropped_payloads.iter().filter(|key| is_row(key));
+        let cut = dropped.filter(|key| {
+            let pair = changed.tasks.get(&key.task);
+            let Some((Some(before), Some(after))) = pair else { return false };
+            let ends = before.generation == key.generation && key.generation < after.generation;
+            let life = self.lives.get(&key.task);
+            ends && life.is_some_and(|life| life.rows() <= number_of(key))
+        });
+        changed.cut = cut.map(|key| key.task.clone()).collect();
         Ok(changed)
     }
 
@@ -274,6 +285,9 @@ impl Workflows {
 
     /// Rows are written under a lease, and say what became of each message that was taken.
     fn check_rows(&mut self, changed: &Changed, writer: &Writer<'_>) -> Result<(), Breach> {
+        for id in &changed.cut {
+            self.lives.get_mut(id).into_iter().for_each(Life::cut);
+        }
         let none = Vec::new();
         let with_rows: BTreeSet<&TaskId> = changed.rows.keys().chain(changed.gone.keys()).collect();
         for id in with_rows {
@@ -450,6 +464,10 @@ fn check_held(
 
 fn is_row(key: &PayloadKey) -> bool {
     key.tenant.as_str() == TENANT && key.slot.as_str().starts_with(TURN)
+}
+
+fn number_of(key: &PayloadKey) -> u32 {
+    key.slot.as_str().trim_start_matches(TURN).parse().unwrap_or(u32::MAX)
 }
 
 fn text(key: &RowKey, at: usize) -> Option<&str> {

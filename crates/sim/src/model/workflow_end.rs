@@ -100,7 +100,8 @@ impl Life {
         let mut last = None;
         for number in 0..self.executions.len() {
             let run = &self.executions[number];
-            if let Some(standing) = last.take() {
+            let before = last.take().filter(|_| !self.executions[number - 1].is_cut);
+            if let Some(standing) = before {
                 self.check_follows(id, number, &standing)?;
             }
             let recorded = Recorded { begin: self.begin(number), rows: run.rows.clone() };

@@ -1,11 +1,8 @@
 //! What was decided on is what is there at the commit: reads, absences and answers.
 
-use std::sync::Arc;
-
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask, Reap, SetLaneState};
-use windlass_core::{LaneState, Rejection, Tenant, Timestamp};
-use windlass_store::{ManualClock, StoreError};
-use windlass_store_postgres::{Options, PostgresStore};
+use windlass_core::{LaneState, Rejection, Tenant};
+use windlass_store::StoreError;
 use windlass_store_test::execute;
 use windlass_store_test::postgres::Server;
 
@@ -112,22 +109,38 @@ async fn a_key_that_came_and_went_is_not_taken_for_one_that_never_was() {
     must(&one, create("t")).await;
 }
 
-/// What retention removes was there long before, and stands in nobody's way.
 #[tokio::test]
-async fn an_old_record_that_goes_is_no_conflict() {
+async fn other_keys_come_and_go_as_they_like() {
     let server = Server::start();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
-    let open = async || {
-        let options = Options { clock: Some(clock.clone()), ..Options::default() };
-        PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap()
-    };
-    let (one, two) = (open().await, open().await);
-    must(&two, create("old")).await;
-    must(&two, Cancel { task: key("old"), reason: "no".into() }).await;
-    clock.advance_ms(3_600_000);
+    let (one, two) = (open(&server).await, open(&server).await);
+    must(&two, create("other")).await;
     let late = prepare(&one, create("t")).await;
-    must(&two, Reap { task: key("old") }).await;
+    for id in ["other", "another", "other"] {
+        execute(&two, &create(id).into()).await.unwrap().ok();
+        must(&two, Cancel { task: key(id), reason: "no".into() }).await;
+        must(&two, Reap { task: key(id) }).await;
+    }
     late.commit().await.unwrap();
+}
+
+/// A program of an earlier format says that it deletes, and not what. So does one of which the
+/// deletion was then undone.
+#[tokio::test]
+async fn a_deletion_of_which_nothing_is_known_is_a_conflict() {
+    let raise = "SELECT setval('windlass.deletion', last_value + 1) FROM windlass.deletion";
+    for known_after in [false, true] {
+        let server = Server::start();
+        let (one, two) = (open(&server).await, open(&server).await);
+        must(&two, create("other")).await;
+        let late = prepare(&one, create("t")).await;
+        server.sql(raise);
+        if known_after {
+            must(&two, Cancel { task: key("other"), reason: "no".into() }).await;
+            must(&two, Reap { task: key("other") }).await;
+        }
+        assert!(matches!(late.commit().await, Err(StoreError::Conflict)), "{known_after}");
+        must(&one, create("t")).await;
+    }
 }
 
 /// Two holders end the last two tasks of a limited lane, each seeing the other one run: the lane

@@ -77,7 +77,7 @@ pub struct Finished {
     pub told: usize,
     pub standing: Standing,
     /// Local activities are left that did not fit into its row: the next turn follows at once,
-    /// whether or not anything arrives.
+    /// whether or not anything arrives. What runs of them is to be told to that one.
     pub goes_on: bool,
 }
 
@@ -350,7 +350,7 @@ impl Instance {
             let mut journal = self.workflow.journal();
             let is_full =
                 journal.entries.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
-            if journal.runs_local() && !(is_full && journal.is_work_left()) {
+            if journal.runs_local() && !is_full {
                 return Ok(Turn::Local(journal.take_work()));
             }
             let awaits_nothing = journal.waits().next().is_none();

@@ -344,11 +344,6 @@ impl Journal {
         std::mem::take(&mut self.work).into_values().collect()
     }
 
-    /// Whether none of it runs yet.
-    pub(super) fn is_work_left(&self) -> bool {
-        self.work.len() == self.locals
-    }
-
     pub(super) fn runs_local(&self) -> bool {
         self.locals > 0
     }

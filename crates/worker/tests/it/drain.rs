@@ -128,3 +128,75 @@ async fn a_worker_that_dies_between_turns_is_waited_for_a_little() {
         assert!((5_000..5_100).contains(&took), "{took}");
     }
 }
+
+/// What its workflow makes of the end of an activity is made before that is kept. Where the drain
+/// begins in between, it comes to nothing, and the workflow is anybody's.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_made_ahead_of_a_drain_is_not_waited_for() {
+    async fn step(_: Context, n: u32) -> Result<u32, Failure> {
+        sleep(Duration::from_secs(1)).await;
+        Ok(n + 1)
+    }
+    let stage = Stage::new().await;
+    let (said, mut hear) = signal();
+    let two = move |ctx: Workflow, (): ()| {
+        let said = said.clone();
+        async move {
+            let n = ctx.activity(step, &0).await?;
+            // Nobody listens when another worker makes this turn again.
+            let _ = said.send(Instant::now());
+            ctx.activity(step, &n).await
+        }
+    };
+    let worker = |name: &str| {
+        let worker = Worker::new(stage.engine.clone(), name).activity(step);
+        worker.program(Program::named("two", two.clone()))
+    };
+    let first = worker("first").start().unwrap();
+    // In a task of its own, it runs before what the end of the handler wakes.
+    let drained = tokio::spawn(async move {
+        let begun = hear.next().await.unwrap();
+        first.drain(EVER).await;
+        begun
+    });
+    let handle = stage.other.start_workflow::<u32>("two", &()).id("t").await.unwrap();
+    let begun = drained.await.unwrap();
+    assert_eq!(stage.history("t/1"), "", "what was made ahead is not kept");
+    let second = worker("second").start().unwrap();
+    assert_eq!(handle.result().await.unwrap(), 2);
+    assert_eq!(begun.elapsed(), Duration::from_secs(1), "only the second activity takes time");
+    second.drain(EVER).await;
+}
+
+/// As long as something else goes on during the drain.
+#[tokio::test(start_paused = true)]
+async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
+    async fn step(_: Context, seconds: u64) -> Result<u64, Failure> {
+        sleep(Duration::from_secs(seconds)).await;
+        Ok(seconds)
+    }
+    async fn two(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        Ok(ctx.activity(step, &2).await? + ctx.activity(step, &1).await?)
+    }
+    async fn one(ctx: Workflow, (): ()) -> Result<u64, StepError> {
+        Ok(ctx.activity(step, &60).await?)
+    }
+    let stage = Stage::new().await;
+    let worker = |name: &str| {
+        let worker = Worker::new(stage.engine.clone(), name).concurrency(4).activity(step);
+        worker.program(Program::named("two", two)).program(Program::named("one", one))
+    };
+    let first = worker("first").start().unwrap();
+    let begun = Instant::now();
+    let long = stage.other.start_workflow::<u64>("one", &()).await.unwrap();
+    let short = stage.other.start_workflow::<u64>("two", &()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let drained = tokio::spawn(first.drain(EVER));
+    let second = worker("second").start().unwrap();
+    assert_eq!(short.result().await.unwrap(), 3);
+    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    assert_eq!(long.result().await.unwrap(), 60);
+    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+    drained.await.unwrap();
+    second.drain(EVER).await;
+}

@@ -3,11 +3,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep};
 use windlass_core::PublicState;
-use windlass_core::command::{Cancel, Claim, Complete};
+use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask};
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 use windlass_worker::{Context, Running, Worker};
 
-use crate::stage::{EVER, Stage, key, signal};
+use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -132,6 +132,31 @@ async fn whoever_cannot_be_heard_of_stops_before_it_is_taken_for_dead() {
     assert!(stopped - started > Duration::from_secs(3_600));
     assert!(stopped - cut <= Duration::from_millis(16_500), "{:?}", stopped - cut);
     stage.faults.recover();
+    running.drain(EVER).await;
+}
+
+/// The store counts from when it heard of a worker, which may be long after the worker does.
+#[tokio::test(start_paused = true)]
+async fn what_is_claimed_by_who_was_not_heard_of_is_given_back() {
+    let stage = Stage::new().await;
+    let mut slow = stage.faults.pause_commit(1);
+    let elsewhere = NewTask { lane: "elsewhere".into(), ..new_task("u", "null") };
+    let engine = stage.engine.clone();
+    let before = tokio::spawn(async move { engine.submit(Create::one(elsewhere)).await });
+    slow.reached().await;
+    let handler = async |_: Context, (): ()| Ok(());
+    let running = stage.worker().lease(EVER).handler("k", handler).start().unwrap();
+    sleep(Duration::from_secs(10)).await;
+    slow.release();
+    before.await.unwrap().unwrap();
+    sleep(Duration::from_secs(4)).await;
+    let mut claims = stage.faults.pause_commit(1);
+    stage.create("t", "null").await;
+    claims.reached().await;
+    sleep(Duration::from_secs(4)).await;
+    claims.release();
+    stage.until("t", "completed").await;
+    assert_eq!(stage.history("t"), "created claimed released claimed completed");
     running.drain(EVER).await;
 }
 

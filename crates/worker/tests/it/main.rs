@@ -23,6 +23,7 @@ mod workflow_effects;
 mod workflow_engine;
 mod workflow_fair;
 mod workflow_handle;
+mod workflow_lost_answer;
 mod workflow_mail;
 mod workflow_random;
 mod workflow_refusals;

@@ -1,5 +1,6 @@
 //! What code does at its limits is kept or refused; no turn is lost for what it says.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use windlass_core::Lifecycle;
@@ -102,6 +103,31 @@ async fn large_results_that_come_together() {
     let worker = stage.worker().activity(large).concurrency(8);
     let running = worker.program(Program::named("takes", takes)).start().unwrap();
     assert_eq!(result::<usize>(&stage, "takes", "t").await.unwrap(), 8_000_000);
+    running.drain(EVER).await;
+}
+
+/// More than a row may hold, from local activities that run side by side.
+#[tokio::test(start_paused = true)]
+async fn large_results_of_local_activities_that_come_together() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let local = || async {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, Failure>("x".repeat(4 * 1_024 * 1_024 - 2))
+        };
+        let all = (0..10).map(|_| ctx.local("large", local)).collect::<Vec<_>>();
+        let mut length = 0;
+        for text in ctx.join(all).await {
+            length += text?.len();
+        }
+        Ok(length)
+    }
+    let stage = Stage::new().await;
+    let running = stage.worker().program(Program::named("takes", takes)).start().unwrap();
+    let length = result::<usize>(&stage, "takes", "t").await.unwrap();
+    assert_eq!(length, 10 * (4 * 1_024 * 1_024 - 2));
+    assert_eq!(RUNS.load(Ordering::Relaxed), 10, "none of them ran twice");
     running.drain(EVER).await;
 }
 

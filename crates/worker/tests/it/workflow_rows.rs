@@ -135,6 +135,25 @@ async fn what_local_activities_bring_is_bounded_too() {
     }
 }
 
+/// Those that run when a row is full go on, and what comes of them is in the next.
+#[tokio::test]
+async fn what_comes_side_by_side_is_bounded_too() {
+    async fn wide(ctx: Workflow, (): ()) -> Result<usize, StepError> {
+        let one = || async { Ok::<_, Failure>("x".repeat(1_500_000)) };
+        let all = (0..7).map(|_| ctx.local("one", one)).collect::<Vec<_>>();
+        let mut sum = 0;
+        for text in ctx.join(all).await {
+            sum += text?.len();
+        }
+        Ok(sum)
+    }
+    let lived = WorkflowTest::new(wide, &()).run().await.unwrap();
+    assert_eq!(lengths(lived.history()), [(3, 7), (3, 0), (1, 0)]);
+    assert_eq!(lived.result, Ok(7 * 1_500_000));
+    let replayed = WorkflowTest::new(wide, &()).forgetful().run().await.unwrap();
+    assert_eq!(lived.history(), replayed.history());
+}
+
 /// What was never written goes the way of a change, as it did before it was lost.
 #[test]
 fn a_change_in_what_was_cut_off() {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
 use windlass_core::command::NewTask;
@@ -8,7 +8,9 @@ use super::agenda::Agenda;
 use super::failure::TestFailure;
 use super::mock::Mock;
 use super::recorded::Recorded;
-use crate::workflow::{Begin, Deed, Finished, Instance, Program, Standing, Turn};
+use crate::workflow::{
+    Begin, Deed, Finished, Instance, Local, Program, Standing, Turn, TurnFailure,
+};
 
 /// A message that a workflow sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ struct Execution {
     waits: Option<(TaskId, u64)>,
     recorded: Recorded,
     told: Told,
+    /// The local activities that are under way.
+    locals: VecDeque<Local>,
 }
 
 /// What a workflow has left behind.
@@ -93,7 +97,9 @@ impl Stage {
         let instance = Instance::begin(&program, begin.clone());
         let recorded = Recorded { begin, rows: Vec::new() };
         let told = Told::default();
-        self.running.insert(id.clone(), Execution { program, instance, waits, recorded, told });
+        let locals = VecDeque::new();
+        let execution = Execution { program, instance, waits, recorded, told, locals };
+        self.running.insert(id.clone(), execution);
         self.turn(&id, Vec::new()).await
     }
 
@@ -218,20 +224,26 @@ impl Execution {
     ) -> Result<Finished, TestFailure> {
         if forgetful {
             self.instance = self.recorded.replay(&self.program)?;
+            self.locals.clear();
         }
         let mut turn = self.instance.turn(now, arrivals)?;
-        let mut running = Vec::new();
         loop {
             match turn {
-                Turn::Local(work) => running.extend(work),
+                Turn::Local(work) => self.locals.extend(work),
                 Turn::Finished(finished) => {
+                    if !finished.goes_on {
+                        self.locals.clear();
+                    }
                     let rows = finished.parts.iter().map(|part| part.row.clone());
                     self.recorded.rows.extend(rows);
                     return Ok(finished);
                 }
             }
             // Those that were given up come too, as they may from a worker.
-            let report = running.remove(0).await;
+            let Some(local) = self.locals.pop_front() else {
+                return Err(TurnFailure::ForeignAwait.into());
+            };
+            let report = local.await;
             turn = self.instance.resume(vec![report])?;
         }
     }

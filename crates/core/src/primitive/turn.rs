@@ -1,0 +1,54 @@
+//! The lease of a workflow after a turn, and the leases that a turn gives.
+
+use std::sync::Arc;
+
+use crate::digest::Digest;
+use crate::name::{TaskId, WorkerId};
+use crate::primitive::hold;
+use crate::task::{Fence, Task, TaskKey};
+use crate::time::Timestamp;
+use crate::world::{Halt, World, unless_quarantined};
+
+/// Keeps the lease of a workflow after a turn, and remembers which one that was.
+pub(crate) fn go_on(world: &mut World, known: &Task, turn: Option<Digest>) -> Arc<Task> {
+    let mut task = known.clone();
+    if let Some(workflow) = &mut task.workflow {
+        workflow.going_on = turn;
+    }
+    let task = Arc::new(task);
+    world.put::<Task>(task.clone());
+    task
+}
+
+/// Whether this turn was the last, and the lease that went on after it is alive. Where that was
+/// only expected, `worker` says whose it has to be.
+pub(crate) fn goes_on(
+    task: &Task,
+    fence: &Fence,
+    turn: Digest,
+    worker: Option<&WorkerId>,
+    now: Timestamp,
+) -> bool {
+    let last = task.workflow.as_ref().and_then(|workflow| workflow.going_on);
+    let lease = hold::lease(task, fence.epoch, now);
+    last == Some(turn)
+        && lease.is_ok_and(|lease| worker.is_none_or(|worker| lease.worker == *worker))
+}
+
+/// The activity of a step, if the lease that this worker got with the turn that made it is alive.
+/// One that the worker has claimed like others is in its hands.
+pub(crate) fn given_with_turn(
+    world: &mut World,
+    workflow: &TaskKey,
+    (step, id): (u64, &TaskId),
+    worker: &WorkerId,
+) -> Result<Option<Arc<Task>>, Halt> {
+    let now = world.now();
+    let known = world.get::<Task>(&TaskKey::new(&workflow.tenant, id).row_key());
+    let is_given = |known: &Arc<Task>| {
+        let is_step = known.step == Some(step) && known.parent.as_ref() == Some(&workflow.id);
+        let lease = hold::lease(known, known.epoch, now);
+        is_step && lease.is_ok_and(|lease| lease.eager && lease.worker == *worker)
+    };
+    Ok(unless_quarantined(known)?.flatten().filter(is_given))
+}
