@@ -76,9 +76,9 @@ pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> 
     }
 }
 
-/// The mailbox of which a task or a message says that it is there. What was not there is not checked
-/// at the commit: where it was looked for too early, before what tells of it was read, it is
-/// written, which the one that is there makes a conflict.
+/// The mailbox of which a task or a message says that it is there. That there was none is not
+/// checked at the commit: where it was looked for too early, before what tells of it was read, it
+/// is written, which the one that is there makes a conflict.
 pub(crate) fn existing(
     world: &mut World,
     tenant: &Tenant,

@@ -108,8 +108,8 @@ impl Client<'_> {
     }
 }
 
-/// More turns than a workflow makes while somebody asks: the turn after the next one may be the next
-/// when it comes, as whoever has the lease goes on meanwhile.
+/// More turns than a workflow makes while somebody asks: the turn after the next one may be the
+/// next when it comes, as whoever has the lease goes on meanwhile.
 const FAR_AHEAD: u32 = 1_000;
 
 /// A row that says nothing.
