@@ -12,9 +12,9 @@ use crate::name::{TaskId, Tenant, WorkerId};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, given_with_turn, go_on, goes_on, held,
-    keep, leave, next_turn, place, prefetch_keep, refuse_step, set_timer, task, tenant_key,
-    until_mail,
+    answered, cancel_step, deliver, existing, fail, forget_message, given_with_turn, go_on,
+    goes_on, held, keep, leave, next_turn, place, prefetch_keep, refuse_step, set_timer, task,
+    tenant_key, until_mail,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -435,8 +435,7 @@ fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
     if !task.has_mail {
         return Ok(false);
     }
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-    Ok(mailbox.is_some_and(|mailbox| mailbox.shows_any()))
+    Ok(existing(world, &task.tenant, &task.id)?.shows_any())
 }
 
 fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {

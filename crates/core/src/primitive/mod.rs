@@ -32,7 +32,8 @@ pub(crate) use family::{children_of, forget_children, is_done_with, join, prefet
 pub(crate) use gate::{disown, open as open_gate, release as release_session, start, startable};
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, open, prefetch, put, put_for_engine, reserve_message, scope_of,
+    Delivered, Letter, deliver, existing, open, prefetch, put, put_for_engine, reserve_message,
+    scope_of,
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{
