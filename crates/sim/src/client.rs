@@ -16,6 +16,7 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
 use crate::model::{Foreign, Workflows};
+use crate::node::player;
 use crate::requests::{self, Sent};
 use crate::script::{
     BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
@@ -292,6 +293,13 @@ pub(crate) struct Place {
     pub(crate) boot: u64,
 }
 
+impl Place {
+    /// The worker for workflows that is beside it.
+    pub(crate) fn player(self) -> String {
+        player(self.node, self.boot)
+    }
+}
+
 /// Asks, and shows question and answer to the model.
 pub(crate) async fn ask(
     engine: Engine,
@@ -308,7 +316,7 @@ pub(crate) async fn ask(
     let since = {
         let mut seen = watch.see();
         commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
-        seen.model.since()
+        seen.model.since(&place.player())
     };
     let answers = match (&commands[..], wait) {
         ([Command::Claim(claim)], Some(wait)) => {

@@ -92,8 +92,9 @@ impl Driver<'_> {
                 self.pass(LONGEST_STEP);
             }
         }
-        let judged = self.has_forgotten();
-        self.ground.watch.see().judge(judged);
+        // After such a leap every worker was missed. Who sweeps and they themselves are in each
+        // other's way until all have been heard of: the last sweep comes when nobody leaps.
+        self.settle(Self::has_forgotten);
     }
 
     fn has_forgotten(&self) -> Result<(), Breach> {

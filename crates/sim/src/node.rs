@@ -305,7 +305,7 @@ impl Process {
 }
 
 /// What the worker for workflows is called in this life of a node.
-fn player(number: usize, boots: u64) -> String {
+pub(crate) fn player(number: usize, boots: u64) -> String {
     format!("player-{number}-{boots}")
 }
 

@@ -254,7 +254,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
         let mut seen = watch.see();
         seen.note(format_args!("ask {} of node {}: {sent:?}", place.call, place.node));
         seen.model.wants(name, None, fingerprint);
-        seen.model.since()
+        seen.model.since(&place.player())
     };
     let begin = |giver, moment| {
         let (watch, key) = (watch.clone(), name);
@@ -268,7 +268,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     let answer = engine
         .admit(&scope, name, &request, |context| {
             whole.is_over = true;
-            let moment = watch.see().model.since().moment;
+            let moment = watch.see().model.since(&place.player()).moment;
             handler = Some(begin(Some(Giver::Until(context.until())), moment));
             handle((engine.clone(), context), sent, place, watch.clone(), plea.clone())
         })

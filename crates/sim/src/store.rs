@@ -134,12 +134,13 @@ impl Store for SimStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
         self.wait().await;
         let inner = self.faults.begin().await?;
-        let view = {
+        let (view, begins_at) = {
             let mut seen = self.watch.see();
-            seen.model.note_time(inner.now());
-            seen.model.last_seq()
+            let begins_at = seen.model.begins_at(inner.now(), &self.worker);
+            (seen.model.last_seq(), begins_at)
         };
         self.wait().await;
+        drop(begins_at);
         Ok(Box::new(SimTx { inner, store: self.clone(), view }))
     }
 

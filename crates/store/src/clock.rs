@@ -39,7 +39,13 @@ impl Pace {
         let (from, since) = *self.anchor.get_or_insert((last_commit_at, steady));
         let micros = i64::try_from(steady.saturating_sub(since).as_micros()).unwrap_or(i64::MAX);
         let paced = Timestamp::from_micros(from.micros().saturating_add(micros));
-        paced.max(last_commit_at.next())
+        if paced <= last_commit_at {
+            // Somebody who began while the clock was ahead has committed since: time goes on from
+            // there, and does not wait to be overtaken.
+            self.anchor = Some((last_commit_at, steady));
+            return last_commit_at.next();
+        }
+        paced
     }
 }
 
@@ -114,6 +120,7 @@ mod tests {
             (100, 1_000, 500, 1_100),
             (100, 1_400, 500, 1_500),
             (100, 1_400, 5_000, 5_001),
+            (100, 1_450, 5_001, 5_050),
             (9_000, 1_500, 5_000, 9_000),
             (10, 2_000, 9_000, 9_001),
             (10, 2_700, 9_001, 9_700),

@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::held;
+use crate::primitive::{existing, held};
 use crate::task::Fence;
 use crate::world::World;
 
@@ -24,8 +24,7 @@ impl TakeMessages {
         for &seq in &self.seqs {
             world.prefetch(key(seq));
         }
-        let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-        let Some(known) = known else { return Ok(Outcome::Taken { taken: 0 }) };
+        let known = existing(world, &task.tenant, &task.id)?;
         let (mut mailbox, mut taken) = ((*known).clone(), 0);
         for &seq in &self.seqs {
             let message = world.get::<Message>(&key(seq))?;

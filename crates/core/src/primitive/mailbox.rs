@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::command::Idempotency;
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
@@ -80,6 +82,22 @@ pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> 
         Some(known) if known.early > 0 => adopt(world, task, &known),
         Some(known) => Ok((*known).clone()),
     }
+}
+
+/// The mailbox of which a task or a message says that it is there. That there was none is not
+/// checked at the commit: where it was looked for too early, before what tells of it was read, it
+/// is written, which the one that is there makes a conflict.
+pub(crate) fn existing(
+    world: &mut World,
+    tenant: &Tenant,
+    task: &TaskId,
+) -> Result<Arc<Mailbox>, Halt> {
+    if let Some(known) = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))? {
+        return Ok(known);
+    }
+    let missed = Arc::new(Mailbox::empty(tenant, task));
+    world.put::<Mailbox>(missed.clone());
+    Ok(missed)
 }
 
 /// Asks for what the next `count` deliveries to a task need, so that one load is enough.
@@ -241,4 +259,87 @@ pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -
     world.put::<Message>(message);
     world.put::<Mailbox>(mailbox);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Command, CommitTurn, Create, Decided, NewMessage, NewTask, NewWorkflow, Post, Suspend,
+        Sweep, TakeMessages, Then, decide,
+    };
+    use crate::shelf::Clash;
+    use crate::task::Condition;
+    use crate::testing::{Stage, claim, fence, lane, message};
+    use crate::world::{Hints, Loaded, Wanted};
+
+    /// Decides in a batch that looked for the mailbox before it was there, and for everything else
+    /// afterwards.
+    fn looked_too_early(stage: &mut Stage, command: impl Into<Command>) -> Result<(), Clash> {
+        let command = command.into();
+        let mut world = World::new(stage.now, Hints::default());
+        let mailbox = Mailbox::key_of(&Tenant::default(), &"t".into());
+        let early = Wanted { rows: vec![mailbox], ..Wanted::default() };
+        world.learn(&early, Loaded::default());
+        while let Decided::Parked = decide(&mut world, &command) {
+            let wanted = world.wanted().expect("it lacks something");
+            let loaded = stage.shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+        stage.shelf.commit(&world.finish().0)
+    }
+
+    fn workflow() -> Stage {
+        let mut stage = Stage::new();
+        let workflow = Some(NewWorkflow::default());
+        stage.must(Create::one(NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") }));
+        stage.must(claim());
+        stage
+    }
+
+    fn wait() -> CommitTurn {
+        CommitTurn {
+            fence: fence(1),
+            turn: 0,
+            row: Some(Payload::json("{}")),
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step: 0,
+            then: Then::Wait,
+            sticky_ms: None,
+            eager: None,
+            foreign: None,
+        }
+    }
+
+    #[test]
+    fn what_becomes_visible_is_counted_in_the_mailbox_that_came_with_it() {
+        let mut stage = workflow();
+        stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
+        stage.must(wait());
+        stage.later(5);
+        assert_eq!(looked_too_early(&mut stage, Sweep::default()), Err(Clash));
+        stage.must(Sweep::default());
+        assert_eq!(stage.mailbox().map(|mailbox| mailbox.hidden), Some(0));
+    }
+
+    #[test]
+    fn nobody_sleeps_over_a_mailbox_that_was_looked_for_too_early() {
+        let mut stage = workflow();
+        stage.must(Post::one(message("go")));
+        assert_eq!(looked_too_early(&mut stage, wait()), Err(Clash));
+
+        let mut stage = Stage::with_task("active");
+        stage.must(Post::one(message("go")));
+        let until = Suspend::new(fence(1), Condition::signal("go"));
+        assert_eq!(looked_too_early(&mut stage, until), Err(Clash));
+    }
+
+    #[test]
+    fn what_is_there_is_taken_out_of_a_mailbox_that_was_looked_for_too_early() {
+        let mut stage = Stage::with_task("active");
+        stage.must(Post::one(message("go")));
+        let take = TakeMessages { fence: fence(1), seqs: vec![1] };
+        assert_eq!(looked_too_early(&mut stage, take), Err(Clash));
+    }
 }

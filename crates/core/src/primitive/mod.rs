@@ -35,7 +35,7 @@ pub(crate) use gate::{
 };
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, deliver_parcel, open, prefetch, put, put_for_engine,
+    Delivered, Letter, deliver, deliver_parcel, existing, open, prefetch, put, put_for_engine,
     reserve_message, scope_of,
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::open;
+use crate::primitive::{existing, open};
 use crate::record::{Filed, Record};
 use crate::task::{Lease, Lifecycle, Task};
 use crate::world::{Halt, World};
@@ -15,11 +15,10 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
     if !task.has_mail {
         return Ok(task.clone());
     }
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    let mailbox = existing(world, &task.tenant, &task.id)?;
     let (now, most) = (world.now(), usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(0));
     // As many as are seen in one turn are among the first of these.
-    let first =
-        mailbox.map_or(0, |mailbox| most.min(mailbox.held as usize) + mailbox.hidden as usize);
+    let first = most.min(mailbox.held as usize) + mailbox.hidden as usize;
     let there = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), first + 1)?;
     let mut received = Vec::new();
     for message in there.iter().filter(|message| message.is_visible(now)).take(most) {

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use crate::event::{Change, Event};
-use crate::mailbox::{Mailbox, Message};
-use crate::primitive::place;
+use crate::mailbox::Message;
+use crate::primitive::{existing, place};
 use crate::record::{Filed, Record};
 use crate::task::{
     Condition, Lifecycle, Paused, ResumeCause, Resumption, Run, Suspension, Task, Turn,
@@ -26,11 +26,11 @@ pub(crate) fn met(
         return Ok(None);
     }
     let now = world.now();
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    let mailbox = existing(world, &task.tenant, &task.id)?;
     if *condition == Condition::Mail {
-        return Ok(mailbox.filter(|mailbox| mailbox.shows_any()).map(|_| Vec::new()));
+        return Ok(mailbox.shows_any().then(Vec::new));
     }
-    let most = mailbox.map_or(0, |mailbox| mailbox.held as usize) + 1;
+    let most = mailbox.held as usize + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
     for hidden in found.iter().filter(|message| !message.is_visible(now)) {
         // A scan is not checked. Whoever shows this one looks for a task that waits, and misses the
@@ -96,8 +96,7 @@ pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
     if !task.has_mail {
         return Ok(false);
     }
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-    Ok(mailbox.is_some_and(|mailbox| mailbox.shows_any()))
+    Ok(existing(world, &task.tenant, &task.id)?.shows_any())
 }
 
 /// Leaves a workflow to whatever comes: it waits for that, or has its next turn to make when

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use windlass_core::command::Claim;
 use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
@@ -55,6 +56,8 @@ pub(crate) struct Model {
     pub(super) latest: Timestamp,
     /// The time of the last entry: no batch that begins later has an earlier one.
     pub(super) logged_at: Timestamp,
+    /// The times of batches that are about to begin, each with the worker beside its node.
+    beginning: Vec<(String, Weak<Timestamp>)>,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
     /// Workers that said that they are there.
@@ -113,6 +116,7 @@ impl Model {
             now: Timestamp::default(),
             latest: Timestamp::default(),
             logged_at: Timestamp::default(),
+            beginning: Vec::new(),
             frozen: BTreeMap::new(),
             staff: super::staff::Staff::default(),
             gates: super::gate::Gates::default(),
@@ -130,9 +134,13 @@ impl Model {
         &self.specs[self.of_id[id]]
     }
 
-    /// Where everything stands.
-    pub(crate) fn since(&self) -> Since {
-        Since { seq: self.last_seq, at: self.logged_at, moment: self.moment }
+    /// Where everything stands for whoever asks now, at the node of this worker. Who comes while a
+    /// batch is about to begin is decided with it, at the time that it has by then.
+    pub(crate) fn since(&self, worker: &str) -> Since {
+        let beginning = self.beginning.iter().filter(|(of, _)| of == worker);
+        let times = beginning.filter_map(|(_, at)| at.upgrade());
+        let at = times.fold(self.logged_at, |at, time| at.min(*time));
+        Since { seq: self.last_seq, at, moment: self.moment }
     }
 
     /// What happened that no answer tells of.
@@ -165,9 +173,14 @@ impl Model {
         self.lanes.values().filter(full).count()
     }
 
-    /// A batch began at this time.
-    pub(crate) fn note_time(&mut self, now: Timestamp) {
+    /// A batch has this time. It is about to begin for as long as somebody keeps what this gives.
+    #[must_use]
+    pub(crate) fn begins_at(&mut self, now: Timestamp, worker: &str) -> Arc<Timestamp> {
         self.latest = self.latest.max(now);
+        let time = Arc::new(now);
+        self.beginning.retain(|(_, at)| at.strong_count() > 0);
+        self.beginning.push((worker.to_owned(), Arc::downgrade(&time)));
+        time
     }
 
     /// Reads what a commit has added to the log, and the records it wrote. Hands each entry of the

@@ -1,7 +1,9 @@
 use crate::command::sweep::Due;
 use crate::command::sweep::task::POSTPONED_MS;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::{are_neighbours_readable, look_after, prefetch_early, resume_if_met};
+use crate::primitive::{
+    are_neighbours_readable, existing, look_after, prefetch_early, resume_if_met,
+};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
@@ -47,10 +49,8 @@ impl Due for Message {
 
 /// Its mailbox counts it as one to be seen.
 fn show(world: &mut World, message: &Message) -> Result<(), Halt> {
-    let key = Mailbox::key_of(&message.tenant, &message.task);
-    if let Some(mailbox) = world.get::<Mailbox>(&key)? {
-        let hidden = mailbox.hidden.saturating_sub(1);
-        world.put::<Mailbox>(Mailbox { hidden, ..(*mailbox).clone() });
-    }
+    let mailbox = existing(world, &message.tenant, &message.task)?;
+    let hidden = mailbox.hidden.saturating_sub(1);
+    world.put::<Mailbox>(Mailbox { hidden, ..(*mailbox).clone() });
     Ok(())
 }
