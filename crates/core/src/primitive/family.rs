@@ -2,6 +2,8 @@
 //! no child outlives its parent; and the sweep keeps a child as long as its parent is open, so
 //! that the parent finds what became of it and never makes it a second time.
 
+use std::sync::Arc;
+
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
@@ -42,8 +44,19 @@ fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Child
 
 /// How many children a task has.
 pub(crate) fn children_of(world: &mut World, task: &Task) -> Result<ChildCounts, Halt> {
-    let children = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
+    let children = recorded(world, task)?;
     Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
+}
+
+/// The record of the children of a task. That there was none is not checked at the commit: where
+/// it was looked for too early, before the task that says of it was read, it is written, which the
+/// one that is there makes a conflict.
+fn recorded(world: &mut World, task: &Task) -> Result<Option<Arc<Children>>, Halt> {
+    let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
+    if known.is_none() && task.has_children {
+        world.put::<Children>(Children::none_of(&task.tenant, &task.id));
+    }
+    Ok(known)
 }
 
 /// Tells the parent of a task that it has ended, and its children that nobody waits for them.
@@ -57,7 +70,11 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
         prefetch_report(world, task);
     }
     let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
-    let Some(known) = known else { return Ok(()) };
+    let Some(known) = known else {
+        // Its parent counts it, or is gone.
+        let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
+        return parent.map_or(Ok(()), |parent| recorded(world, &parent).map(drop));
+    };
     let mut children = (*known).clone();
     children.count_end(&task.lifecycle);
     let was_last = children.open == 0;
@@ -73,8 +90,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
 
 /// There are no more children to come. Those of a task that was called off are called off too.
 fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
-    let Some(known) = known else { return Ok(()) };
+    let Some(known) = recorded(world, task)? else { return Ok(()) };
     let called_off = task.workflow.is_some()
         || matches!(task.lifecycle, Lifecycle::Cancelled { .. } | Lifecycle::Expired { .. });
     let due_at = (called_off && known.open > 0).then(|| world.now());
@@ -192,4 +208,60 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
         return Ok(true);
     }
     are_neighbours_readable(world, &parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Cancel, Claim, Command, Complete, Create, Decided, Outcome, WaitChildren, decide,
+    };
+    use crate::shelf::Clash;
+    use crate::testing::{Stage, child, claim, fence, key};
+    use crate::world::{Hints, Loaded, Wanted};
+
+    /// Decides in a batch that looked for the record of the children before it was there, and for
+    /// everything else afterwards.
+    fn looked_too_early(stage: &mut Stage, command: impl Into<Command>) -> Result<(), Clash> {
+        let command = command.into();
+        let mut world = World::new(stage.now, Hints::default());
+        let children = Children::key_of(&Tenant::default(), &"t".into());
+        let early = Wanted { rows: vec![children], ..Wanted::default() };
+        world.learn(&early, Loaded::default());
+        while let Decided::Parked = decide(&mut world, &command) {
+            let wanted = world.wanted().expect("it lacks something");
+            let loaded = stage.shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+        stage.shelf.commit(&world.finish().0)
+    }
+
+    fn family() -> Stage {
+        let mut stage = Stage::with_task("active");
+        stage.must(Create::one(child("c")));
+        stage
+    }
+
+    #[test]
+    fn children_that_were_looked_for_too_early_are_waited_for() {
+        let mut stage = family();
+        let wait = WaitChildren { fence: fence(1) };
+        assert_eq!(looked_too_early(&mut stage, wait), Err(Clash));
+    }
+
+    #[test]
+    fn children_that_were_looked_for_too_early_hear_of_the_end_of_their_parent() {
+        let mut stage = family();
+        let cancel = Cancel { task: key("t"), reason: "no".into() };
+        assert_eq!(looked_too_early(&mut stage, cancel), Err(Clash));
+    }
+
+    #[test]
+    fn the_end_of_a_child_that_was_looked_for_too_early_counts() {
+        let mut stage = family();
+        let claimed = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
+        let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
+        let done = Complete { fence: tasks[0].fence(), result: None };
+        assert_eq!(looked_too_early(&mut stage, done), Err(Clash));
+    }
 }
