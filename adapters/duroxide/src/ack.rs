@@ -18,7 +18,7 @@ use crate::history::Row;
 use crate::names::{activity_id, generation, instance_of, step};
 use crate::provider::WindlassProvider;
 use crate::queue::parcel_of_ack;
-use crate::token::Token;
+use crate::token::{Caller, Token};
 
 const ACK: &str = "ack_orchestration_item";
 
@@ -91,6 +91,25 @@ impl Ack {
         last.filter(|status| status.as_ref().is_none_or(fits))
     }
 
+    /// What whoever waits for this instance is to be told of its failure, if nobody else says it.
+    /// The runtime does not, where it gives an instance up because of an ack that was refused.
+    fn untold_failure(&self, caller: &Caller) -> Option<WorkItem> {
+        let details = self.events.iter().find_map(|event| match &event.kind {
+            EventKind::OrchestrationFailed { details } => Some(details.clone()),
+            _ => None,
+        })?;
+        let tells = |item: &WorkItem| {
+            matches!(item, WorkItem::SubOrchFailed { .. } | WorkItem::SubOrchCompleted { .. })
+        };
+        let Caller { instance, execution, event } = caller.clone();
+        (!self.orchestrator_items.iter().any(tells)).then_some(WorkItem::SubOrchFailed {
+            parent_instance: instance,
+            parent_execution_id: execution,
+            parent_id: event,
+            details,
+        })
+    }
+
     fn ends(&self) -> bool {
         let status = self.metadata.status.as_deref();
         matches!(status, Some("Completed" | "Failed" | "ContinuedAsNew"))
@@ -125,7 +144,8 @@ impl WindlassProvider {
         let row = ack.row()?;
         let about = self.about_after(&known, &ack, row.as_ref(), turn, is_next);
         let mut deeds = ack.activities(instance)?;
-        for item in &ack.orchestrator_items {
+        let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
+        for item in ack.orchestrator_items.iter().chain(&untold) {
             deeds.push(Deed::Send(parcel_of_ack(ACK, item)?));
         }
         if let Some(status) = ack.custom_status() {

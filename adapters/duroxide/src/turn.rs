@@ -13,7 +13,7 @@ use crate::error::{failed, garbled};
 use crate::history::Past;
 use crate::names::{KIND, execution, instance_of, orchestrations};
 use crate::provider::{WindlassProvider, lease_ms};
-use crate::token::Token;
+use crate::token::{Caller, Token};
 
 const FETCH: &str = "fetch_orchestration_item";
 
@@ -121,7 +121,9 @@ impl WindlassProvider {
             true => self.values(FETCH, &task.task_key()).await?.snapshot(),
             false => Default::default(),
         };
-        let token = Token::new(task.fence(), mail.seqs, false).write().map_err(garbled(FETCH))?;
+        let mut token = Token::new(task.fence(), mail.seqs, false);
+        token.caller = caller(&history, &mail.items);
+        let token = token.write().map_err(garbled(FETCH))?;
         let item = OrchestrationItem {
             instance: instance.to_owned(),
             orchestration_name: named.name,
@@ -276,6 +278,24 @@ fn item(task: &Task, received: &Received) -> Result<Option<WorkItem>, serde_json
             retryable: false,
         },
     }))
+}
+
+/// Who waits for an orchestration: by its history, or by what starts it.
+fn caller(history: &[Event], items: &[WorkItem]) -> Option<Caller> {
+    let started = history.iter().find_map(|event| match &event.kind {
+        EventKind::OrchestrationStarted {
+            parent_instance, parent_id, parent_execution_id, ..
+        } => Some((parent_instance, parent_id, parent_execution_id)),
+        _ => None,
+    });
+    let starts = items.iter().find_map(|item| match item {
+        WorkItem::StartOrchestration {
+            parent_instance, parent_id, parent_execution_id, ..
+        } => Some((parent_instance, parent_id, parent_execution_id)),
+        _ => None,
+    });
+    let (instance, event, execution) = started.or(starts)?;
+    Some(Caller { instance: instance.clone()?, execution: (*execution)?, event: (*event)? })
 }
 
 /// What an orchestration is called: by what was acked of it, by its history, or by what starts it.

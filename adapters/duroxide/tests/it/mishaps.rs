@@ -127,6 +127,32 @@ async fn a_result_that_cannot_be_kept_fails_its_activity_once() {
     end(&provider, &runtime).await;
 }
 
+/// What meets a limit fails, and whoever waits for it is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parent_hears_of_a_child_that_meets_a_limit() {
+    let folder = folder();
+    let provider = open(&folder).await;
+    let huge = |_: OrchestrationContext, _: String| async move {
+        Outcome::Ok("x".repeat(5 * 1_024 * 1_024))
+    };
+    let wide = |ctx: OrchestrationContext, _: String| async move {
+        let each = (0..1_500).map(|_| ctx.schedule_activity("echo", "x"));
+        Outcome::Ok(format!("{}", ctx.join(each.collect()).await.len()))
+    };
+    let parent = |ctx: OrchestrationContext, child: String| async move {
+        ctx.schedule_sub_orchestration(child, "").await.map(|text| text.len().to_string())
+    };
+    let orchestrations = OrchestrationRegistry::builder().register("huge", huge);
+    let orchestrations = orchestrations.register("wide", wide).register("parent", parent).build();
+    let (client, runtime) = start(&provider, echo(), orchestrations).await;
+    for child in ["huge", "wide"] {
+        client.start_orchestration(child, "parent", child).await.expect("it starts");
+        let status = client.wait_for_orchestration(child, SOON).await.expect("it ends");
+        assert!(failed(&status).contains(" is outside "), "{child}: {status:?}");
+    }
+    end(&provider, &runtime).await;
+}
+
 /// Any text, as many and as long keys as there may be, and what is cleared stays so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_go_from_execution_to_execution() {
