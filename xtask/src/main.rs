@@ -12,6 +12,7 @@ mod bite_workflows;
 mod cargo;
 mod ci;
 mod duroxide;
+mod duroxide_examples;
 mod json;
 mod matrix;
 mod options;
@@ -49,6 +50,7 @@ commands:
              --seconds N    how long each run lasts (10)
              --postgres     the measuring points on Postgres instead, each on a server of its own
   duroxide duroxide's own suite on SQLite and Postgres: run, passed, excluded and why
+             examples       the examples that duroxide publishes instead, with the provider swapped
   peers    Windlass against others, all equally durable (see bench/README.md)
              sqlite         apalis, each on a file of its own (this one if none is named)
              postgres       apalis-postgres and graphile-worker, each on a server of its own
@@ -117,6 +119,7 @@ fn run(args: &[String]) -> Result<(), Failure> {
             let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
             Ok(bite::run(&bites, seeds)?)
         }
+        "duroxide" if rest == ["examples"] => Ok(duroxide_examples::run()?),
         "duroxide" => Options::none(rest).and_then(|()| Ok(duroxide::run()?)),
         "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),
         "bench" => {

@@ -1,6 +1,7 @@
 //! An ack: all that came of a turn, in one commit.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
@@ -12,12 +13,12 @@ use windlass_engine::{Engine, Error};
 
 use crate::about::About;
 use crate::activities::new_activity;
-use crate::error::{failed, garbled};
+use crate::error::{Patience, failed, garbled};
 use crate::history::Row;
 use crate::names::{activity_id, generation, instance_of, step};
 use crate::provider::WindlassProvider;
 use crate::queue::parcel_of_ack;
-use crate::token::Token;
+use crate::token::{Caller, Token};
 
 const ACK: &str = "ack_orchestration_item";
 
@@ -86,8 +87,27 @@ impl Ack {
             EventKind::CustomStatusUpdated { status } => Some(status),
             _ => None,
         });
-        let fits = |text: &String| limits::STATUS.check_prose(text).is_ok();
+        let fits = |text: &String| text.len() <= limits::STATUS.max_bytes;
         last.filter(|status| status.as_ref().is_none_or(fits))
+    }
+
+    /// What whoever waits for this instance is to be told of its failure, if nobody else says it.
+    /// The runtime does not, where it gives an instance up because of an ack that was refused.
+    fn untold_failure(&self, caller: &Caller) -> Option<WorkItem> {
+        let details = self.events.iter().find_map(|event| match &event.kind {
+            EventKind::OrchestrationFailed { details } => Some(details.clone()),
+            _ => None,
+        })?;
+        let tells = |item: &WorkItem| {
+            matches!(item, WorkItem::SubOrchFailed { .. } | WorkItem::SubOrchCompleted { .. })
+        };
+        let Caller { instance, execution, event } = caller.clone();
+        (!self.orchestrator_items.iter().any(tells)).then_some(WorkItem::SubOrchFailed {
+            parent_instance: instance,
+            parent_execution_id: execution,
+            parent_id: event,
+            details,
+        })
     }
 
     fn ends(&self) -> bool {
@@ -112,7 +132,7 @@ impl WindlassProvider {
     pub(crate) async fn ack(&self, token: &str, ack: Ack) -> Result<(), ProviderError> {
         let token = Token::read(ACK, token)?;
         let fence = token.fence(&self.tenant);
-        let known = self.engine.task(&fence.task).await.map_err(failed(ACK))?;
+        let known = self.looked_up(&fence.task).await?;
         let gone = || ProviderError::permanent(ACK, "the instance is gone");
         let known = known.ok_or_else(gone)?;
         let (Some(instance), Some(state)) = (instance_of(&known.id), &known.workflow) else {
@@ -124,7 +144,8 @@ impl WindlassProvider {
         let row = ack.row()?;
         let about = self.about_after(&known, &ack, row.as_ref(), turn, is_next);
         let mut deeds = ack.activities(instance)?;
-        for item in &ack.orchestrator_items {
+        let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
+        for item in ack.orchestrator_items.iter().chain(&untold) {
             deeds.push(Deed::Send(parcel_of_ack(ACK, item)?));
         }
         if let Some(status) = ack.custom_status() {
@@ -154,21 +175,23 @@ impl WindlassProvider {
             eager: None,
             foreign: Some(Box::new(foreign)),
         };
-        match self.engine.submit(commit.clone()).await {
-            // It may be the turn itself that is refused. Then it is so again.
-            Err(Error::Rejected(
-                Rejection::TaskNotFound
-                | Rejection::Ended { .. }
-                | Rejection::ParentNotFound
-                | Rejection::ParentEnded,
-            )) => {
-                self.drop_orphans(&mut commit.deeds).await?;
-                self.engine.submit(commit).await
+        let mut patience = Patience::default();
+        loop {
+            // The same each time, so that one whose answer was lost is recognised.
+            let answer = self.engine.submit(commit.clone()).await;
+            if patience.is_left(&answer).await {
+                continue;
             }
-            other => other,
+            match answer {
+                Err(Error::Rejected(
+                    Rejection::TaskNotFound
+                    | Rejection::Ended { .. }
+                    | Rejection::ParentNotFound
+                    | Rejection::ParentEnded,
+                )) if self.drop_orphans(&mut commit.deeds).await? => {}
+                answer => return answer.map(drop).map_err(failed(ACK)),
+            }
         }
-        .map(drop)
-        .map_err(failed(ACK))
     }
 
     fn about_after(
@@ -190,37 +213,55 @@ impl WindlassProvider {
         about
     }
 
+    async fn looked_up(&self, task: &TaskKey) -> Result<Option<Arc<Task>>, ProviderError> {
+        let mut patience = Patience::default();
+        loop {
+            let answer = self.engine.task(task).await;
+            if !patience.is_left(&answer).await {
+                return answer.map_err(failed(ACK));
+            }
+        }
+    }
+
     /// Leaves out what is sent to instances that are not there and are not made for it, and who
-    /// the parent is where it is gone. A turn is not refused because of those.
-    async fn drop_orphans(&self, deeds: &mut Vec<Deed>) -> Result<(), ProviderError> {
-        let mut kept = Vec::with_capacity(deeds.len());
+    /// the parent is where it is gone. A turn is not refused because of those. Says whether there
+    /// was anything of the kind; if not, it is the turn itself that is refused.
+    async fn drop_orphans(&self, deeds: &mut Vec<Deed>) -> Result<bool, ProviderError> {
+        let (mut kept, mut changed) = (Vec::with_capacity(deeds.len()), false);
         for mut deed in deeds.drain(..) {
             let mut reaches = true;
             if let Deed::Send(parcel) = &mut deed {
-                let target = self.engine.task(&TaskKey::new(&self.tenant, &parcel.task)).await;
-                reaches = match target.map_err(failed(ACK))? {
-                    Some(task) => task.lifecycle.ended_at().is_none(),
-                    None => !matches!(parcel.absent, Absent::Refuse),
-                };
-                if let Absent::Create(new) = &mut parcel.absent {
-                    self.drop_lost_parent(new).await?;
+                let key = TaskKey::new(&self.tenant, &parcel.task);
+                let target = self.looked_up(&key).await?;
+                let has_ended = target.as_ref().map(|task| task.lifecycle.ended_at().is_some());
+                match &mut parcel.absent {
+                    // It was deleted, and what is left of it makes room for another.
+                    Absent::Create(new) => {
+                        if has_ended == Some(true) {
+                            self.reap(ACK, &key).await?;
+                            changed = true;
+                        }
+                        changed |= self.drop_lost_parent(new).await?;
+                    }
+                    Absent::Refuse => reaches = has_ended == Some(false),
+                    _ => reaches = has_ended != Some(true),
                 }
             }
-            if reaches {
-                kept.push(deed);
-            }
+            changed |= !reaches;
+            kept.extend(reaches.then_some(deed));
         }
         *deeds = kept;
-        Ok(())
+        Ok(changed)
     }
 
-    async fn drop_lost_parent(&self, new: &mut NewTask) -> Result<(), ProviderError> {
-        let Some(parent) = &new.parent else { return Ok(()) };
-        let parent = self.engine.task(&TaskKey::new(&self.tenant, parent)).await;
-        let there = parent.map_err(failed(ACK))?;
-        if there.is_none_or(|parent| parent.lifecycle.ended_at().is_some()) {
+    async fn drop_lost_parent(&self, new: &mut NewTask) -> Result<bool, ProviderError> {
+        let Some(parent) = &new.parent else { return Ok(false) };
+        let key = TaskKey::new(&self.tenant, parent);
+        let there = self.looked_up(&key).await?;
+        let is_lost = there.is_none_or(|parent| parent.lifecycle.ended_at().is_some());
+        if is_lost {
             new.parent = None;
         }
-        Ok(())
+        Ok(is_lost)
     }
 }

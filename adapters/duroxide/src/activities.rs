@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use duroxide::ErrorDetails;
 use duroxide::providers::{ProviderError, SessionFetchConfig, TagFilter as Tags, WorkItem};
 use windlass_core::command::{Claim, Complete, Create, Delay, Discard, Fail, NewTask, Release};
 use windlass_core::{
-    Command, FailureClass, GateKey, Kind, Offer, Payload, Policy, Rejection, Retry, RetryPolicy,
-    SESSIONS, TagFilter, limits,
+    Command, FailureClass, Fence, GateKey, Kind, LaneName, Offer, Payload, Policy, Rejection,
+    Retry, RetryPolicy, SESSIONS, TagFilter, limits,
 };
 use windlass_engine::{Claimed, Error, Input};
 
 use crate::error::{failed, garbled};
-use crate::names::{self, activities, activity_id, instance_id, step};
+use crate::names::{self, activities, activity_id, all_activities, instance_id, step};
 use crate::provider::{WindlassProvider, lease_ms, ms};
 use crate::token::Token;
 
@@ -39,7 +40,7 @@ pub(crate) fn new_activity(
         ..Policy::default()
     };
     Ok(NewTask {
-        lane: activities(),
+        lane: activities(tag.as_deref()),
         payload: Some(Payload::json(payload)),
         tag: tag.as_deref().map(names::tag),
         gate: session_id.clone().map(GateKey::Affinity),
@@ -59,6 +60,22 @@ fn kind(name: &str) -> Kind {
     if limits::KIND.check(name).is_ok() { name.into() } else { "activity".into() }
 }
 
+/// An activity whose result cannot be kept has failed.
+fn refused(completion: WorkItem, reason: &str) -> WorkItem {
+    match completion {
+        WorkItem::ActivityCompleted { instance, execution_id, id, .. }
+        | WorkItem::ActivityFailed { instance, execution_id, id, .. } => {
+            let details = ErrorDetails::Infrastructure {
+                operation: "activity".to_owned(),
+                message: format!("its result cannot be kept: {reason}"),
+                retryable: false,
+            };
+            WorkItem::ActivityFailed { instance, execution_id, id, details }
+        }
+        other => other,
+    }
+}
+
 fn tags(filter: &Tags) -> TagFilter {
     let set = |tags: &std::collections::HashSet<String>| -> BTreeSet<String> {
         tags.iter().map(|tag| names::tag(tag)).collect()
@@ -70,6 +87,20 @@ fn tags(filter: &Tags) -> TagFilter {
         Tags::Any => TagFilter::Any,
         Tags::None => TagFilter::None,
     }
+}
+
+/// Where what a filter lets through may wait.
+fn lanes(filter: &Tags) -> Vec<LaneName> {
+    let of = |tags: &std::collections::HashSet<String>| -> BTreeSet<LaneName> {
+        tags.iter().map(|tag| activities(Some(tag))).collect()
+    };
+    let tagged = match filter {
+        Tags::DefaultOnly | Tags::None => BTreeSet::new(),
+        Tags::Tags(tags) => return of(tags).into_iter().collect(),
+        Tags::DefaultAnd(tags) => of(tags),
+        Tags::Any => return all_activities().collect(),
+    };
+    std::iter::once(activities(None)).chain(tagged).collect()
 }
 
 impl WindlassProvider {
@@ -103,7 +134,7 @@ impl WindlassProvider {
         let owner = session.map(|session| session.owner_id.as_str().into());
         let mut claim = Claim {
             tenant: self.tenant.clone(),
-            lanes: vec![activities()],
+            lanes: lanes(filter),
             offer: Offer { capabilities, tags: tags(filter), versions: Vec::new() },
             lease_ms: lease_ms(lock_timeout),
             ..Claim::new(owner.unwrap_or_else(|| self.worker.clone()))
@@ -157,9 +188,21 @@ impl WindlassProvider {
             self.engine.submit(discard).await.map_err(failed(ACK))?;
             return self.enqueue(&completion, None).await;
         }
-        let result = Payload::json(serde_json::to_string(&completion).map_err(garbled(ACK))?);
-        let complete = Complete { fence, result: Some(result) };
-        self.engine.submit(complete).await.map(drop).map_err(failed(ACK))
+        match self.complete(fence.clone(), &completion).await {
+            // Whoever waits for it is told why there is no result, instead of having it made again.
+            Err(Error::Rejected(refusal @ Rejection::Invalid { .. })) => {
+                let refused = refused(completion, &refusal.to_string());
+                self.complete(fence, &refused).await
+            }
+            answer => answer,
+        }
+        .map_err(failed(ACK))
+    }
+
+    async fn complete(&self, fence: Fence, completion: &WorkItem) -> Result<(), Error> {
+        let written = serde_json::to_string(completion).expect("an item is written as JSON");
+        let complete = Complete { fence, result: Some(Payload::json(written)) };
+        self.engine.submit(complete).await.map(drop)
     }
 
     pub(crate) async fn abandon_activity(

@@ -14,7 +14,7 @@ use windlass_engine::TaskFilter;
 use crate::about::About;
 use crate::error::failed;
 use crate::history::Past;
-use crate::names::{activities, execution, instance_of, orchestrations};
+use crate::names::{all_activities, execution, instance_of, orchestrations};
 use crate::provider::WindlassProvider;
 
 const PAGE: usize = 1_000;
@@ -226,7 +226,7 @@ impl ProviderAdmin for WindlassProvider {
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let messages = self.engine.count_messages(&self.tenant).await.map_err(failed(OPERATION))?;
         let ready = self.engine.count_ready(&self.tenant).await.map_err(failed(OPERATION))?;
-        let waiting = ready.get(&activities()).copied().unwrap_or(0);
+        let waiting = all_activities().filter_map(|lane| ready.get(&lane)).sum();
         Ok(QueueDepths {
             orchestrator_queue: size(messages),
             worker_queue: size(waiting),

@@ -8,6 +8,7 @@ pub(crate) const KIND: &str = "orchestration";
 pub(crate) const ORCHESTRATIONS: &str = "orchestrations";
 /// Where activities wait.
 pub(crate) const ACTIVITIES: &str = "activities";
+const TAGGED: u32 = 16;
 /// Who posts the messages of a queue.
 pub(crate) const SOURCE: &str = "duroxide";
 
@@ -22,8 +23,25 @@ pub(crate) fn orchestrations() -> LaneName {
     LaneName::new(ORCHESTRATIONS)
 }
 
-pub(crate) fn activities() -> LaneName {
-    LaneName::new(ACTIVITIES)
+/// Where an activity waits. Those with tags have lanes of their own, and are spread over them, as a
+/// lane has room for so many tags only.
+pub(crate) fn activities(tag: Option<&str>) -> LaneName {
+    match tag {
+        None => LaneName::new(ACTIVITIES),
+        Some(tag) => {
+            tagged(tag.bytes().fold(0, |sum: u32, byte| {
+                sum.wrapping_mul(31).wrapping_add(u32::from(byte)) % TAGGED
+            }))
+        }
+    }
+}
+
+fn tagged(number: u32) -> LaneName {
+    LaneName::new(format!("{ACTIVITIES}-{number}"))
+}
+
+pub(crate) fn all_activities() -> impl Iterator<Item = LaneName> {
+    std::iter::once(activities(None)).chain((0..TAGGED).map(tagged))
 }
 
 pub(crate) fn instance_id(instance: &str) -> TaskId {

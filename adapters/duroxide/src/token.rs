@@ -13,11 +13,22 @@ pub(crate) struct Token {
     /// It is an activity that no instance knows of.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stands_alone: bool,
+    /// Who waits for the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) caller: Option<Caller>,
+}
+
+/// The step of another instance that waits for this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Caller {
+    pub(crate) instance: String,
+    pub(crate) execution: u64,
+    pub(crate) event: u64,
 }
 
 impl Token {
     pub(crate) fn new(fence: Fence, messages: Vec<u64>, stands_alone: bool) -> Self {
-        Self { task: fence.task.id, epoch: fence.epoch, messages, stands_alone }
+        Self { task: fence.task.id, epoch: fence.epoch, messages, stands_alone, caller: None }
     }
 
     pub(crate) fn read(operation: &'static str, text: &str) -> Result<Self, ProviderError> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{ErrorDetails, Event, EventKind};
 use windlass_core::command::{Claim, CommitTurn, Decline, Foreign, Renew, Then};
-use windlass_core::{Fence, Lifecycle, Offer, Task, VersionRange};
+use windlass_core::{Fence, Lifecycle, Message, Offer, Task, VersionRange};
 use windlass_engine::{Claimed, Received};
 
 use crate::about::About;
@@ -13,7 +13,7 @@ use crate::error::{failed, garbled};
 use crate::history::Past;
 use crate::names::{KIND, execution, instance_of, orchestrations};
 use crate::provider::{WindlassProvider, lease_ms};
-use crate::token::Token;
+use crate::token::{Caller, Token};
 
 const FETCH: &str = "fetch_orchestration_item";
 
@@ -21,6 +21,12 @@ const FETCH: &str = "fetch_orchestration_item";
 const POSTPONED_MS: u64 = 60_000;
 /// How long what waits for its start is.
 const UNKNOWN_MS: u64 = 5_000;
+
+/// How much of what came is told at once, so that what a turn makes of it fits into a row. What is
+/// left is for the next turn.
+const BYTES_AT_ONCE: usize = 8 * 1_024 * 1_024;
+/// How many messages are read at once.
+const PAGE: usize = 64;
 
 pub(crate) type Fetched = (OrchestrationItem, String, u32);
 
@@ -115,7 +121,9 @@ impl WindlassProvider {
             true => self.values(FETCH, &task.task_key()).await?.snapshot(),
             false => Default::default(),
         };
-        let token = Token::new(task.fence(), mail.seqs, false).write().map_err(garbled(FETCH))?;
+        let mut token = Token::new(task.fence(), mail.seqs, false);
+        token.caller = caller(&history, &mail.items);
+        let token = token.write().map_err(garbled(FETCH))?;
         let item = OrchestrationItem {
             instance: instance.to_owned(),
             orchestration_name: named.name,
@@ -133,13 +141,14 @@ impl WindlassProvider {
     /// stays, and the instance with it, out of the way of others.
     async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
-        let mut mail = Mail { seqs: lease.received.clone(), items: Vec::new(), attempts: 1 };
         let mut received = self.received(task, &lease.received).await?;
+        let seqs = received.iter().map(|one| one.message.seq).collect();
+        let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
         // The ends of activities are numbered by their steps. They are told as they came.
         received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
         for received in received {
             mail.attempts = mail.attempts.max(received.message.attempts.saturating_add(1));
-            match item(&received) {
+            match item(task, &received) {
                 Ok(item) => mail.items.extend(item),
                 Err(_) => {
                     self.decline(&task.fence(), POSTPONED_MS, true).await?;
@@ -150,14 +159,21 @@ impl WindlassProvider {
         Ok(Some(mail))
     }
 
+    /// The first of them, as many as go into one turn.
     async fn received(&self, task: &Task, seqs: &[u64]) -> Result<Vec<Received>, ProviderError> {
         let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
-        let (mut found, mut after) = (Vec::new(), first.saturating_sub(1));
+        let (mut found, mut after, mut bytes) = (Vec::new(), first.saturating_sub(1), 0);
         loop {
-            let page = self.engine.messages(&task.task_key(), after, 1_000).await;
+            let page = self.engine.messages(&task.task_key(), after, PAGE).await;
             let page = page.map_err(failed(FETCH))?;
             let Some(end) = page.last().map(|one| one.message.seq) else { return Ok(found) };
-            found.extend(page.into_iter().filter(|one| seqs.contains(&one.message.seq)));
+            for one in page.into_iter().filter(|one| seqs.contains(&one.message.seq)) {
+                bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
+                if bytes > BYTES_AT_ONCE && !found.is_empty() {
+                    return Ok(found);
+                }
+                found.push(one);
+            }
             if end >= *last {
                 return Ok(found);
             }
@@ -235,7 +251,14 @@ impl WindlassProvider {
 
 /// What a message says. An activity that was given up without a word has failed; one that was
 /// dropped by its holder is not spoken of.
-fn item(received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
+fn item(task: &Task, received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
+    let message = &received.message;
+    if message.source == Message::ENGINE && message.name == Message::CANCEL {
+        let instance = instance_of(&task.id).unwrap_or_default().to_owned();
+        let reason = task.workflow.as_ref().and_then(|workflow| workflow.cancelling.clone());
+        let reason = reason.unwrap_or_default();
+        return Ok(Some(WorkItem::CancelInstance { instance, reason }));
+    }
     if let Some(payload) = &received.payload {
         return serde_json::from_slice(&payload.bytes).map(Some);
     }
@@ -255,6 +278,24 @@ fn item(received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
             retryable: false,
         },
     }))
+}
+
+/// Who waits for an orchestration: by its history, or by what starts it.
+fn caller(history: &[Event], items: &[WorkItem]) -> Option<Caller> {
+    let started = history.iter().find_map(|event| match &event.kind {
+        EventKind::OrchestrationStarted {
+            parent_instance, parent_id, parent_execution_id, ..
+        } => Some((parent_instance, parent_id, parent_execution_id)),
+        _ => None,
+    });
+    let starts = items.iter().find_map(|item| match item {
+        WorkItem::StartOrchestration {
+            parent_instance, parent_id, parent_execution_id, ..
+        } => Some((parent_instance, parent_id, parent_execution_id)),
+        _ => None,
+    });
+    let (instance, event, execution) = started.or(starts)?;
+    Some(Caller { instance: instance.clone()?, execution: (*execution)?, event: (*event)? })
 }
 
 /// What an orchestration is called: by what was acked of it, by its history, or by what starts it.

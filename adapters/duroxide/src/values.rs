@@ -5,41 +5,33 @@ use std::collections::{BTreeMap, HashMap};
 
 use duroxide::providers::{KvEntry, ProviderError};
 use duroxide::{Event, EventKind};
-use serde::{Deserialize, Serialize};
 use windlass_core::command::Deed;
 use windlass_core::{Note, TaskKey, limits};
 
 use crate::error::{failed, garbled};
 use crate::provider::WindlassProvider;
 
-/// The note with the times of the others.
-const TIMES: &str = "t";
+/// What is under a key, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Value {
+    text: String,
+    at_ms: u64,
+}
 
-/// What is under a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     /// What earlier executions left.
-    left: Option<String>,
+    left: Option<Value>,
     /// What this one put there; nothing if it took it away.
-    put: Option<Option<String>>,
-}
-
-/// When what is under each key was put there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Times {
-    left: BTreeMap<String, u64>,
-    put: BTreeMap<String, u64>,
+    put: Option<Option<Value>>,
 }
 
 /// All values of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Values {
-    entries: BTreeMap<String, Entry>,
-    times: Times,
-}
+pub(crate) struct Values(BTreeMap<String, Entry>);
 
 impl Entry {
-    fn value(&self) -> Option<&String> {
+    fn value(&self) -> Option<&Value> {
         match &self.put {
             Some(put) => put.as_ref(),
             None => self.left.as_ref(),
@@ -47,21 +39,52 @@ impl Entry {
     }
 }
 
+impl Value {
+    /// The notes of a value under a key: its text, which is JSON where it is no text of a note, and
+    /// its time.
+    fn notes(&self, of: Names, key: &str) -> Result<[(String, String); 2], serde_json::Error> {
+        let is_plain = limits::NOTE.check_prose(&self.text).is_ok();
+        let text = match is_plain {
+            true => (format!("{}{key}", of.plain), self.text.clone()),
+            false => (format!("{}{key}", of.written), serde_json::to_string(&self.text)?),
+        };
+        Ok([text, (format!("{}{key}", of.time), self.at_ms.to_string())])
+    }
+}
+
+/// The letters with which the names of notes begin.
+#[derive(Clone, Copy)]
+struct Names {
+    plain: char,
+    written: char,
+    time: char,
+}
+
+const LEFT: Names = Names { plain: 's', written: 'S', time: 't' };
+const PUT: Names = Names { plain: 'd', written: 'D', time: 'u' };
+const TAKEN: char = 'x';
+
 impl Values {
     fn read(notes: Vec<Note>) -> Result<Self, serde_json::Error> {
         let mut values = Self::default();
+        let unset = || Value { text: String::new(), at_ms: 0 };
         for note in notes {
-            if note.name == TIMES {
-                values.times = serde_json::from_str(&note.text)?;
-                continue;
-            }
-            let Some((what, key)) = note.name.split_at_checked(1) else { continue };
-            let entry = values.entries.entry(key.to_owned()).or_default();
+            let mut letters = note.name.chars();
+            let Some(what) = letters.next() else { continue };
+            let entry = values.0.entry(letters.as_str().to_owned()).or_default();
+            let value = match what {
+                's' | 'S' | 't' => entry.left.get_or_insert_with(unset),
+                'd' | 'D' | 'u' => entry.put.get_or_insert_default().get_or_insert_with(unset),
+                TAKEN => {
+                    entry.put = Some(None);
+                    continue;
+                }
+                _ => continue,
+            };
             match what {
-                "s" => entry.left = Some(note.text),
-                "d" => entry.put = Some(Some(note.text)),
-                "x" => entry.put = Some(None),
-                _ => {}
+                's' | 'd' => value.text = note.text,
+                'S' | 'D' => value.text = serde_json::from_str(&note.text)?,
+                _ => value.at_ms = note.text.parse().unwrap_or(0),
             }
         }
         Ok(values)
@@ -70,67 +93,61 @@ impl Values {
     fn apply(&mut self, event: &Event) {
         match &event.kind {
             // One that is too long was refused by the runtime, which says so in the same ack.
-            EventKind::KeyValueSet { value, .. } if limits::NOTE.check_prose(value).is_err() => {}
+            EventKind::KeyValueSet { value, .. } if value.len() > limits::NOTE.max_bytes => {}
             EventKind::KeyValueSet { key, value, last_updated_at_ms } => {
-                let entry = self.entries.entry(key.clone()).or_default();
-                entry.put = Some(Some(value.clone()));
-                self.times.put.insert(key.clone(), *last_updated_at_ms);
+                let value = Value { text: value.clone(), at_ms: *last_updated_at_ms };
+                self.0.entry(key.clone()).or_default().put = Some(Some(value));
             }
-            EventKind::KeyValueCleared { key } => {
-                self.entries.entry(key.clone()).or_default().put = Some(None);
-                self.times.put.remove(key);
-            }
-            EventKind::KeyValuesCleared => {
-                self.entries.values_mut().for_each(|entry| entry.put = Some(None));
-                self.times.put.clear();
-            }
+            EventKind::KeyValueCleared { key } => self.take_away(|known| known == key),
+            EventKind::KeyValuesCleared => self.take_away(|_| true),
             _ => {}
         }
     }
 
+    /// What was never left by an earlier execution needs no word of its absence.
+    fn take_away(&mut self, is_it: impl Fn(&String) -> bool) {
+        for (_, entry) in self.0.iter_mut().filter(|(key, _)| is_it(key)) {
+            entry.put = entry.left.as_ref().map(|_| None);
+        }
+        self.0.retain(|_, entry| *entry != Entry::default());
+    }
+
     /// The execution ends: what it did stays.
     fn settle(&mut self) {
-        for (key, entry) in &mut self.entries {
-            let Some(put) = entry.put.take() else { continue };
-            match self.times.put.remove(key) {
-                Some(at) if put.is_some() => self.times.left.insert(key.clone(), at),
-                _ => self.times.left.remove(key),
-            };
-            entry.left = put;
+        for entry in self.0.values_mut() {
+            if let Some(put) = entry.put.take() {
+                entry.left = put;
+            }
         }
     }
 
     fn notes(&self) -> Result<BTreeMap<String, String>, serde_json::Error> {
         let mut notes = BTreeMap::new();
-        for (key, entry) in &self.entries {
+        for (key, entry) in &self.0 {
             if let Some(left) = &entry.left {
-                notes.insert(format!("s{key}"), left.clone());
+                notes.extend(left.notes(LEFT, key)?);
             }
             match &entry.put {
-                Some(Some(put)) => notes.insert(format!("d{key}"), put.clone()),
-                Some(None) => notes.insert(format!("x{key}"), String::new()),
-                None => None,
-            };
-        }
-        if self.times != Times::default() {
-            notes.insert(TIMES.to_owned(), serde_json::to_string(&self.times)?);
+                Some(Some(put)) => notes.extend(put.notes(PUT, key)?),
+                Some(None) => drop(notes.insert(format!("{TAKEN}{key}"), String::new())),
+                None => {}
+            }
         }
         Ok(notes)
     }
 
     /// What earlier executions left, for the replay of this one.
     pub(crate) fn snapshot(&self) -> HashMap<String, KvEntry> {
-        let left = self.entries.iter().filter_map(|(key, entry)| {
-            let last_updated_at_ms = self.times.left.get(key).copied().unwrap_or(0);
-            let value = entry.left.clone()?;
-            Some((key.clone(), KvEntry { value, last_updated_at_ms }))
+        let left = self.0.iter().filter_map(|(key, entry)| {
+            let Value { text, at_ms } = entry.left.clone()?;
+            Some((key.clone(), KvEntry { value: text, last_updated_at_ms: at_ms }))
         });
         left.collect()
     }
 
     pub(crate) fn all(&self) -> HashMap<String, String> {
-        let there = self.entries.iter().filter_map(|(key, e)| Some((key, e.value()?)));
-        there.map(|(key, value)| (key.clone(), value.clone())).collect()
+        let there = self.0.iter().filter_map(|(key, entry)| Some((key, entry.value()?)));
+        there.map(|(key, value)| (key.clone(), value.text.clone())).collect()
     }
 }
 

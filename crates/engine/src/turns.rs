@@ -100,8 +100,14 @@ impl Engine {
     pub async fn notes(&self, workflow: &TaskKey) -> Result<Vec<Note>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
         let most = usize::try_from(limits::PAGE.max).unwrap_or(usize::MAX);
-        let notes = self.list::<Note>(Query { prefix, ..Query::all(Table::Note, most) }).await?;
-        Ok(notes.into_iter().map(|note| (*note).clone()).collect())
+        let mut query = Query { prefix, ..Query::all(Table::Note, most) };
+        let mut notes = Vec::new();
+        loop {
+            let page = self.list::<Note>(query.clone()).await?;
+            let Some(last) = page.last() else { return Ok(notes) };
+            query.after = Some(Note::key_of(&workflow.tenant, &workflow.id, &last.name).values);
+            notes.extend(page.iter().map(|note| (**note).clone()));
+        }
     }
 
     /// The executions of a workflow that were followed by others, in order, behind `after`.

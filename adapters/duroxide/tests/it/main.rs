@@ -2,5 +2,6 @@
 
 mod ground;
 mod kill;
+mod mishaps;
 mod samples;
 mod suite;
