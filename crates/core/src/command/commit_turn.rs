@@ -940,6 +940,23 @@ mod tests {
         }
     }
 
+    /// It is alive, and has the workflow in memory.
+    #[test]
+    fn a_worker_whose_attempt_took_too_long_is_asked_first() {
+        let mut stage = started();
+        let Deed::Activity { step, mut task, eager } = activity(0) else { panic!("it is one") };
+        task.policy.attempt_timeout_ms = Some(1_000);
+        let deeds = vec![Deed::Activity { step, task, eager }];
+        let sticky_ms = Some(5_000);
+        stage.must(CommitTurn { deeds, next_step: 1, sticky_ms, ..turn(1, 0, Then::Wait) });
+        stage.must(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert_eq!(messages(&stage).len(), 1, "it was its only attempt");
+        let other = stage.must(Claim { worker: "v".into(), ..claim() });
+        assert_eq!(other, Outcome::Claimed(vec![]));
+    }
+
     #[test]
     fn it_is_asked_to_end_once() {
         let mut stage = started();
