@@ -118,7 +118,7 @@ fn command_of(runs: impl Fn(&NewTask) -> bool, workflow: &TaskId, deed: Deed) ->
             Command::Activity { step, task: *task, eager }
         }
         Deed::Child { step, task } => Command::Child { step, task: started(*task) },
-        Deed::Start { task, .. } => Command::Start { task: started(*task) },
+        Deed::Start { step, task } => Command::Start { step, task: started(*task) },
         Deed::Timer { step, at } => Command::Timer { step, at },
         Deed::CancelTimer { step } => Command::CancelTimer { step },
         Deed::CancelActivity { step } => {
@@ -126,9 +126,10 @@ fn command_of(runs: impl Fn(&NewTask) -> bool, workflow: &TaskId, deed: Deed) ->
             Command::CancelTask { step, id }
         }
         Deed::CancelChild { step, id } => Command::CancelTask { step, id },
-        Deed::Post { to, name, payload, keep_ms, .. } => {
+        Deed::Post { step, to, name, payload, keep_ms } => {
             let source = workflow.to_string();
-            Command::Post(NewMessage { payload, keep_ms, ..NewMessage::new(to, name, source) })
+            let message = NewMessage { payload, keep_ms, ..NewMessage::new(to, name, source) };
+            Command::Post { step, message }
         }
         Deed::Status(text) => Command::Note { name: Note::STATUS.to_owned(), text: Some(text) },
         Deed::Value { key, value } => {

@@ -112,6 +112,9 @@ impl<'h> Checker<'h> {
         match made {
             Made::Timer { .. } if fired => {}
             Made::Activity { .. } | Made::Local { .. } | Made::Child { .. } if !fired => {}
+            // Nobody waits for these: only a refusal is told.
+            Made::Start { .. } | Made::Post { .. }
+                if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
         }
     }
@@ -159,6 +162,7 @@ impl<'h> Checker<'h> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass::FailureClass;
 
     /// A row from words: `a3` makes activity 3, and likewise l(ocal), t(imer), w(ait); `x3` gives
     /// it up, `p` takes a patch; `+3` reports its end, `!3` that it fired; `@5` is the time.
@@ -173,10 +177,16 @@ mod tests {
                 "a" => row.made.push(Made::Activity { step, name, input: None }),
                 "l" => row.made.push(Made::Local { step, name }),
                 "t" => row.made.push(Made::Timer { step, until: Timestamp::default() }),
+                "m" => row.made.push(Made::Post { step, to: "b".into(), name }),
                 "w" => row.made.push(Made::Wait { step, name }),
                 "x" => row.made.push(Made::Cancel { step }),
                 "p" => row.made.push(Made::Patch { id: name }),
                 "+" => row.arrived.push(Arrival::Report { step, outcome: completed }),
+                "-" => {
+                    let (class, reason) = (FailureClass::Permanent, String::new());
+                    let outcome = StepOutcome::Failed { class, reason };
+                    row.arrived.push(Arrival::Report { step, outcome });
+                }
                 "!" => row.arrived.push(Arrival::Report { step, outcome: StepOutcome::Fired }),
                 "@" => row.at = Timestamp::from_millis(i64::try_from(step).unwrap()),
                 other => panic!("{other}"),
@@ -191,6 +201,8 @@ mod tests {
             (Some(0), "a0 t1 | +0 a2 x1 | +2", &[][..]),
             (Some(0), "a0 t1 | +0 x1 | +1", &["cannot end as"]),
             (Some(0), "a0 t1 | +0 x1 | !1", &[]),
+            (Some(0), "m0 | -0", &[]),
+            (Some(0), "m0 | +0", &["cannot end as"]),
             (Some(5), "a5 | +5", &[]),
             (Some(5), "a5 | +2 +5", &[]),
             (None, "a7 | +7 a8", &[]),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass::workflow::{Arrival, Made, Turned};
+use windlass::workflow::{Arrival, Made, StepOutcome, Turned};
 use windlass::{Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, moment, now};
@@ -63,6 +63,11 @@ fn lines(rows: &[Turned]) -> Vec<String> {
 fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Timestamp) -> String {
     let Arrival::Report { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
+    if let (Made::Start { .. } | Made::Post { .. }, StepOutcome::Failed { reason, .. }) =
+        (made, outcome)
+    {
+        return format!("{}, step {step}, was refused: {}", named(made), one_line(reason));
+    }
     let (word, rest) = ended(outcome);
     format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
 }
@@ -106,8 +111,8 @@ fn standing(task: &Task, open: &[Open<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use windlass::Payload;
-    use windlass::workflow::{Carried, StepOutcome};
+    use windlass::workflow::Carried;
+    use windlass::{FailureClass, Payload};
 
     use super::*;
 
@@ -121,6 +126,9 @@ mod tests {
         };
         let message =
             Arrival::Message { name: "go".into(), source: "ada".into(), payload: carried("1") };
+        let reason = "go could not be sent to b: it is full".to_owned();
+        let outcome = StepOutcome::Failed { class: FailureClass::Permanent, reason };
+        let refused = Arrival::Report { step: 3, outcome };
         let rows = [
             Turned {
                 at: at(0),
@@ -129,11 +137,12 @@ mod tests {
                     Made::Local { step: 0, name: "price".into() },
                     Made::Activity { step: 1, name: "charge".into(), input: carried("[5]") },
                     Made::Timer { step: 2, until: at(60_000) },
+                    Made::Post { step: 3, to: "b".into(), name: "go".into() },
                 ],
             },
             Turned {
                 at: at(1_500),
-                arrived: vec![completed(1, "true"), message],
+                arrived: vec![completed(1, "true"), message, refused],
                 made: vec![Made::Cancel { step: 2 }],
             },
         ];
@@ -143,9 +152,11 @@ turn    0  1970-01-01T00:00:00.000Z      +0ms
            -> local activity price, step 0
            -> activity charge, step 1: [5]
            -> timer until 1970-01-01T00:01:00.000Z, step 2
+           -> message go to b, step 3
 turn    1  1970-01-01T00:00:01.500Z    +1.50s  after 1.50s
            <- activity charge, step 1, completed after 1.50s: true
            <- message go from ada: 1
+           <- message go to b, step 3, was refused: go could not be sent to b: it is full
            -> gives up timer until 1970-01-01T00:01:00.000Z, step 2";
         assert_eq!(lines(&rows).join("\n"), expected);
     }

@@ -10,7 +10,7 @@ use crate::event::{Change, Event};
 use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::name::{TaskId, Tenant, WorkerId};
+use crate::name::{TaskId, WorkerId};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
@@ -62,8 +62,9 @@ pub enum Deed {
         step: u64,
         task: NewTask,
     },
-    /// A workflow that nobody waits for. One that is there already is left as it is.
+    /// A workflow that nobody waits for. The same that is there already is left as it is.
     Start {
+        step: u64,
         task: NewTask,
     },
     Timer {
@@ -78,8 +79,11 @@ pub enum Deed {
         step: u64,
         id: TaskId,
     },
-    /// Whom it does not reach, it does not reach.
-    Post(NewMessage),
+    /// Where it cannot be delivered, that is told as the end of its step.
+    Post {
+        step: u64,
+        message: NewMessage,
+    },
     /// Where it cannot be delivered, the turn is refused.
     Send(Parcel),
     /// What it tells of itself: see [`crate::Note`].
@@ -178,10 +182,10 @@ impl CommitTurn {
     /// How many bytes of payload it carries.
     pub(super) fn bytes(&self) -> usize {
         let inputs = self.deeds.iter().filter_map(|deed| match deed {
-            Deed::Activity { task, .. } | Deed::Child { task, .. } | Deed::Start { task } => {
+            Deed::Activity { task, .. } | Deed::Child { task, .. } | Deed::Start { task, .. } => {
                 task.payload.as_ref()
             }
-            Deed::Post(message) => message.payload.as_ref(),
+            Deed::Post { message, .. } => message.payload.as_ref(),
             Deed::Send(parcel) => parcel.payload.as_ref(),
             Deed::Timer { .. }
             | Deed::CancelTimer { .. }
@@ -234,14 +238,14 @@ impl CommitTurn {
                     world.prefetch(Children::key_of(tenant, id));
                     create.prefetch(world, task, &task.route());
                 }
-                Deed::Start { task } => create.prefetch(world, task, &task.route()),
+                Deed::Start { task, .. } => create.prefetch(world, task, &task.route()),
                 Deed::CancelTimer { step } => {
                     world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
                 Deed::CancelTask { id: step, .. } => {
                     world.prefetch(TaskKey::new(tenant, step).row_key());
                 }
-                Deed::Post(message) => {
+                Deed::Post { message, .. } => {
                     world.prefetch(TaskKey::new(tenant, &message.task).row_key());
                     world.prefetch(Mailbox::key_of(tenant, &message.task));
                     if message.keep_ms.is_some() {
@@ -315,17 +319,17 @@ impl CommitTurn {
             Deed::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
                 let eager = eager.filter(|claim| claimed.len() < claim.limit as usize);
-                claimed.extend(make(world, known, task, Some(*step), eager)?);
+                claimed.extend(make(world, known, task, *step, eager)?);
                 Ok(())
             }
-            Deed::Child { step, task } => make(world, known, task, Some(*step), None).map(drop),
-            Deed::Start { task } => make(world, known, task, None, None).map(drop),
+            Deed::Child { step, task } => make(world, known, task, *step, None).map(drop),
+            Deed::Start { step, task } => start(world, known, task, *step),
             Deed::Timer { step, at } => set_timer(world, known, *step, *at),
             Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),
             Deed::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
-            Deed::Post(message) => post(world, &known.tenant, message),
+            Deed::Post { step, message } => post(world, known, message, *step),
             Deed::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
             Deed::Note { name, text } => note(world, known, name, text.as_deref()),
         }
@@ -385,13 +389,13 @@ fn make(
     world: &mut World,
     workflow: &Task,
     new: &NewTask,
-    step: Option<u64>,
+    step: u64,
     eager: Option<&Claim>,
 ) -> Result<Option<Arc<Task>>, Halt> {
-    let parent = step.map(|_| workflow.id.clone());
+    let parent = Some(workflow.id.clone());
     let new = NewTask { parent, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, step) {
+    match create.make(world, &new, Some(step)) {
         Ok(Some(made)) => {
             if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
             {
@@ -405,27 +409,50 @@ fn make(
         }
         Ok(None) => Ok(None),
         Err(Halt::Rejected(refusal)) => {
-            let Some(step) = step else { return Ok(None) };
-            refuse_step(world, workflow, step, &new.id, &refusal)?;
-            Ok(None)
+            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| None)
         }
         Err(Halt::Parked) => Err(Halt::Parked),
     }
 }
 
-fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), Halt> {
+/// Makes a workflow that is nobody's child.
+fn start(world: &mut World, workflow: &Task, new: &NewTask, step: u64) -> Result<(), Halt> {
+    let new = NewTask { parent: None, idempotency: None, ..new.clone() };
+    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
+    match create.make(world, &new, None) {
+        Ok(made) => made.map_or(Ok(()), |made| place(world, made)),
+        Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
+fn refuse_task(
+    world: &mut World,
+    workflow: &Task,
+    step: u64,
+    id: &TaskId,
+    refusal: &Rejection,
+) -> Result<(), Halt> {
+    refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
+}
+
+fn post(world: &mut World, workflow: &Task, message: &NewMessage, step: u64) -> Result<(), Halt> {
+    let (tenant, to) = (&workflow.tenant, &message.task);
     let letter = message.letter();
     letter.check()?;
     message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
-    let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
+    let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
     let sent = known.and_then(|known| match (known, message.keep_ms) {
         (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => keep(world, tenant, &message.task, &letter, keep_ms).map(drop),
-        (None, None) => Ok(()),
+        (None, Some(keep_ms)) => keep(world, tenant, to, &letter, keep_ms).map(drop),
+        (None, None) => Err(Rejection::TaskNotFound.into()),
     });
     match sent {
-        Ok(()) | Err(Halt::Rejected(_)) => Ok(()),
-        Err(Halt::Parked) => Err(Halt::Parked),
+        Err(Halt::Rejected(refusal)) => {
+            let reason = format!("{} could not be sent to {to}: {refusal}", message.name);
+            refuse_step(world, workflow, step, to, reason)
+        }
+        sent => sent,
     }
 }
 
@@ -512,6 +539,7 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
 mod tests {
     use super::*;
     use crate::command::{Complete, Fail, NewWorkflow, Post, Reap, Release, RequestCancel, Sweep};
+    use crate::name::Tenant;
     use crate::record::{Filed, Table, read_row};
     use crate::testing::{Stage, check_task, claim, fence, fence_of, key, lane, message};
 
@@ -940,6 +968,23 @@ mod tests {
         }
     }
 
+    /// It is alive, and has the workflow in memory.
+    #[test]
+    fn a_worker_whose_attempt_took_too_long_is_asked_first() {
+        let mut stage = started();
+        let Deed::Activity { step, mut task, eager } = activity(0) else { panic!("it is one") };
+        task.policy.attempt_timeout_ms = Some(1_000);
+        let deeds = vec![Deed::Activity { step, task, eager }];
+        let sticky_ms = Some(5_000);
+        stage.must(CommitTurn { deeds, next_step: 1, sticky_ms, ..turn(1, 0, Then::Wait) });
+        stage.must(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
+        stage.later(1_000);
+        stage.must(Sweep::default());
+        assert_eq!(messages(&stage).len(), 1, "it was its only attempt");
+        let other = stage.must(Claim { worker: "v".into(), ..claim() });
+        assert_eq!(other, Outcome::Claimed(vec![]));
+    }
+
     #[test]
     fn it_is_asked_to_end_once() {
         let mut stage = started();
@@ -1041,13 +1086,66 @@ mod tests {
         stage.must(Create::one(NewTask::new("other", "k")));
         let child =
             NewTask { workflow: Some(NewWorkflow::default()), ..NewTask::new("other", "k") };
-        let deeds = vec![Deed::Child { step: 0, task: child.clone() }, Deed::Start { task: child }];
-        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 1, ..turn(1, 0, Then::Wait) })));
-        let told = messages(&stage);
-        let reporter = told[0].report.as_ref().unwrap().task.as_ref().unwrap();
-        assert!(
-            matches!(&reporter.ended, Lifecycle::Failed { reason, .. } if reason.contains("other"))
-        );
+        let long = NewTask { id: "x".repeat(201).into(), ..child.clone() };
+        let deeds = vec![
+            Deed::Child { step: 0, task: child.clone() },
+            Deed::Start { step: 1, task: child.clone() },
+            Deed::Start { step: 2, task: long },
+            Deed::Start { step: 3, task: NewTask { id: "fresh".into(), ..child.clone() } },
+            Deed::Start { step: 4, task: NewTask { id: "fresh".into(), ..child } },
+        ];
+        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 5, ..turn(1, 0, Then::Wait) })));
+        assert_eq!(stage.task("fresh").unwrap().parent, None);
+        let told = refusals(&stage);
+        assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(told[0].1.starts_with("other could not be made: "), "{told:?}");
+        assert_eq!(told[1].1, told[0].1);
+        assert!(told[2].1.ends_with("could not be made: id is longer than 200 bytes"), "{told:?}");
+    }
+
+    /// The steps of which the workflow is told that they were refused, and why.
+    fn refusals(stage: &Stage) -> Vec<(u64, String)> {
+        let told = messages(stage).into_iter().filter_map(|message| {
+            let report = message.report.clone()?;
+            match report.task?.ended {
+                Lifecycle::Failed { class, reason, .. } => {
+                    assert_eq!(class, FailureClass::Permanent);
+                    Some((report.step, reason))
+                }
+                _ => None,
+            }
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn a_post_that_reaches_nobody_is_told() {
+        let mut stage = started();
+        for id in ["full", "over"] {
+            stage.must(Create::one(NewTask { lane: "work".into(), ..NewTask::new(id, "k") }));
+        }
+        stage.must(crate::command::Cancel { task: key("over"), reason: String::new() });
+        for _ in 0..limits::MAILBOX_MESSAGES {
+            stage.must(Post::one(NewMessage::new("full", "hello", "t")));
+        }
+        let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
+        let to = ["full", "over", "nobody"].map(|to| NewMessage::new(to, "hello", "t"));
+        let deeds = to.into_iter().chain([early]).zip(0..);
+        let deeds = deeds.map(|(message, step)| Deed::Post { step, message }).collect();
+        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 4, ..turn(1, 0, Then::Wait) })));
+        let told = refusals(&stage);
+        let why = [
+            (0, "hello could not be sent to full: the mailbox is full"),
+            (1, "hello could not be sent to over: "),
+            (2, "hello could not be sent to nobody: "),
+        ];
+        assert_eq!(told.len(), why.len(), "{told:?}");
+        for ((step, reason), expected) in told.iter().zip(why) {
+            assert!(*step == expected.0 && reason.starts_with(expected.1), "{told:?}");
+        }
+        let taken = (0..3).map(Message::of_step).collect();
+        stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, Then::Wait) });
+        assert_eq!(state(&stage), "suspended");
     }
 
     #[test]
@@ -1088,18 +1186,18 @@ mod tests {
             name: name.into(),
             text: text.map(str::to_owned),
         };
-        let post = |to: &str| Deed::Post(NewMessage::new(to, "hello", "t"));
+        let post = |step, to: &str| Deed::Post { step, message: NewMessage::new(to, "hello", "t") };
         let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
         let deeds = vec![
             note("", Some("half way")),
             note("a", Some("1")),
             note("b", None),
-            post("u"),
-            post("t"),
-            post("nobody"),
-            Deed::Post(early),
+            post(0, "u"),
+            post(1, "t"),
+            post(2, "nobody"),
+            Deed::Post { step: 3, message: early },
         ];
-        assert!(goes_on(&stage.must(CommitTurn { deeds, ..turn(1, 0, Then::Wait) })));
+        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 4, ..turn(1, 0, Then::Wait) })));
         let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
         assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
         let status: Note =
@@ -1108,11 +1206,11 @@ mod tests {
         let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
         let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
         assert_eq!(told, [Change::StatusChanged { number: status.change }]);
-        assert_eq!(messages(&stage).len(), 3);
+        assert_eq!(messages(&stage).len(), 4);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);
         let deeds = vec![note("a", Some(&long))];
-        let refused = stage.run(CommitTurn { deeds, ..turn(1, 1, Then::Wait) });
+        let refused = stage.run(CommitTurn { deeds, next_step: 4, ..turn(1, 1, Then::Wait) });
         assert_eq!(refused.unwrap_err().code(), "invalid");
         assert_eq!(stage.shelf, before);
     }

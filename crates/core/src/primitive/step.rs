@@ -4,7 +4,6 @@ use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
 use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
-use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::workflow::{Report, Reporter};
@@ -28,16 +27,15 @@ pub(crate) fn set_timer(
     put_for_engine(world, workflow, message)
 }
 
-/// Tells a workflow that a step could not be made.
+/// Tells a workflow that a step of it, which concerns the task of this id, was refused.
 pub(crate) fn refuse_step(
     world: &mut World,
     workflow: &Task,
     step: u64,
     id: &TaskId,
-    refusal: &Rejection,
+    reason: String,
 ) -> Result<(), Halt> {
     let now = world.now();
-    let reason = format!("{id} could not be made: {refusal}");
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
     let reporter = Reporter { id: id.clone(), generation: 0, is_workflow: false, ended };
     let message = Message {

@@ -101,6 +101,9 @@ fn what_wakes_whom() {
     late.start = Start::After { ms: 10_000 };
     let mut dated = new_task("t");
     dated.deadline_ms = Some(1_000);
+    let mut brief = new_task("t");
+    brief.policy.attempt_timeout_ms = Some(1_000);
+    let brief = [Create::one(brief).into(), claim()];
     let mut special = new_task("t");
     special.capabilities = ["gpu".to_owned()].into();
     let (late, dated) = (Create::one(late), Create::one(dated));
@@ -140,6 +143,7 @@ fn what_wakes_whom() {
         ("and makes room", gated.to_vec(), 0, cancel(), "l/* x1, l/!t x1"),
         ("it is taken away", open.to_vec(), 0, revoke.into(), "l/ x1, l/!t x1"),
         ("nobody holds it", vec![create()], 0, cancel(), none),
+        ("its attempt took too long", brief.to_vec(), 1_000, sweep(), "l/!t x1"),
         ("its lease has run out", open.to_vec(), 30_000, sweep(), "l/ x1"),
         ("and makes room", gated.to_vec(), 30_000, sweep(), "l/* x1, l/ x1"),
         ("it expires and uncovers others", vec![dated.into()], 1_000, sweep(), "l/ x1"),

@@ -157,7 +157,7 @@ fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) 
         }
         4 => {
             let id = text(random, IDS);
-            Deed::Start { task: new_workflow(random, id) }
+            Deed::Start { step, task: new_workflow(random, id) }
         }
         5 | 6 => {
             let ms = *random.pick(&[0, 400, 15_000]);
@@ -167,7 +167,8 @@ fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) 
         8 | 9 => Deed::CancelTask { step: before, id: of_step(before).into() },
         10 => {
             let to = live.key(random, open).id;
-            Deed::Post(NewMessage::new(to, text(random, &["go", "more"]), "flow"))
+            let message = NewMessage::new(to, text(random, &["go", "more"]), "flow");
+            Deed::Post { step, message }
         }
         _ => {
             let name = text(random, &["", "v\u{e4}lue"]);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{NewTask, NewWorkflow};
-use windlass_core::{LaneName, TaskId};
+use windlass_core::{LaneName, TaskId, limits};
 
 use super::activity::{checked, planned};
 use super::context::Workflow;
@@ -59,7 +59,12 @@ impl Planned {
 
     fn checked(self) -> (Workflow, String, Result<Box<NewTask>, StepError>) {
         let Self { workflow, name, task } = self;
-        let task = task.and_then(|task| checked(&workflow, &name, task));
+        let task = task.and_then(|task| {
+            let id = task.id.as_str();
+            let is_fit = if id.is_empty() { Ok(()) } else { limits::WORKFLOW_ID.check(id) };
+            is_fit.map_err(|refusal| StepError::refused(&name, refusal))?;
+            checked(&workflow, &name, task)
+        });
         (workflow, name, task)
     }
 }
@@ -86,7 +91,8 @@ impl Workflow {
         Child { plan: Planned::named(self, name, input), output: PhantomData }
     }
 
-    /// Starts another workflow and leaves it to itself.
+    /// Starts another workflow and leaves it to itself. It starts when the turn is committed: what
+    /// is refused then, as an id that is taken, is told in the history.
     pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Detached
     where
         F: Fn(Workflow, I) -> Fut,

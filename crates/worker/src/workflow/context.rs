@@ -191,7 +191,8 @@ impl Workflow {
         Queue::new(self, name)
     }
 
-    /// Sends a message to a workflow or another task. It is sent when the turn is committed.
+    /// Sends a message to a workflow or another task. It is sent when the turn is committed: what
+    /// is refused then is told in the history, not here.
     pub fn post<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::task::Waker;
 
@@ -29,6 +29,8 @@ pub(super) struct Journal {
     /// What of those is not running yet.
     work: BTreeMap<u64, Local>,
     pub(super) mail: Mail,
+    /// What was sent and nobody waits for: the steps of posts and of detached starts.
+    sent: BTreeSet<u64>,
     cancel: Option<String>,
     /// Who waits to be cancelled.
     listeners: BTreeMap<u64, Waker>,
@@ -99,6 +101,7 @@ impl Journal {
             locals: 0,
             work: BTreeMap::new(),
             mail,
+            sent: BTreeSet::new(),
             cancel: None,
             listeners: BTreeMap::new(),
             next_listener: 0,
@@ -201,6 +204,7 @@ impl Journal {
         }
         let (name, id) = (task.kind.to_string(), task.id.clone());
         let made = Made::Start { step, name, id: id.clone() };
+        self.sent.insert(step);
         self.record(made, Some(Deed::Start { step, task }));
         id
     }
@@ -214,6 +218,7 @@ impl Journal {
     ) {
         let step = self.number();
         let made = Made::Post { step, to: to.clone(), name: name.clone() };
+        self.sent.insert(step);
         self.record(made, Some(Deed::Post { step, to, name, payload, keep_ms }));
     }
 
@@ -273,6 +278,9 @@ impl Journal {
     }
 
     fn report(&mut self, step: u64, outcome: StepOutcome) -> Told {
+        if let (true, StepOutcome::Failed { reason, .. }) = (self.sent.remove(&step), &outcome) {
+            tracing::warn!(workflow = %self.id, step, %reason, "what a workflow sent is refused");
+        }
         let Some(open) = self.open.get_mut(&step).filter(|open| open.outcome.is_none()) else {
             return Told::default();
         };

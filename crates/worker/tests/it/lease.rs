@@ -1,9 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep};
-use windlass_core::PublicState;
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask};
+use windlass_core::{PublicState, RetryPolicy};
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 use windlass_worker::{Context, Running, Worker};
 
@@ -58,6 +60,44 @@ async fn a_cancelled_task_cancels_its_handler() {
     running.drain(EVER).await;
     assert_eq!(stage.history("t"), "created claimed cancelled");
     assert_eq!(stage.result("t").await, None);
+}
+
+/// The next attempt does not run beside it, however rarely leases are renewed.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_takes_too_long_is_stopped_before_the_next() {
+    let stage = Stage::new().await;
+    let mut new = new_task("t", "null");
+    new.policy.attempt_timeout_ms = Some(1_000);
+    new.policy.retry = Some(RetryPolicy::fixed(2, 2_000));
+    stage.other.submit(Create::one(new)).await.unwrap();
+    let (running_now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, peak) = (running_now.clone(), most.clone());
+    let handler = move |_: Context, (): ()| {
+        let (count, peak) = (count.clone(), peak.clone());
+        async move {
+            peak.fetch_max(count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let _counted = Counted(count);
+            // It does not listen.
+            sleep(EVER).await;
+            Ok(())
+        }
+    };
+    let running = stage.worker().lease(10 * LEASE).handler("k", handler).start().unwrap();
+    stage.until("t", "failed").await;
+    // Longer than its last words, and far less than it takes to the next renewal.
+    sleep(Duration::from_secs(2)).await;
+    let (open, most) = (running_now.load(Ordering::SeqCst), most.load(Ordering::SeqCst));
+    assert_eq!((open, most), (0, 1), "{}", stage.history("t"));
+    running.drain(EVER).await;
+}
+
+/// Counts down when a handler ends or is dropped.
+struct Counted(Arc<AtomicU32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::{Claim, CommitTurn, Then};
-use windlass_core::{FailureClass, Lifecycle, Payload, PublicState, Task};
+use windlass_core::{Arrival, FailureClass, Lifecycle, Payload, PublicState, StepOutcome, Task};
 use windlass_engine::Error;
 use windlass_worker::Worker;
 use windlass_worker::workflow::{
@@ -161,5 +161,54 @@ async fn a_message_to_nobody_and_one_to_the_ended_change_nothing() {
     assert_eq!(rows.rows().collect::<Vec<_>>(), was.rows().collect::<Vec<_>>());
     let running = stage.worker().workflow(order).start().unwrap();
     nobody_is_held_up(&stage, "after").await;
+    running.drain(EVER).await;
+}
+
+/// Sends what is refused, and goes on.
+async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
+    ctx.post("nobody", "go", &())?;
+    ctx.start(order, &2).id("exists").await?;
+    ctx.post("exists", "go", &())?;
+    ctx.start(order, &1).id("exists").await?;
+    let long = "x".repeat(201);
+    let start = ctx.start(order, &1).id(long.as_str()).await.unwrap_err();
+    let child = ctx.child(order, &1).id(long.as_str()).await.unwrap_err();
+    ctx.event::<()>("go").await?;
+    Ok(vec![start.to_string(), child.to_string()])
+}
+
+/// Replayed by another worker, it goes on over what it was told.
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_and_refused_is_in_the_history() {
+    let stage = Stage::new().await;
+    let exists = stage.other.start_workflow::<u32>("order", &1).id("exists").await.unwrap();
+    let running = stage.worker().program(Program::named("sender", sender)).start().unwrap();
+    let handle = stage.other.start_workflow::<Vec<String>>("sender", &1).id("s").await.unwrap();
+    until(&stage, "s", |task| {
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        turns >= 2 && task.lifecycle.public() == PublicState::Suspended
+    })
+    .await;
+    running.drain(EVER).await;
+    let task = stage.task("s").await;
+    let rows = stage.other.history(&task, 0).await.unwrap();
+    let told = rows.iter().flat_map(|row| &row.arrived).map(|arrival| match arrival {
+        Arrival::Report { step, outcome: StepOutcome::Failed { class, reason } } => {
+            assert_eq!(*class, FailureClass::Permanent);
+            (*step, reason.as_str())
+        }
+        other => panic!("{other:?}"),
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1]);
+    assert!(told[0].1.starts_with("go could not be sent to nobody: "), "{told:?}");
+    assert!(told[1].1.starts_with("exists could not be made: "), "{told:?}");
+    let other = Worker::new(stage.engine.clone(), "v").workflow(order);
+    let running = other.program(Program::named("sender", sender)).start().unwrap();
+    handle.signal("go", &()).await.unwrap();
+    for refusal in handle.result().await.unwrap() {
+        assert!(refusal.contains("is refused") && refusal.contains("200"), "{refusal}");
+    }
+    assert_eq!(exists.result().await.unwrap(), 2, "it is as it was, and has its message");
     running.drain(EVER).await;
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use windlass_worker::workflow::{Program, StepError, Workflow};
 use windlass_worker::{Context, Failure};
 
@@ -14,7 +15,7 @@ use crate::stage::{EVER, Stage};
 
 type Fields = BTreeMap<String, String>;
 
-/// Keeps each log line of this file with the spans that it stands in, the innermost last.
+/// Keeps each log line of this file, and each warning of what runs workflows, with the spans that it stands in, the innermost last.
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<Pages>>);
 
@@ -35,7 +36,11 @@ impl Visit for Reader<'_> {
 
 impl Subscriber for Book {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() || metadata.target().contains("workflow_spans")
+        let is_warning = *metadata.level() == Level::WARN;
+        let target = metadata.target();
+        metadata.is_span()
+            || target.contains("workflow_spans")
+            || is_warning && target.starts_with("windlass_worker::workflow")
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
@@ -117,4 +122,29 @@ async fn a_line_says_whose_it_is_and_is_there_once() {
         "ordered: workflow o of -",
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+async fn sender(ctx: Workflow, n: u32) -> Result<u32, StepError> {
+    ctx.post("nobody", "go", &())?;
+    ctx.start(order, &n).await?;
+    ctx.sleep(Duration::from_secs(1)).await?;
+    ctx.sleep(Duration::from_secs(1)).await?;
+    Ok(n)
+}
+
+/// However often it is replayed.
+#[tokio::test(start_paused = true)]
+async fn a_refused_post_is_warned_of_once() {
+    let book = Book::default();
+    let guard = tracing::subscriber::set_default(book.clone());
+    let stage = Stage::new().await;
+    let worker = stage.worker().workflows_in_memory(0).program(Program::named("sender", sender));
+    let running = worker.start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("sender", &3).id("s").await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 3);
+    running.drain(EVER).await;
+    drop(guard);
+    let pages = book.0.lock().unwrap();
+    let told: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
+    assert_eq!(told, ["what a workflow sent is refused"]);
 }

@@ -5,7 +5,7 @@ use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event};
 use crate::primitive::{
     PURGE_PAGE, are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
-    prefetch_neighbours, prefetch_purge,
+    prefetch_neighbours, prefetch_purge, tell_holder,
 };
 use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
 use crate::time::Timestamp;
@@ -69,7 +69,12 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let mut task = known.clone();
     let change = match &known.lifecycle {
         Lifecycle::Active(lease) => {
-            unstick(world, known, lease)?;
+            if now < lease.expires_at {
+                // Its attempt took too long. Whoever makes it is alive, and is to stop.
+                tell_holder(world, known);
+            } else {
+                unstick(world, known, lease)?;
+            }
             end_lease(world, &mut task, lease)
         }
         Lifecycle::Reserved { turn, worker, .. } => {
