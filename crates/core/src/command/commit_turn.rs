@@ -420,7 +420,9 @@ fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), 
     let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
     let sent = known.and_then(|known| match (known, message.keep_ms) {
         (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => keep(world, tenant, &message.task, &letter, keep_ms).map(drop),
+        (None, Some(keep_ms)) => {
+            keep(world, (tenant, &message.task), &letter, keep_ms, None).map(drop)
+        }
         (None, None) => Ok(()),
     });
     match sent {
