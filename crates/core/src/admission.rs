@@ -17,6 +17,10 @@ pub struct Admission {
     /// What the first request under this key made: the id of a task, the number of a message; or
     /// whoever answers it.
     pub first: String,
+    /// When the task was created that the message is for which has this key. Without it the message
+    /// is kept for a task that is to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<Timestamp>,
     /// What it says now holds until then.
     pub expires_at: Timestamp,
     /// How far a request has come that is to be answered.

@@ -73,7 +73,7 @@ pub use keyring::{Keyring, Secret, SigningKey};
 pub use lane::{Lane, LaneGate, LaneState};
 pub use limiter::Limiter;
 pub use log::{Cursor, CursorExpired, Log};
-pub use mailbox::{Mailbox, Message};
+pub use mailbox::{KeptKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
 pub use note::Note;

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::name::{TaskId, Tenant, WaitpointId};
+use crate::name::{IdempotencyKey, TaskId, Tenant, WaitpointId};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Filed, Record};
 use crate::rejection::{Problem, Rejection};
@@ -70,9 +70,19 @@ pub struct Message {
     /// Until when it is kept for a task that is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
+    /// The key that goes with it as long as it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_key: Option<KeptKey>,
     /// When the engine looks at it again: it becomes visible then, or its time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
+}
+
+/// The key of a message that is kept, and until when nobody else has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptKey {
+    pub key: IdempotencyKey,
+    pub expires_at: Timestamp,
 }
 
 impl Mailbox {
@@ -161,6 +171,7 @@ impl Message {
             attempts: 0,
             report: None,
             kept_until: None,
+            kept_key: None,
             due_at: None,
         }
     }

@@ -10,14 +10,17 @@ impl Engine {
     /// Forgets a workflow with its history and all of its children, before its time; says how many
     /// tasks that were.
     ///
-    /// One that runs, or has a child that does, is refused before anything is forgotten, unless
-    /// `force` ends them first. Children go before their parents, and an ended task gets no more
-    /// of them, so that none is left behind. What is under way when the program ends can be asked
-    /// for again.
+    /// A child whose parent may yet ask for it is refused, and nothing is changed. So is one that
+    /// runs, or has a child that does, unless `force` ends them first. Children go before their
+    /// parents, and an ended task gets no more of them, so that none is left behind. Each goes
+    /// whole: when the program ends midway, parents are left, and the same call finishes it.
     pub async fn delete_workflow(&self, root: &TaskKey, force: bool) -> Result<usize, Error> {
         let known = self.task(root).await?.ok_or(Rejection::TaskNotFound)?;
         if known.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
+        }
+        if self.is_awaited(&known).await? {
+            return Err(Rejection::ParentOpen.into());
         }
         let (mut tree, mut next) = (vec![root.clone()], 0);
         while let Some(key) = tree.get(next).cloned() {
@@ -52,6 +55,16 @@ impl Engine {
                 other => unreachable!("a prune is answered as a prune, not {other:?}"),
             }
         }
+    }
+
+    /// Whether the parent of a workflow has not ended. One that has stays so, and [`Reap`] refuses
+    /// for the same reason: who is told no here has lost nothing to it.
+    async fn is_awaited(&self, child: &Task) -> Result<bool, Error> {
+        let Some(parent) = child.parent.as_ref().filter(|_| child.step.is_some()) else {
+            return Ok(false);
+        };
+        let parent = self.task(&TaskKey::new(&child.tenant, parent)).await?;
+        Ok(parent.is_some_and(|parent| parent.lifecycle.ended_at().is_none()))
     }
 
     /// From here on a task has no more children than it has.

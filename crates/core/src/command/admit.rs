@@ -67,6 +67,7 @@ impl Admit {
             key: self.request.key.clone(),
             fingerprint: self.fingerprint,
             first: self.owner.clone(),
+            life: None,
             expires_at: until,
             request: Some(Request {
                 accepted_at: now,

@@ -444,7 +444,7 @@ fn post(world: &mut World, workflow: &Task, message: &NewMessage, step: u64) -> 
     let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
     let sent = known.and_then(|known| match (known, message.keep_ms) {
         (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => keep(world, tenant, to, &letter, keep_ms).map(drop),
+        (None, Some(keep_ms)) => keep(world, (tenant, to), &letter, keep_ms, None).map(drop),
         (None, None) => Err(Rejection::TaskNotFound.into()),
     });
     match sent {

@@ -1,14 +1,13 @@
 use std::collections::BTreeMap;
 
-use crate::admission::Admission;
 use crate::command::{Idempotency, Outcome, Posted, Transition};
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
 use crate::primitive::{
-    Delivered, Letter, deliver, early_scope, keep, prefetch, prefetch_keep, reserve_message,
-    scope_of,
+    Delivered, Earlier, Letter, deliver, give, keep, keep_longer, message_admission, prefetch,
+    prefetch_keep, reserve_message,
 };
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
@@ -51,15 +50,6 @@ impl NewMessage {
             after_ms: 0,
             keep_ms: None,
             payload: None,
-        }
-    }
-
-    /// Where its key is kept apart from others: with its task, or with the id if the task may come
-    /// later. The same message again has the same key, whether the task has come or not.
-    fn scope(&self, task: Option<&Task>) -> Option<String> {
-        match self.keep_ms {
-            Some(_) => Some(early_scope(&self.task)),
-            None => task.map(scope_of),
         }
     }
 
@@ -125,8 +115,9 @@ impl Post {
             if message.keep_ms.is_some() && task.is_none() {
                 prefetch_keep(world, &self.tenant);
             }
-            if let (Some(idempotency), Some(scope)) = (&message.idempotency, message.scope(task)) {
-                world.prefetch(Admission::key_of(&self.tenant, &scope, &idempotency.key));
+            if let Some(idempotency) = &message.idempotency {
+                let to = (&self.tenant, &message.task);
+                world.prefetch(message_admission(to.0, to.1, &idempotency.key));
             }
         }
         Ok(())
@@ -134,19 +125,19 @@ impl Post {
 
     fn post(&self, world: &mut World, message: &NewMessage) -> Result<Posted, Halt> {
         let known = world.get::<Task>(&TaskKey::new(&self.tenant, &message.task).row_key())?;
-        let Some(scope) = message.scope(known.as_deref()) else {
+        if known.is_none() && message.keep_ms.is_none() {
             return Err(Rejection::TaskNotFound.into());
-        };
+        }
         let (to, letter) = ((&self.tenant, &message.task), message.letter());
-        if let Some(first) =
-            posted_before(world, to, &scope, &letter, message.idempotency.as_ref())?
+        let (known, idempotency) = (known.as_deref(), message.idempotency.as_ref());
+        if let Some(first) = posted_before(world, to, known, &letter, idempotency, message.keep_ms)?
         {
             return Ok(first);
         }
         match (known, message.keep_ms) {
-            (Some(known), _) => post(world, &known, &letter),
+            (Some(known), _) => post(world, known, &letter),
             (None, Some(keep_ms)) => {
-                let seq = keep(world, &self.tenant, &message.task, &letter, keep_ms)?;
+                let seq = keep(world, to, &letter, keep_ms, idempotency)?;
                 let task = message.task.clone();
                 Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true })
             }
@@ -155,18 +146,31 @@ impl Post {
     }
 }
 
-/// The message that had the key of this one; from then on the next one has it.
+/// The message that had the key of this one; from then on the next one has it. One that is kept is
+/// given to the task if that is there, or kept for as long as this one asks.
 pub(super) fn posted_before(
     world: &mut World,
     to: (&Tenant, &TaskId),
-    scope: &str,
+    task: Option<&Task>,
     letter: &Letter<'_>,
     idempotency: Option<&Idempotency>,
+    keep_ms: Option<u64>,
 ) -> Result<Option<Posted>, Halt> {
     let Some(idempotency) = idempotency else { return Ok(None) };
-    let first = reserve_message(world, to, scope, letter, idempotency)?;
-    let task = to.1.clone();
-    Ok(first.map(|seq| Posted { task, seq, duplicate: true, resumed: false, kept: false }))
+    let Some(Earlier { seq, is_kept }) = reserve_message(world, to, task, letter, idempotency)?
+    else {
+        return Ok(None);
+    };
+    let open = task.filter(|task| task.lifecycle.ended_at().is_none());
+    let resumed = match (open, keep_ms) {
+        (Some(open), _) if is_kept => give(world, open)?,
+        (None, Some(keep_ms)) if is_kept => {
+            keep_longer(world, to, seq, keep_ms)?;
+            false
+        }
+        _ => false,
+    };
+    Ok(Some(Posted { task: to.1.clone(), seq, duplicate: true, resumed, kept: false }))
 }
 
 pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Result<Posted, Halt> {

@@ -97,7 +97,7 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
         match &parcel.absent {
             Absent::Refuse => {}
             Absent::Keep { ms } => {
-                let seq = keep(world, tenant, &parcel.task, &letter, *ms)?;
+                let seq = keep(world, (tenant, &parcel.task), &letter, *ms, None)?;
                 let task = parcel.task.clone();
                 return Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true });
             }

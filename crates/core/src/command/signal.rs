@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::limits;
 use crate::name::Tenant;
 use crate::payload::Payload;
-use crate::primitive::{Letter, scope_of, task};
+use crate::primitive::{Letter, task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::token::Token;
@@ -37,9 +37,10 @@ impl Signal {
         if let Some(first) = posted_before(
             world,
             (&task.tenant, &task.id),
-            &scope_of(&task),
+            Some(&task),
             &letter,
             self.idempotency.as_ref(),
+            None,
         )? {
             return Ok(Outcome::Posted(vec![first]));
         }

@@ -4,11 +4,14 @@
 //! Who posts and who starts cannot rely on the absence of what the other is about to make. So a
 //! message that was kept is looked at once more soon after, and given to the task if it is there.
 
+use crate::command::Idempotency;
 use crate::limits;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{KeptKey, Mailbox, Message};
 use crate::name::{TaskId, Tenant};
 use crate::primitive::mailbox::{enclose, tell};
-use crate::primitive::{Letter, are_neighbours_readable, open, resume_if_met};
+use crate::primitive::{
+    Letter, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
+};
 use crate::record::{Filed, Record};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
@@ -20,11 +23,6 @@ const LOOK_MS: u64 = 1_000;
 /// When to look again at a message whose task this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
 
-/// Where the keys are of messages that may come before their task does.
-pub(crate) fn early_scope(task: &TaskId) -> String {
-    format!("message/early/{task}")
-}
-
 /// Asks for what it takes to keep a message.
 pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
     world.prefetch(Mailbox::key_of(tenant, &Mailbox::nobody()));
@@ -33,10 +31,10 @@ pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
 /// Keeps a message for a task that is not there. Says its number.
 pub(crate) fn keep(
     world: &mut World,
-    tenant: &Tenant,
-    task: &TaskId,
+    (tenant, task): (&Tenant, &TaskId),
     letter: &Letter<'_>,
     keep_ms: u64,
+    idempotency: Option<&Idempotency>,
 ) -> Result<u64, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
     let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::nobody()))?;
@@ -62,9 +60,30 @@ pub(crate) fn keep(
     mailbox.early += 1;
     let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));
     let kept_until = Some(world.now().plus_ms(keep_ms));
+    let kept_key = idempotency.map(|Idempotency { key, window_ms }| KeptKey {
+        key: key.clone(),
+        expires_at: world.now().plus_ms(*window_ms),
+    });
     world.put::<Mailbox>(mailbox);
-    world.put::<Message>(Message { kept_until, due_at, ..message.clone() });
+    world.put::<Message>(Message { kept_until, kept_key, due_at, ..message.clone() });
     Ok(message.seq)
+}
+
+/// Keeps a message that is sent once more for as long as that asks.
+pub(crate) fn keep_longer(
+    world: &mut World,
+    (tenant, task): (&Tenant, &TaskId),
+    seq: u64,
+    keep_ms: u64,
+) -> Result<(), Halt> {
+    let Some(known) = world.get::<Message>(&Message::key_of(tenant, task, seq))? else {
+        return Ok(());
+    };
+    let longer = world.now().plus_ms(keep_ms);
+    if known.kept_until.is_some_and(|until| until < longer) {
+        world.put::<Message>(Message { kept_until: Some(longer), ..(*known).clone() });
+    }
+    Ok(())
 }
 
 /// Gives a task what came before it.
@@ -74,9 +93,11 @@ pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<M
     let of_task = Message::of_task(&task.tenant, &task.id);
     let messages = world.scan::<Message>(&of_task, known.held as usize + 1)?;
     let early = || messages.iter().filter(|message| message.kept_until.is_some());
+    early().for_each(|message| prefetch_key(world, message));
     for message in early() {
+        hand_over_key(world, message, Some(task.created_at))?;
         let due_at = (now < message.visible_at).then_some(message.visible_at);
-        let message = Message { kept_until: None, due_at, ..(**message).clone() };
+        let message = Message { kept_until: None, kept_key: None, due_at, ..(**message).clone() };
         mailbox.hidden = mailbox.hidden.saturating_sub(u32::from(due_at.is_none()));
         tell(world, task, &message);
         world.put::<Message>(message);
@@ -115,6 +136,16 @@ pub(crate) fn count_off<'a>(
 /// Asks for what [`look_after`] needs.
 pub(crate) fn prefetch_early(world: &mut World, message: &Message) {
     world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::nobody()));
+    prefetch_key(world, message);
+}
+
+/// Gives an open task what came before it, also if it is one that does not ask. Says whether it
+/// goes on with it.
+pub(crate) fn give(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    let mut task = task.clone();
+    open(world, &mut task)?;
+    world.put::<Task>(task.clone());
+    resume_if_met(world, &task)
 }
 
 /// Gives a message to its task if that is there, and forgets it when its time is over.
@@ -136,10 +167,7 @@ pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Hal
             world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
             return Ok(());
         }
-        let mut task = (**task).clone();
-        open(world, &mut task)?;
-        world.put::<Task>(task.clone());
-        return resume_if_met(world, &task).map(drop);
+        return give(world, task).map(drop);
     }
     match message.kept_until.filter(|until| now < *until) {
         Some(until) => world.put::<Message>(again(until)),
@@ -154,6 +182,7 @@ fn forget(
     mailbox: &Mailbox,
     has_owner: bool,
 ) -> Result<(), Halt> {
+    hand_over_key(world, message, None)?;
     let mut left = mailbox.clone();
     left.forget(message);
     world.drop_payloads(message.own_payload_key());
@@ -170,12 +199,15 @@ fn forget(
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, Create, Idempotency, NewMessage, NewTask, NewWorkflow, Outcome, Post,
-        Posted, Reap, Sweep,
+        Cancel, Claim, Command, Create, Decided, NewMessage, NewTask, NewWorkflow, Outcome, Post,
+        Posted, Reap, Sweep, decide,
     };
     use crate::payload::Payload;
+    use crate::primitive::message_admission;
     use crate::record::Table;
+    use crate::shelf::Clash;
     use crate::testing::{Stage, claim, key, lane, message, new_task};
+    use crate::world::{Hints, Loaded, Wanted};
 
     const KEEP_MS: u64 = 60_000;
 
@@ -299,19 +331,139 @@ mod tests {
         assert!(!stage.task("t").unwrap().has_mail);
     }
 
+    fn keyed(keep_ms: Option<u64>) -> NewMessage {
+        let idempotency = Some(Idempotency { key: "k".into(), window_ms: 100 * KEEP_MS });
+        NewMessage { idempotency, keep_ms, ..early("go") }
+    }
+
+    /// Does what a word says. The answer to a message is its number, and whether it is a repeat.
+    fn act(stage: &mut Stage, word: &str) -> Option<String> {
+        let keep_ms = match word {
+            "keep" => Some(KEEP_MS),
+            "longer" => Some(3 * KEEP_MS),
+            "send" => None,
+            "wait" => {
+                stage.later(KEEP_MS);
+                return None;
+            }
+            other => {
+                stage.must(match other {
+                    "start" => workflow().into(),
+                    "plain" => Create::one(new_task("t")).into(),
+                    "sweep" => Sweep::default().into(),
+                    "end" => Cancel { task: key("t"), reason: "stop".into() }.into(),
+                    "delete" => Command::from(Reap { task: key("t") }),
+                    other => panic!("{other}"),
+                });
+                return None;
+            }
+        };
+        Some(match posted(stage, keyed(keep_ms)) {
+            Ok(Posted { seq, duplicate: true, .. }) => format!("={seq}"),
+            Ok(Posted { seq, .. }) => format!("{seq}"),
+            Err(code) => code.to_owned(),
+        })
+    }
+
     #[test]
     fn a_key_is_one_before_and_after_the_start() {
+        let rows = [
+            ("send keep keep start keep send", "task_not_found 1 =1 =1 =1", Some(1)),
+            ("keep start send keep", "1 =1 =1", Some(1)),
+            ("start keep send keep", "1 =1 =1", Some(1)),
+            ("start send keep send", "1 =1 =1", Some(1)),
+            // What is gone is not there, and may come again.
+            ("keep wait sweep keep start send", "1 1 =1", Some(1)),
+            ("keep wait sweep start send keep", "1 1 =1", Some(1)),
+            // What is sent again is kept as long as that asks.
+            ("keep wait longer sweep start", "1 =1", Some(1)),
+            ("keep longer wait sweep start send", "1 =1 =1", Some(1)),
+            ("longer wait keep wait sweep start send", "1 =1 =1", Some(1)),
+            // Another life has keys of its own.
+            ("keep start end keep delete keep start send", "1 =1 1 =1", Some(1)),
+            ("keep start end delete start send keep", "1 1 =1", Some(1)),
+            ("start send end delete keep start send", "1 1 =1", Some(1)),
+            ("start send end delete send", "1 task_not_found", None),
+            // A task that is no workflow is given it with the first that comes, which may be it.
+            ("keep plain send keep wait sweep", "1 =1 =1", Some(1)),
+            ("keep plain end wait sweep delete keep", "1 1", Some(1)),
+        ];
+        for (words, answers, held) in rows {
+            let mut stage = Stage::new();
+            let act = |word| {
+                stage.later(1);
+                act(&mut stage, word)
+            };
+            let answered: Vec<_> = words.split(' ').filter_map(act).collect();
+            assert_eq!(answered.join(" "), answers, "{words}");
+            assert_eq!(stage.mailbox().map(|mailbox| mailbox.held), held, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_of_one_message_before_and_after_the_start() {
         let mut stage = Stage::new();
-        let idempotency = Some(Idempotency { key: "k".into(), window_ms: KEEP_MS });
-        let keyed = NewMessage { idempotency, ..early("go") };
-        assert!(!posted(&mut stage, keyed.clone()).unwrap().duplicate);
-        assert!(posted(&mut stage, keyed.clone()).unwrap().duplicate);
+        let other = |keep_ms| NewMessage { name: "other".into(), ..keyed(keep_ms) };
+        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        assert_eq!(posted(&mut stage, other(Some(KEEP_MS))), Err("conflict"));
         stage.must(workflow());
-        let again = posted(&mut stage, keyed.clone()).unwrap();
-        assert_eq!((again.seq, again.duplicate), (1, true));
-        let other = NewMessage { name: "other".into(), ..keyed };
-        assert_eq!(posted(&mut stage, other), Err("conflict"));
+        for keep_ms in [None, Some(KEEP_MS)] {
+            assert_eq!(posted(&mut stage, other(keep_ms)), Err("conflict"));
+        }
         assert_eq!(stage.mailbox().unwrap().held, 1);
+    }
+
+    #[test]
+    fn a_repeat_is_known_to_who_started_beside_the_first() {
+        let mut stage = Stage::new();
+        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        let rows: Vec<_> = stage.shelf.rows().cloned().collect();
+        for word in ["send", "keep"] {
+            let mut beside = Stage::new();
+            beside.must(workflow());
+            rows.iter().cloned().for_each(|row| beside.shelf.plant(row));
+            assert_eq!(act(&mut beside, word).as_deref(), Some("=1"));
+            let mailbox = beside.mailbox().unwrap();
+            assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_key_goes_with_a_message_that_is_cleared_away() {
+        let mut stage = Stage::new();
+        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        let rows: Vec<_> = stage.shelf.rows().cloned().collect();
+        let mut beside = Stage::new();
+        // It has had mail, and had ended before anybody looked.
+        beside.must(workflow());
+        posted(&mut beside, message("before")).unwrap();
+        act(&mut beside, "end");
+        rows.into_iter().for_each(|row| beside.shelf.plant(row));
+        act(&mut beside, "delete");
+        assert_eq!(rows_of(&beside, Table::Admission), 0);
+        assert_eq!(
+            (act(&mut beside, "keep").as_deref(), in_all(&beside)),
+            (Some("1"), Some((1, 1)))
+        );
+    }
+
+    #[test]
+    fn a_key_that_was_looked_for_too_early_is_a_conflict() {
+        let mut stage = Stage::new();
+        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        stage.later(KEEP_MS);
+        for command in [Command::from(workflow()), Sweep::default().into()] {
+            let mut world = World::new(stage.now, Hints::default());
+            let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
+            let looked = Wanted { rows: vec![admission], ..Wanted::default() };
+            world.learn(&looked, Loaded::default());
+            while let Decided::Parked = decide(&mut world, &command) {
+                let wanted = world.wanted().expect("it lacks something");
+                let loaded = stage.shelf.load(&wanted);
+                world.learn(&wanted, loaded);
+            }
+            assert_eq!(stage.shelf.clone().commit(&world.finish().0), Err(Clash));
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use crate::command::Idempotency;
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
 use crate::lane::Lane;
@@ -8,7 +7,7 @@ use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::payload::Payload;
-use crate::primitive::{Reservation, Reserved, adopt, reserve, resume_if_met};
+use crate::primitive::{adopt, resume_if_met};
 use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
@@ -51,7 +50,7 @@ impl Letter<'_> {
     }
 
     /// What makes two of them the same.
-    fn fingerprint(&self) -> Digest {
+    pub(super) fn fingerprint(&self) -> Digest {
         let waitpoint = self.waitpoint.map_or("", WaitpointId::as_str);
         let digester = Digester::new("message")
             .part(self.name.as_bytes())
@@ -64,12 +63,6 @@ impl Letter<'_> {
     pub(super) fn bytes(&self) -> u64 {
         self.payload.map_or(0, |payload| payload.bytes.len() as u64)
     }
-}
-
-/// Where the keys of the messages to a task are kept apart from others. A later task of the same
-/// id has keys of its own.
-pub(crate) fn scope_of(task: &Task) -> String {
-    format!("message/{}/{}", task.created_at.micros(), task.id)
 }
 
 /// The mailbox of a task. The task says whether there is one, so that nobody has to rely on there
@@ -109,30 +102,6 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
         world.prefetch_scan(&messages, (held as usize).saturating_add(more));
         world.prefetch(Lane::key_of(&task.tenant, &task.lane));
         world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
-    }
-}
-
-/// Takes a key for the next message to a task; or the number of the one that has it.
-pub(crate) fn reserve_message(
-    world: &mut World,
-    (tenant, task): (&Tenant, &TaskId),
-    scope: &str,
-    letter: &Letter<'_>,
-    Idempotency { key, window_ms }: &Idempotency,
-) -> Result<Option<u64>, Halt> {
-    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
-    let next = mailbox.map_or(Mailbox::FIRST, |mailbox| mailbox.next_seq);
-    let wish = Reservation {
-        tenant,
-        scope,
-        key,
-        fingerprint: letter.fingerprint(),
-        window_ms: *window_ms,
-        first: &next.to_string(),
-    };
-    match reserve(world, &wish)? {
-        Reserved::First => Ok(None),
-        Reserved::Before(first) => Ok(Some(first.parse().unwrap_or_default())),
     }
 }
 
@@ -224,6 +193,7 @@ pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<
         attempts: 0,
         report: None,
         kept_until: None,
+        kept_key: None,
         due_at: (now < visible_at).then_some(visible_at),
     };
     mailbox.hidden += u32::from(message.due_at.is_some());

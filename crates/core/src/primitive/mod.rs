@@ -9,6 +9,7 @@ mod family;
 mod gate;
 mod hold;
 mod mailbox;
+mod message_key;
 mod meter;
 mod place;
 mod purge;
@@ -26,7 +27,7 @@ pub(crate) use begin::begin;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use early::{
-    adopt, count_off, early_scope, keep, look_after, prefetch_early, prefetch_keep,
+    adopt, count_off, give, keep, keep_longer, look_after, prefetch_early, prefetch_keep,
 };
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
@@ -36,7 +37,9 @@ pub(crate) use gate::{
 pub(crate) use hold::{held, task};
 pub(crate) use mailbox::{
     Delivered, Letter, deliver, deliver_parcel, existing, open, prefetch, put, put_for_engine,
-    reserve_message, scope_of,
+};
+pub(crate) use message_key::{
+    Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,
 };
 pub(crate) use meter::{Meters, meters, reopen, tenant_key};
 pub(crate) use place::{

@@ -2,7 +2,7 @@ use crate::effect::Effect;
 use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
 use crate::note::Note;
-use crate::primitive::count_off;
+use crate::primitive::{count_off, hand_over_key};
 use crate::record::{Filed, Record};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
@@ -100,8 +100,9 @@ fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt>
         world.drop_payloads(message.own_payload_key());
         world.remove(&Message::row_key(message.key()));
     }
-    let early = messages.iter().filter(|message| message.kept_until.is_some());
-    count_off(world, &task.tenant, early.map(AsRef::as_ref))?;
+    let early = || messages.iter().filter(|message| message.kept_until.is_some());
+    early().try_for_each(|message| hand_over_key(world, message, None))?;
+    count_off(world, &task.tenant, early().map(AsRef::as_ref))?;
     for waitpoint in &waitpoints {
         left.waitpoints = left.waitpoints.saturating_sub(1);
         world.remove(&Waitpoint::row_key(waitpoint.key()));

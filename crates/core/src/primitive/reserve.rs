@@ -39,6 +39,7 @@ pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reser
         key: wish.key.clone(),
         fingerprint: wish.fingerprint,
         first: wish.first.to_owned(),
+        life: None,
         expires_at: now.plus_ms(wish.window_ms),
         request: None,
     });

@@ -203,6 +203,7 @@ mod tests {
                 attempts: 0,
                 report: None,
                 kept_until: None,
+                kept_key: None,
                 due_at: None,
             }
         };

@@ -89,6 +89,34 @@ async fn a_child_goes_with_its_parent() {
     assert_eq!(left(&stage), []);
 }
 
+/// What is refused is as it was, with all that is below it.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_not_deleted_runs_on() {
+    let stage = Stage::new().await;
+    let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
+    let running = worker.start().unwrap();
+    let handle = stage.other.start_workflow::<()>("tree", &2).id("t").await.unwrap();
+    until_leaves_wait(&stage, 2).await;
+    let child = stage.other.workflow(key("t/1")).returning::<()>();
+    for force in [true, false] {
+        let before = left(&stage);
+        assert_eq!(child.delete(force).await.unwrap_err().code(), "parent_open");
+        assert_eq!(left(&stage), before);
+    }
+    for leaf in ["t/1/1", "t/1/2"] {
+        stage.other.workflow(key(leaf)).signal("go", &()).await.unwrap();
+    }
+    child.result().await.unwrap();
+    let before = left(&stage);
+    assert_eq!(child.delete(false).await.unwrap_err().code(), "parent_open");
+    assert_eq!(left(&stage), before, "its children are there as well");
+    for leaf in ["t/2/1", "t/2/2"] {
+        stage.other.workflow(key(leaf)).signal("go", &()).await.unwrap();
+    }
+    handle.result().await.unwrap();
+    running.drain(Duration::from_secs(10)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
     async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
