@@ -51,6 +51,7 @@ impl Engine {
             messages.truncate(most - came.len());
             for page in messages.chunks(PAYLOADS_AT_ONCE) {
                 for one in self.with_payloads(page.to_vec()).await? {
+                    one.check()?;
                     bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
                     if bytes > BYTES_AT_ONCE && !came.is_empty() {
                         return Ok(came);

@@ -396,6 +396,7 @@ fn told(reason: &str) -> String {
 
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
-    use Error::{BadHistory, BadMessage, NoHistory, Payload};
-    matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
+    use Error::{BadHistory, BadMessage, NoHistory, NoPayload, Payload};
+    let is_lost = matches!(error, NoHistory { .. } | NoPayload { .. });
+    is_lost || matches!(error, Payload(_) | BadHistory { .. } | BadMessage { .. })
 }
