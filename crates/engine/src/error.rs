@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use windlass_core::{Cursor, CursorExpired, PublicState, Rejection, TaskId};
+use windlass_core::{Cursor, CursorExpired, PayloadKey, PublicState, Rejection, Slot, TaskId};
 use windlass_store::StoreError;
 
 /// Why a call has no answer, or a refusal for one.
@@ -44,6 +44,10 @@ pub enum Error {
     /// It stays where it is, and its task goes no further.
     #[error("message {seq} of the mailbox cannot be read")]
     BadMessage { seq: u64 },
+    /// What a task was made with, was sent, or is to hand over is not where its record says. Nothing
+    /// is made of it: it is not the same as none.
+    #[error("payload {} of {task} is not there", slot.as_str())]
+    NoPayload { task: TaskId, slot: Slot },
     /// A transition panicked or never settled. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
@@ -52,6 +56,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn payload(error: serde_json::Error) -> Self {
         Error::Payload(Arc::new(error))
+    }
+
+    pub(crate) fn no_payload(key: PayloadKey) -> Self {
+        Error::NoPayload { task: key.task, slot: key.slot }
     }
 
     /// The stable name of this error, for programs.
@@ -70,6 +78,7 @@ impl Error {
             Error::NoHistory { .. } => "no_history",
             Error::BadHistory { .. } => "bad_history",
             Error::BadMessage { .. } => "bad_message",
+            Error::NoPayload { .. } => "no_payload",
             Error::Bug { .. } => "bug",
         }
     }

@@ -23,10 +23,19 @@ pub struct Received {
 }
 
 impl Received {
-    /// What it carries, read as JSON; nothing is read as `null`.
+    /// What it carries, read as JSON; nothing is read as `null`. What is lost is an error.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.check()?;
         let bytes = self.payload.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
         serde_json::from_slice(bytes).map_err(|error| Error::Payload(Arc::new(error)))
+    }
+
+    /// Whether what it carries is there.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.message.payload_key() {
+            Some(key) if self.payload.is_none() => Err(Error::no_payload(key)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -115,6 +115,11 @@ impl Engine {
         Ok(found.into_iter().next().flatten())
     }
 
+    /// A payload that is there, as a record says; otherwise an error.
+    pub async fn payload_of_record(&self, key: &PayloadKey) -> Result<Payload, Error> {
+        self.payload(key).await?.ok_or_else(|| Error::no_payload(key.clone()))
+    }
+
     /// Payloads in the order of their keys; none where there is none.
     pub async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, Error> {
         Ok(self.store().payloads(keys).await?)

@@ -51,6 +51,7 @@ impl Engine {
             messages.truncate(most - came.len());
             for page in messages.chunks(PAYLOADS_AT_ONCE) {
                 for one in self.with_payloads(page.to_vec()).await? {
+                    one.check()?;
                     bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
                     if bytes > BYTES_AT_ONCE && !came.is_empty() {
                         return Ok(came);
@@ -67,11 +68,23 @@ impl Engine {
     /// The rows of the history of the present execution of a workflow, from this one on.
     pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<Turned>, Error> {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
-        self.rows(from, turns, |turn| workflow.turn_key(turn)).await
+        whole(self.rows(from, turns, |turn| workflow.turn_key(turn)).await)
     }
 
     /// The history of an execution that was followed by another one.
     pub async fn past_history(&self, execution: &Execution) -> Result<Vec<Turned>, Error> {
+        whole(self.past_history_as_far(execution).await)
+    }
+
+    /// As [`Engine::history`], for whoever looks into what is wrong: as far as it can be read, and
+    /// why it goes no further.
+    pub async fn history_as_far(&self, workflow: &Task) -> (Vec<Turned>, Option<Error>) {
+        let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        self.rows(0, turns, |turn| workflow.turn_key(turn)).await
+    }
+
+    /// As [`Engine::past_history`], as far as it can be read, and why it goes no further.
+    pub async fn past_history_as_far(&self, execution: &Execution) -> (Vec<Turned>, Option<Error>) {
         self.rows(0, execution.turns, |turn| execution.turn_key(turn)).await
     }
 
@@ -80,20 +93,25 @@ impl Engine {
         from: u32,
         until: u32,
         key: impl Fn(u32) -> PayloadKey,
-    ) -> Result<Vec<Turned>, Error> {
+    ) -> (Vec<Turned>, Option<Error>) {
         let (mut rows, mut next) = (Vec::new(), from);
         while next < until {
             let end = until.min(next + ROWS_AT_ONCE);
             let keys: Vec<PayloadKey> = (next..end).map(&key).collect();
-            for (row, turn) in self.store().payloads(&keys).await?.into_iter().zip(next..) {
-                let row = row.ok_or(Error::NoHistory { turn })?;
-                let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
-                rows.push(serde_json::from_slice(&row.bytes).map_err(unreadable)?);
+            let payloads = match self.store().payloads(&keys).await {
+                Ok(payloads) => payloads,
+                Err(error) => return (rows, Some(error.into())),
+            };
+            for (row, turn) in payloads.into_iter().zip(next..) {
+                match turned(row, turn) {
+                    Ok(row) => rows.push(row),
+                    Err(error) => return (rows, Some(error)),
+                }
             }
             add(&self.counters().history_rows, u64::from(end - next));
             next = end;
         }
-        Ok(rows)
+        (rows, None)
     }
 
     /// What a workflow tells of itself, by name; its status has none.
@@ -124,6 +142,16 @@ impl Engine {
         let executions = self.list::<Execution>(query).await?;
         Ok(executions.into_iter().map(|execution| (*execution).clone()).collect())
     }
+}
+
+fn whole((rows, error): (Vec<Turned>, Option<Error>)) -> Result<Vec<Turned>, Error> {
+    error.map_or(Ok(rows), Err)
+}
+
+fn turned(row: Option<Payload>, turn: u32) -> Result<Turned, Error> {
+    let row = row.ok_or(Error::NoHistory { turn })?;
+    let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
+    serde_json::from_slice(&row.bytes).map_err(unreadable)
 }
 
 impl Came {

@@ -36,6 +36,6 @@ pub use windlass_core::{
 };
 pub use windlass_worker::workflow::{
     Activity, Begin, Cancelled, Child, Detached, Doing, Either, Event, Info, Join, MOST_CARRIED,
-    Nondeterminism, Program, Queue, Select, Signature, Step, StepError, TryJoin, Unnamed, Unread,
-    Workflow, testing,
+    Nondeterminism, OneOf3, OneOf4, OneOf5, OneOf6, OneOf7, OneOf8, Program, Queue, Select,
+    Signature, Step, StepError, TryJoin, Unnamed, Unread, Workflow, testing,
 };

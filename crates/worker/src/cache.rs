@@ -82,6 +82,18 @@ impl Cache {
         kept.instances.into_keys().collect()
     }
 
+    /// Forgets those that nobody makes a turn of, as far as is known here. Says which.
+    pub(crate) fn take_idle(&self) -> Vec<TaskKey> {
+        let mut kept = self.kept();
+        let idle = kept.instances.iter().filter(|(_, entry)| entry.settled);
+        let idle: Vec<TaskKey> = idle.map(|(key, _)| key.clone()).collect();
+        let dropped: Vec<_> = idle.iter().filter_map(|key| kept.remove(key)).collect();
+        drop(kept);
+        // What the code of users does when it is dropped is nobody's to wait for.
+        drop(dropped);
+        idle
+    }
+
     /// The workflow as it is in the store, if it is in memory. One that is not as the store has it
     /// is of no use.
     pub(crate) fn take(&self, task: &Task) -> Option<Instance> {
@@ -169,6 +181,7 @@ mod tests {
         assert!(cache.take_settled(&key("a")).is_none(), "its commit is not known");
         cache.settled(&key("a"), AT.after(1));
         assert!(cache.take_settled(&key("a")).is_none(), "that was another one");
+        assert!(cache.take_idle().is_empty(), "somebody may be at it");
         assert!(cache.take_at(&key("a"), AT).is_some());
         assert_eq!(cache.kept().order.len(), 0);
     }

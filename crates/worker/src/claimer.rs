@@ -53,8 +53,10 @@ impl Claimer {
             () = closing.cancelled() => {}
             () = async { self.pulse.tried().await; self.claim().await } => {}
         }
-        self.team.attempts.ended().await;
-        self.worker.let_go().await;
+        // Those that wait have nothing to do with the attempts under way, however long these take.
+        let idle = self.worker.cache.take_idle();
+        tokio::join!(self.worker.let_go(idle), self.team.attempts.ended());
+        self.worker.let_go(self.worker.cache.clear()).await;
         self.pulse.retire().await;
     }
 

@@ -102,14 +102,13 @@ async fn begin_at(
     let input = match input {
         Input::None => None,
         Input::Here(payload) => Some(payload.clone()),
-        Input::Elsewhere(key) => engine.payload(key).await?,
-    };
-    let carried = match carried {
-        Some(key) => engine.payload(&key).await?,
-        None => None,
+        Input::Elsewhere(key) => Some(engine.payload_of_record(key).await?),
     };
     let over: HandedOver = match carried {
-        Some(carried) => serde_json::from_slice(&carried.bytes).map_err(unwritable)?,
+        Some(key) => {
+            let carried = engine.payload_of_record(&key).await?;
+            serde_json::from_slice(&carried.bytes).map_err(unwritable)?
+        }
         None => HandedOver::default(),
     };
     let seed = task.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;

@@ -98,14 +98,15 @@ impl TurnAttempt {
             biased;
             Some(ended) = turns.join_next() => ended.unwrap_or(Stop::Lost),
             ending = this.lease.keep() => {
-                let stop = match ending {
-                    Ending::Near => Stop::GivenBack,
-                    Ending::Lost(_) if this.settles.load(Ordering::Relaxed) => {
-                        this.answered(&mut turns).await
-                    }
-                    Ending::Over => Stop::Over,
-                    Ending::Lost(_) => Stop::Lost,
+                let answered = match ending {
+                    Ending::Over => None,
+                    Ending::Near | Ending::Lost(_) => this.answered(&mut turns).await,
                 };
+                let stop = answered.unwrap_or(match ending {
+                    Ending::Near if Instant::now() < this.lease.deadline() => Stop::GivenBack,
+                    Ending::Near | Ending::Over => Stop::Over,
+                    Ending::Lost(_) => Stop::Lost,
+                });
                 turns.shutdown().await;
                 stop
             }
@@ -117,13 +118,14 @@ impl TurnAttempt {
         this.conclude(stop).await;
     }
 
-    /// A lease that is lost while its settle is under way may have ended with that: the answer
-    /// says so, and what it has leased.
-    async fn answered(&self, turns: &mut JoinSet<Stop>) -> Stop {
-        match timeout_at(self.lease.deadline(), turns.join_next()).await {
-            Ok(Some(Ok(stop))) => stop,
-            _ => Stop::Lost,
+    /// A lease that is lost, or near its end, while its settle is under way may end with that: the
+    /// answer says so, and what it has leased.
+    async fn answered(&self, turns: &mut JoinSet<Stop>) -> Option<Stop> {
+        if !self.settles.load(Ordering::Relaxed) {
+            return None;
         }
+        let answered = timeout_at(self.lease.deadline(), turns.join_next()).await;
+        answered.ok().flatten().and_then(Result::ok)
     }
 
     async fn conclude(&self, stop: Stop) {
@@ -396,6 +398,7 @@ fn told(reason: &str) -> String {
 
 /// Whether trying again does not help before somebody has mended something.
 fn is_of_what_is_stored(error: &Error) -> bool {
-    use Error::{BadHistory, BadMessage, NoHistory, Payload};
-    matches!(error, Payload(_) | NoHistory { .. } | BadHistory { .. } | BadMessage { .. })
+    use Error::{BadHistory, BadMessage, NoHistory, NoPayload, Payload};
+    let is_lost = matches!(error, NoHistory { .. } | NoPayload { .. });
+    is_lost || matches!(error, Payload(_) | BadHistory { .. } | BadMessage { .. })
 }

@@ -386,9 +386,9 @@ impl Worker {
         Unstick { tenant, worker, workflows }
     }
 
-    /// Leaves the workflows that it has in memory to others, who need not wait for it.
-    pub(crate) async fn let_go(&self) {
-        let workflows: Vec<TaskId> = self.cache.clear().into_iter().map(|key| key.id).collect();
+    /// Leaves workflows that it had in memory to others, who need not wait for it.
+    pub(crate) async fn let_go(&self, workflows: Vec<TaskKey>) {
+        let workflows: Vec<TaskId> = workflows.into_iter().map(|key| key.id).collect();
         let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
         for page in workflows.chunks(most) {
             let unstick = self.unstick(page.to_vec());

@@ -22,7 +22,7 @@ pub(super) struct Which {
     /// Those in this state, in place of one by its id.
     #[arg(long, alias = "status", value_parser = state(), help_heading = "Many at once")]
     state: Option<PublicState>,
-    /// Those of this kind.
+    /// Those of this kind. Children are not among them: they go with their parents only.
     #[arg(long, alias = "name", help_heading = "Many at once")]
     kind: Option<Kind>,
     /// Those of this lane.

@@ -6,7 +6,7 @@ use crate::output::say;
 use crate::target::Target;
 use crate::workflow::open::unread;
 use crate::workflow::past::{chapter, chapters};
-use crate::workflow::timeline::timeline;
+use crate::workflow::timeline::{beginning, timeline};
 
 const EXAMPLES: &str = "Examples:
   windlass workflow history order-42
@@ -15,7 +15,8 @@ const EXAMPLES: &str = "Examples:
   windlass workflow history order-42 --recording > tests/histories/order-42.json
 
 <- is what the workflow was told, -> what it made of it. How long an activity took is the time from
-the turn that made it to the turn that was told of its end. With --json each line is a row of the
+the turn that made it to the turn that was told of its end. Where a row cannot be read, those before
+it are printed, and then the error. With --json each line is a row of the
 history as it is kept. With --recording it is all that a test needs to run the code again, of all
 executions that are kept: a JSON array of `Recorded` of windlass::workflow::testing.";
 
@@ -43,15 +44,18 @@ impl History {
             return Ok(engine.shutdown().await?);
         }
         let chapter = chapter(&engine, &task, self.execution).await?;
-        let rows = chapter.rows(&engine).await?;
+        let (rows, damage) = chapter.rows_as_far(&engine).await;
         if self.target.json {
             for row in &rows {
                 say(&written(serde_json::to_string(row))?);
             }
+        } else if damage.is_some() {
+            beginning(&task, &chapter, &rows);
         } else {
             timeline(&task, &chapter, &rows, &unread(&engine, &task).await?);
         }
-        Ok(engine.shutdown().await?)
+        engine.shutdown().await?;
+        damage.map_or(Ok(()), |error| Err(error.into()))
     }
 
     async fn recorded(&self, engine: &Engine, task: &Task) -> Result<String, CliError> {

@@ -33,9 +33,15 @@ impl Chapter<'_> {
     }
 
     pub(super) async fn rows(&self, engine: &Engine) -> Result<Vec<Turned>, Error> {
+        let (rows, error) = self.rows_as_far(engine).await;
+        error.map_or(Ok(rows), Err)
+    }
+
+    /// As far as they can be read, and why they go no further.
+    pub(super) async fn rows_as_far(&self, engine: &Engine) -> (Vec<Turned>, Option<Error>) {
         match self {
-            Chapter::Past(execution) => engine.past_history(execution).await,
-            Chapter::Present(task) => engine.history(task, 0).await,
+            Chapter::Past(execution) => engine.past_history_as_far(execution).await,
+            Chapter::Present(task) => engine.history_as_far(task).await,
         }
     }
 }

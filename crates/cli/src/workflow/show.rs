@@ -1,7 +1,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 use windlass::workflow::{Note, Turned};
-use windlass::{Engine, Lifecycle, Payload, Task, TaskId, Timestamp};
+use windlass::{Engine, Error, Lifecycle, Payload, Task, TaskId, Timestamp};
 
 use crate::duration::{distance, moment, now};
 use crate::error::CliError;
@@ -26,6 +26,8 @@ struct Kept {
     result: Option<Payload>,
     notes: Vec<Note>,
     rows: Vec<Turned>,
+    /// Why its history cannot be read, if it cannot: then what it waits for is not known.
+    damage: Option<Error>,
     /// The names of the messages that came along from the execution before.
     unread: Vec<String>,
 }
@@ -41,8 +43,14 @@ impl Kept {
             None => None,
         };
         let notes = engine.notes(&task.task_key()).await?;
-        let rows = engine.history(task, 0).await?;
-        Ok(Self { input, result, notes, rows, unread: unread(engine, task).await? })
+        let (rows, damage) = match engine.history(task, 0).await {
+            Ok(rows) => (rows, None),
+            Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
+                (Vec::new(), Some(error))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { input, result, notes, rows, damage, unread: unread(engine, task).await? })
     }
 
     fn status(&self) -> Option<&str> {
@@ -89,6 +97,9 @@ fn whole_json(task: &Task, kept: &Kept) -> Value {
         |open| json!({ "step": open.step, "what": awaited(open.made), "since": time(open.since) }),
     );
     fields["waits_for"] = waits.collect();
+    if let Some(damage) = &kept.damage {
+        fields["history"] = json!(damage.to_string());
+    }
     fields["input"] = kept.input.as_ref().map_or(Value::Null, payload_json);
     fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
     fields
@@ -120,6 +131,7 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
     });
     let waits = waits.collect::<Vec<_>>().join("\n");
     pairs.extend((!waits.is_empty()).then_some(("waits for", waits)));
+    pairs.extend(kept.damage.as_ref().map(|damage| ("history", printable(&damage.to_string()))));
     let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
     let labels = labels.collect::<Vec<_>>().join("\n");
     pairs.extend((!labels.is_empty()).then_some(("labels", labels)));

@@ -13,19 +13,24 @@ use crate::workflow::past::Chapter;
 
 /// Prints the rows of an execution, which began with `unread` messages.
 pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unread: &[String]) {
+    beginning(task, chapter, rows);
+    say(&match chapter {
+        Chapter::Present(task) => standing(task, &open(rows, unread)),
+        Chapter::Past(execution) => {
+            let took = took(execution.started_at, execution.ended_at);
+            format!("continued as execution {} after {took}", execution.number + 1)
+        }
+    });
+}
+
+/// Prints the rows of an execution, and not how it stands after them.
+pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
     let turns = counted(rows.len() as u64, "turn");
     let (id, kind, number) = (&task.id, &task.kind, chapter.number());
     say(&format!("workflow {id} ({kind}), execution {number}, {turns}"));
     for line in lines(rows) {
         say(&line);
     }
-    say(&match chapter {
-        Chapter::Present(task) => standing(task, &open(rows, unread)),
-        Chapter::Past(execution) => {
-            let took = took(execution.started_at, execution.ended_at);
-            format!("continued as execution {} after {took}", number + 1)
-        }
-    });
 }
 
 /// A length of time, also where tenths of a second matter.

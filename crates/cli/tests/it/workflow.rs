@@ -376,6 +376,22 @@ async fn a_history_that_is_none_is_told() {
     assert_eq!(spoilt.unwrap(), 1);
     let found = place.one_of("workflow replay-check o", 1);
     assert!(found["flaws"][0]["what"].as_str().unwrap().contains("EOF"), "{found}");
+
+    // What is there beside the row that is spoilt is shown.
+    let shown = place.run("workflow show o");
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert!(shown.out.contains("suspended since"), "{shown:?}");
+    assert!(shown.out.contains("row 1 of the history cannot be read: EOF"), "{shown:?}");
+    assert!(!shown.out.contains("waits for"), "{shown:?}");
+    let shown = place.one_of("workflow show o", 0);
+    assert!(shown["history"].as_str().unwrap().starts_with("row 1 of the history"), "{shown}");
+    let told = place.run("workflow history o");
+    assert_ne!(told.code, 0, "{told:?}");
+    assert!(told.out.contains(", execution 0, 1 turn\nturn    0 "), "{told:?}");
+    assert!(told.err.contains("row 1 of the history cannot be read: EOF"), "{told:?}");
+    assert!(told.err.ends_with("[bad_history]\n"), "{told:?}");
+    let told = place.run("workflow history o --json");
+    assert_eq!((told.code == 0, told.out.lines().count()), (false, 1), "{told:?}");
     engine.shutdown().await.unwrap();
 }
 

@@ -893,7 +893,7 @@ mod tests {
             panic!("it has failed")
         };
         assert_eq!(class, FailureClass::Crash);
-        assert_eq!(reason, "turn 2 was taken 3 times and never kept");
+        assert_eq!(reason, "turn 1 was taken 3 times and never kept");
     }
 
     /// Which turn it is, and how often it may be taken, as people are told.
@@ -901,9 +901,9 @@ mod tests {
     fn a_poison_says_which_turn_it_was() {
         let default = limits::DEFAULT_TURN_RECLAIMS;
         let rows = [
-            (0, 0, "turn 1 was taken 1 times and never kept"),
-            (0, 2, "turn 1 was taken 3 times and never kept"),
-            (6, default, "turn 7 was taken 11 times and never kept"),
+            (0, 0, "turn 0 was taken 1 times and never kept"),
+            (0, 2, "turn 0 was taken 3 times and never kept"),
+            (6, default, "turn 6 was taken 11 times and never kept"),
         ];
         for (kept, max_reclaims, expected) in rows {
             let mut stage = Stage::new();

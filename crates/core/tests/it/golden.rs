@@ -8,10 +8,11 @@ use windlass_core::command::{
     WaitChildren,
 };
 use windlass_core::{
-    Admission, Backoff, Bookmark, Change, Children, Command, Condition, Effect, Execution,
+    Admission, Arrival, Backoff, Bookmark, Change, Children, Command, Condition, Effect, Execution,
     FailureClass, Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, Logged,
-    Mailbox, Message, Node, Note, Payload, PublicState, Queue, Retry, RetryPolicy, Settled, Shelf,
-    Table, Task, TaskKey, Tenant, Timestamp, Value, Waitpoint, Worker, read_row,
+    Made, Mailbox, Message, Node, Note, Payload, PublicState, Queue, Retry, RetryPolicy, Settled,
+    Shelf, StepOutcome, Table, Task, TaskKey, Tenant, Timestamp, Turned, Value, Waitpoint, Worker,
+    read_row,
 };
 
 const TASKS: &str = include_str!("golden/task.jsonl");
@@ -226,6 +227,48 @@ fn every_change_is_written_as_it_was_read() {
         numbers.push(number_of_change(&change));
     }
     all_seen(numbers.into_iter(), 36);
+}
+
+fn number_of_made(made: &Made) -> usize {
+    match made {
+        Made::Activity { .. } => 0,
+        Made::Local { .. } => 1,
+        Made::Timer { .. } => 2,
+        Made::Child { .. } => 3,
+        Made::Start { .. } => 4,
+        Made::Wait { .. } => 5,
+        Made::Post { .. } => 6,
+        Made::Cancel { .. } => 7,
+        Made::Patch { .. } => 8,
+    }
+}
+
+fn number_of_arrival(arrival: &Arrival) -> usize {
+    match arrival {
+        Arrival::Message { .. } => 0,
+        Arrival::Cancel { .. } => 1,
+        Arrival::Report { outcome, .. } => match outcome {
+            StepOutcome::Completed { .. } => 2,
+            StepOutcome::Failed { .. } => 3,
+            StepOutcome::Cancelled { .. } => 4,
+            StepOutcome::Expired => 5,
+            StepOutcome::Fired => 6,
+        },
+    }
+}
+
+/// A history is kept as long as its workflow runs, which may be for years.
+#[test]
+fn every_row_of_a_history_is_written_as_it_was_read() {
+    let (mut made, mut arrived) = (Vec::new(), Vec::new());
+    for line in include_str!("golden/turned.jsonl").lines() {
+        let row: Turned = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_string(&row).unwrap(), line);
+        made.extend(row.made.iter().map(number_of_made));
+        arrived.extend(row.arrived.iter().map(number_of_arrival));
+    }
+    all_seen(made.into_iter(), 9);
+    all_seen(arrived.into_iter(), 7);
 }
 
 #[test]

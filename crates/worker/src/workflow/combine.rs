@@ -26,12 +26,23 @@ pub trait Select {
     fn select(self) -> impl Future<Output = Self::Output> + Send;
 }
 
-/// What came first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Either<A, B> {
-    First(A),
-    Second(B),
+macro_rules! one_of {
+    ($One:ident: $($F:ident $Place:ident)+) => {
+        /// What came first.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $One<$($F),+> {
+            $($Place($F),)+
+        }
+    };
 }
+
+one_of!(Either: A First B Second);
+one_of!(OneOf3: A First B Second C Third);
+one_of!(OneOf4: A First B Second C Third D Fourth);
+one_of!(OneOf5: A First B Second C Third D Fourth E Fifth);
+one_of!(OneOf6: A First B Second C Third D Fourth E Fifth F Sixth);
+one_of!(OneOf7: A First B Second C Third D Fourth E Fifth F Sixth G Seventh);
+one_of!(OneOf8: A First B Second C Third D Fourth E Fifth F Sixth G Seventh H Eighth);
 
 /// A future, or what came of it.
 enum Slot<F: Future> {
@@ -200,29 +211,41 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
     }
 }
 
-impl<A, B> Select for (A, B)
-where
-    A: IntoFuture<Output: Send, IntoFuture: Send>,
-    B: IntoFuture<Output: Send, IntoFuture: Send>,
-{
-    type Output = Either<A::Output, B::Output>;
+macro_rules! select {
+    ($One:ident: $($F:ident $Place:ident)+) => {
+        impl<$($F),+> Select for ($($F,)+)
+        where
+            $($F: IntoFuture<Output: Send, IntoFuture: Send>,)+
+        {
+            type Output = $One<$($F::Output),+>;
 
-    fn select(self) -> impl Future<Output = Self::Output> + Send {
-        let mut running = Some((Box::pin(self.0.into_future()), Box::pin(self.1.into_future())));
-        poll_fn(move |context| {
-            let (first, second) = running.as_mut().expect("it is not polled after its end");
-            let won = match first.as_mut().poll(context) {
-                Poll::Ready(output) => Either::First(output),
-                Poll::Pending => match second.as_mut().poll(context) {
-                    Poll::Ready(output) => Either::Second(output),
-                    Poll::Pending => return Poll::Pending,
-                },
-            };
-            running = None;
-            Poll::Ready(won)
-        })
-    }
+            #[allow(non_snake_case, reason = "each is called as its type")]
+            fn select(self) -> impl Future<Output = Self::Output> + Send {
+                let ($($F,)+) = self;
+                let mut running = Some(($(Box::pin($F.into_future()),)+));
+                poll_fn(move |context| {
+                    let ($($F,)+) = running.as_mut().expect("it is not polled after its end");
+                    $(
+                        if let Poll::Ready(output) = $F.as_mut().poll(context) {
+                            // What the others stand for is cancelled.
+                            running = None;
+                            return Poll::Ready($One::$Place(output));
+                        }
+                    )+
+                    Poll::Pending
+                })
+            }
+        }
+    };
 }
+
+select!(Either: A First B Second);
+select!(OneOf3: A First B Second C Third);
+select!(OneOf4: A First B Second C Third D Fourth);
+select!(OneOf5: A First B Second C Third D Fourth E Fifth);
+select!(OneOf6: A First B Second C Third D Fourth E Fifth F Sixth);
+select!(OneOf7: A First B Second C Third D Fourth E Fifth F Sixth G Seventh);
+select!(OneOf8: A First B Second C Third D Fourth E Fifth F Sixth G Seventh H Eighth);
 
 /// The place of what came first, and its output. Of none, nothing ever comes.
 impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {

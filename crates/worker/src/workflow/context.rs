@@ -268,8 +268,9 @@ impl Workflow {
         all.try_join()
     }
 
-    /// Waits for the first of them: a pair or a `Vec`. They are asked in their order. The others
-    /// are dropped, and what they stand for is cancelled.
+    /// Waits for the first of them: of a tuple, up to eight, it is told by its place, as in
+    /// [`Either`](super::Either) and [`OneOf3`](super::OneOf3), of a `Vec` by its index. They are
+    /// asked in their order. The others are dropped, and what they stand for is cancelled.
     pub fn select<S: Select>(&self, some: S) -> impl Future<Output = S::Output> + use<S> {
         some.select()
     }

@@ -28,3 +28,27 @@ impl HandedOver {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is in databases: an execution that begins with it may do so years later.
+    #[test]
+    fn it_is_written_as_it_was_read() {
+        let lines = [
+            concat!(
+                r#"{"unread":[{"name":"go","source":"ada","payload":{"json":{"n": 1}}},"#,
+                r#"{"name":"stop","source":"bob"}],"#,
+                r#""values":{"picture":{"type":"image/png","hex":"00ff"},"total":{"json":5}}}"#
+            ),
+            r#"{"unread":[],"values":{}}"#,
+        ];
+        for line in lines {
+            let over: HandedOver = serde_json::from_str(line).unwrap();
+            assert_eq!(*over.written().unwrap().bytes, *line.as_bytes());
+        }
+        let bare: HandedOver = serde_json::from_str("{}").unwrap();
+        assert!(bare.unread.is_empty() && bare.values.is_empty());
+    }
+}

@@ -195,7 +195,7 @@ impl Instance {
             return Err(found.clone());
         }
         let Some(held) = self.held.take() else { return Ok(()) };
-        let (first_row, lengths) = (self.rows + 1, held.lengths.clone());
+        let (first_row, lengths) = (self.rows, held.lengths.clone());
         self.rows += lengths.len() as u64;
         let gone = self.go_through(held).map_err(|deviation| {
             let Deviation { place, expected, found } = deviation;
@@ -211,7 +211,8 @@ impl Instance {
             return Err(Deviation { place: 0, expected: Doing::Nothing, found });
         }
         if self.ended.is_some() {
-            return Err(Deviation { place: 0, expected: Doing::More, found: Doing::End });
+            let found = self.failure().map_or(Doing::End, Doing::Failure);
+            return Err(Deviation { place: 0, expected: Doing::More, found });
         }
         let last_row = held.lengths.last().copied().unwrap_or_default();
         {
@@ -222,13 +223,25 @@ impl Instance {
         let told = with_default(&Dispatch::none(), || self.tell_all(held.arrived));
         let mut journal = self.workflow.journal();
         let (place, expected) = journal.expected();
-        match (told, journal.end_replay()) {
-            // What it left out it did not get to.
+        let failed = |text| {
+            let found = Doing::Failure(text);
+            Err(Deviation { place, expected, found })
+        };
+        // What it left out it did not get to.
+        match (told.map(|_| self.failure()), journal.end_replay()) {
             (Err(failure), Ok(()) | Err(Deviation { found: Doing::Nothing, .. })) => {
-                let found = Doing::Failure(failure.to_string());
-                Err(Deviation { place, expected, found })
+                failed(failure.to_string())
             }
+            (Ok(Some(reason)), Err(Deviation { found: Doing::Nothing, .. })) => failed(reason),
             (_, made) => made,
+        }
+    }
+
+    /// With what its code has failed, if it has.
+    fn failure(&self) -> Option<String> {
+        match &self.ended {
+            Some(Standing::Failed(failure)) => Some(failure.reason().to_owned()),
+            _ => None,
         }
     }
 
@@ -449,7 +462,7 @@ fn add_deeds(parts: &mut [Part], deeds: Vec<Deed>) {
     }
 }
 
-/// The row and the place in it, both from one, of a place in several rows.
+/// The row, from zero, and the place in it, from one, of a place in several rows.
 fn located(first_row: u64, lengths: &[usize], place: usize) -> (u64, usize) {
     let (mut row, mut place) = (first_row, place);
     for &length in &lengths[..lengths.len() - 1] {

@@ -36,7 +36,7 @@ pub use activity::Activity;
 pub use begin::{Begin, Info};
 pub use cancelled::Cancelled;
 pub use child::{Child, Detached};
-pub use combine::{Either, Join, Select, TryJoin};
+pub use combine::{Either, Join, OneOf3, OneOf4, OneOf5, OneOf6, OneOf7, OneOf8, Select, TryJoin};
 pub use context::{MOST_CARRIED, Workflow};
 pub use deed::Deed;
 pub use effect::{Calls, Effect};

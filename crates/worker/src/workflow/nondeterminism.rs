@@ -5,7 +5,7 @@ use windlass_core::Made;
 /// The code of a workflow does not do what its history says that it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nondeterminism {
-    /// Which row of the execution's history it is, from one.
+    /// Which row of the execution's history it is, from zero.
     pub turn: u64,
     /// The place among what that row says was made, from one.
     pub place: usize,

@@ -200,3 +200,41 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     drained.await.unwrap();
     second.drain(EVER).await;
 }
+
+/// Those that it has in memory wait for nobody as soon as the drain begins.
+#[tokio::test(start_paused = true)]
+async fn a_worker_lets_go_of_its_idle_workflows_when_its_drain_begins() {
+    let stage = Stage::new().await;
+    let (said, mut hear) = signal();
+    let long = move |_: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            said.send(Instant::now())?;
+            sleep(Duration::from_secs(60)).await;
+            Ok(())
+        }
+    };
+    let worker = |name: &str| {
+        let worker = Worker::new(stage.engine.clone(), name).concurrency(2);
+        worker.program(Program::named("waits", waits))
+    };
+    let first = worker("first").handler("k", long).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
+    while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
+        // No entry of the log tells that a workflow waits.
+        sleep(Duration::from_millis(10)).await;
+    }
+    stage.create("long", "null").await;
+    hear.next().await.unwrap();
+    let begun = Instant::now();
+    let drained = tokio::spawn(first.drain(EVER));
+    let second = worker("second").start().unwrap();
+    // The drain begins before the message comes.
+    sleep(Duration::from_millis(1)).await;
+    handle.signal("go", &()).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 1);
+    assert_eq!(begun.elapsed(), Duration::from_millis(1));
+    drained.await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(60), "the task is not cut short");
+    second.drain(EVER).await;
+}

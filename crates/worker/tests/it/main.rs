@@ -22,6 +22,7 @@ mod workflow_deletion;
 mod workflow_effects;
 mod workflow_engine;
 mod workflow_fair;
+mod workflow_golden;
 mod workflow_handle;
 mod workflow_lost_answer;
 mod workflow_mail;

@@ -4,9 +4,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use windlass_core::command::{Create, NewTask};
-use windlass_core::{Logged, Payload, RetryPolicy, Task, TaskKey, Tenant, Timestamp};
+use windlass_core::{ChangeSet, Logged, Payload, RetryPolicy, Task, TaskKey, Tenant, Timestamp};
 use windlass_engine::{Config, Engine};
-use windlass_store::{Clock, MemoryStore};
+use windlass_store::{Clock, MemoryStore, Store};
 use windlass_store_test::FaultStore;
 use windlass_worker::Worker;
 
@@ -63,6 +63,12 @@ impl Stage {
         let mut new = new_task(id, payload);
         new.policy.retry = Some(RetryPolicy::fixed(2, 60_000));
         self.other.submit(Create::one(new)).await.unwrap();
+    }
+
+    /// Changes what is stored behind everybody's back.
+    pub(crate) async fn tamper(&self, changes: ChangeSet) {
+        let tx = self.memory.another().begin().await.unwrap();
+        tx.commit(Arc::new(changes)).await.unwrap();
     }
 
     pub(crate) async fn task(&self, id: &str) -> Arc<Task> {

@@ -100,3 +100,38 @@ async fn what_a_turn_ahead_has_leased_runs() {
 async fn a_turn_ahead_that_goes_on_goes_on() {
     check(Lost::Second, true).await;
 }
+
+/// The store is away until the lease of the turn is so near its end that no other turn is
+/// begun. What the commit has leased runs all the same.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_is_heard() {
+    let stage = Stage::new().await;
+    let faults = stage.faults.clone();
+    let one = move |ctx: Workflow, (): ()| {
+        let faults = faults.clone();
+        async move {
+            let arm = move || async move {
+                lose(&faults);
+                let before = faults.commits();
+                tokio::spawn(async move {
+                    while faults.commits() == before {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    faults.outage(Fault::Unavailable);
+                    tokio::time::sleep(Duration::from_millis(6_200)).await;
+                    faults.calm();
+                });
+                Ok::<(), Failure>(())
+            };
+            ctx.local("arm", arm).await?;
+            ctx.activity_named::<u32>("step", &1).await
+        }
+    };
+    let step = async |_: Context, n: u32| Ok::<u32, Failure>(n + 1);
+    let worker = stage.worker().lease(Duration::from_secs(7)).handler("step", step);
+    let running = worker.program(Program::named("one", one)).start().unwrap();
+    let handle = stage.other.start_workflow::<u32>("one", &()).id("t").await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 2);
+    assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is put to use");
+    running.drain(EVER).await;
+}

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use windlass_core::command::{Claim, CommitTurn, Then};
-use windlass_core::{Arrival, FailureClass, Lifecycle, Payload, PublicState, StepOutcome, Task};
+use windlass_core::{
+    Arrival, ChangeSet, FailureClass, Lifecycle, Payload, PayloadKey, PublicState, StepOutcome,
+    Task,
+};
 use windlass_engine::Error;
 use windlass_worker::Worker;
 use windlass_worker::workflow::{
@@ -30,7 +33,9 @@ async fn until(stage: &Stage, id: &str, is_so: impl Fn(&Task) -> bool) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
-    tokio::time::timeout(24 * EVER, wait).await.unwrap_or_else(|_| panic!("{id} stays"));
+    tokio::time::timeout(24 * EVER, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{id} stays: {}", stage.history(id)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,6 +108,52 @@ async fn a_history_that_does_not_decode_is_given_up_in_the_end() {
     let kept = stage.other.payload(&ended.turn_key(0)).await.unwrap();
     assert_eq!(kept, Some(row));
     running.drain(EVER).await;
+}
+
+/// What is lost is not the same as none: its code is told nothing of it, and whoever looks is told
+/// what is wrong. Once it is there again, the workflow goes on.
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_is_lost_is_not_taken_for_none() {
+    async fn relay(ctx: Workflow, n: u32) -> Result<(u32, Option<u32>), StepError> {
+        let got = ctx.event::<Option<u32>>("go").await?;
+        if n > 1 {
+            match ctx.continue_as_new(&(n - 1)).await? {}
+        }
+        Ok((n, got))
+    }
+    for (n, messages, slot) in [(1, 1, "message/"), (1, 1, "input"), (2, 2, "carried")] {
+        let stage = Stage::new().await;
+        let first = stage.worker().program(Program::named("relay", relay)).start().unwrap();
+        let handle = stage.other.start_workflow::<(u32, Option<u32>)>("relay", &n).id("l");
+        let handle = handle.await.unwrap();
+        until(&stage, "l", |task| task.lifecycle.public() == PublicState::Suspended).await;
+        for nth in 1..messages {
+            handle.signal("go", &nth).await.unwrap();
+            until(&stage, "l", |task| {
+                task.generation == nth && task.lifecycle.public() == PublicState::Suspended
+            })
+            .await;
+        }
+        first.drain(EVER).await;
+        handle.signal("go", &7).await.unwrap();
+        let shelf = stage.memory.snapshot();
+        let is_it = |key: &PayloadKey| key.slot.as_str().starts_with(slot);
+        let (lost, payload) = shelf.payloads().find(|(key, _)| is_it(key)).unwrap();
+        let dropped_payloads = vec![lost.clone()];
+        stage.tamper(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await;
+        let second = stage.worker().program(Program::named("relay", relay)).start().unwrap();
+        until(&stage, "l", |task| task.progress.is_some()).await;
+        let told = stage.task("l").await.progress.clone().unwrap().message;
+        let slot = lost.slot.as_str();
+        assert_eq!(told, format!("payload {slot} of l is not there"));
+        let task = stage.task("l").await;
+        assert_eq!(task.lifecycle.public(), PublicState::Delayed, "{slot}");
+        assert_eq!(stage.other.messages(&key("l"), 0, 9).await.unwrap().len(), 1, "{slot}");
+        let payloads = vec![(lost.clone(), payload.clone())];
+        stage.tamper(ChangeSet { payloads, ..ChangeSet::default() }).await;
+        assert_eq!(handle.result().await.unwrap(), (1, Some(7)), "{slot}");
+        second.drain(EVER).await;
+    }
 }
 
 /// Its code is told, what was there before stays, and it goes on.

@@ -8,7 +8,7 @@ use std::task::Poll;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
-use windlass_core::{Made, Turned};
+use windlass_core::{Carried, Made, Payload, Turned};
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{Begin, Program, Standing, StepError, TurnFailure, Workflow};
@@ -47,7 +47,7 @@ fn found(program: &Program) -> String {
 #[test]
 fn a_step_that_is_called_something_else() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
-    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes activity `x` (step 1).";
     assert_eq!(found(&program), expected);
 }
@@ -58,14 +58,14 @@ fn a_step_that_is_left_out() {
         act(&ctx, "a").await?;
         act(&ctx, "b").await
     });
-    let expected = "turn 2, place 1: the history has timer (step 2), \
+    let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes activity `b` (step 2).";
     assert_eq!(found(&program), expected);
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.sleep(seconds(5)).await
     });
-    let expected = "turn 3, place 1: the history has activity `b` (step 3), \
+    let expected = "turn 2, place 1: the history has activity `b` (step 3), \
                     the code makes nothing.";
     assert_eq!(found(&program), expected);
 }
@@ -76,13 +76,13 @@ fn a_step_more() {
         act(&ctx, "a").await?;
         act(&ctx, "between").await
     });
-    let expected = "turn 2, place 1: the history has timer (step 2), \
+    let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes activity `between` (step 2).";
     assert_eq!(found(&program), expected);
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         ctx.join((act(&ctx, "a"), act(&ctx, "beside"))).await.0
     });
-    let expected = "turn 1, place 2: the history has nothing, \
+    let expected = "turn 0, place 2: the history has nothing, \
                     the code makes activity `beside` (step 2).";
     assert_eq!(found(&program), expected);
 }
@@ -93,7 +93,7 @@ fn steps_in_another_order() {
         ctx.sleep(seconds(5)).await?;
         act(&ctx, "a").await
     });
-    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes timer (step 1).";
     assert_eq!(found(&program), expected);
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
@@ -101,7 +101,7 @@ fn steps_in_another_order() {
         ctx.select((first, act(&ctx, "a"))).await;
         Ok::<_, Failure>(())
     });
-    let expected = "turn 1, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes wait `go` (step 1).";
     assert_eq!(found(&program), expected);
 }
@@ -124,7 +124,7 @@ fn a_step_of_another_kind() {
     let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (post, "post")];
     for (program, kind) in kinds {
         let expected = format!(
-            "turn 1, place 1: the history has activity `a` (step 1), \
+            "turn 0, place 1: the history has activity `a` (step 1), \
              the code makes {kind} `a` (step 1)."
         );
         assert_eq!(found(&program), expected);
@@ -138,7 +138,7 @@ fn a_step_that_is_given_up() {
         ctx.select((ctx.sleep(seconds(5)), std::future::ready(()))).await;
         act(&ctx, "b").await
     });
-    let expected = "turn 2, place 2: the history has nothing, the code makes cancel (step 2).";
+    let expected = "turn 1, place 2: the history has nothing, the code makes cancel (step 2).";
     assert_eq!(found(&program), expected);
 }
 
@@ -157,7 +157,7 @@ fn code_that_ends_before_its_history() {
     let recorded = Recorded { begin: Begin::new("w", 7), rows: written };
     assert_eq!(replay_check(waiting, &recorded), Ok(()));
     let text = replay_check(hasty, &recorded).unwrap_err().to_string();
-    let expected = "turn 2, place 1: the history has a further turn, the code makes an end.";
+    let expected = "turn 1, place 1: the history has a further turn, the code makes an end.";
     assert!(text.starts_with(expected), "{text}");
 }
 
@@ -167,9 +167,35 @@ fn code_that_panics_where_it_did_not() {
         act(&ctx, "a").await?;
         panic!("boom")
     });
-    let expected = "turn 2, place 1: the history has timer (step 2), \
+    let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes a failure (the workflow's code panicked: boom).";
     assert_eq!(found(&program), expected);
+}
+
+/// The reason is told, not what the code has left out by it.
+#[test]
+fn code_that_fails_where_it_did_not() {
+    #[derive(serde::Deserialize)]
+    struct Order {
+        #[expect(dead_code, reason = "what matters is whether it is there")]
+        added: u64,
+    }
+    let program = Program::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
+    let recorded = Recorded {
+        begin: Begin { input: Some(Carried(Payload::json("{}"))), ..history().begin },
+        ..history()
+    };
+    let text = recorded.check(&program).unwrap_err().to_string();
+    let expected = "turn 0, place 1: the history has activity `a` (step 1), the code makes a \
+                    failure (the payload does not decode: missing field `added`";
+    assert!(text.starts_with(expected), "{text}");
+    // Where the history goes on, and this row of it says nothing.
+    let mut longer = history();
+    longer.rows[0].made.clear();
+    let text =
+        Recorded { begin: recorded.begin, ..longer }.check(&program).unwrap_err().to_string();
+    let expected = "turn 1, place 1: the history has a further turn, the code makes a failure (";
+    assert!(text.starts_with(expected), "{text}");
 }
 
 /// Found in the last row, it is told by the turn that would follow, which changes nothing.
@@ -186,7 +212,7 @@ fn a_turn_on_code_that_does_not_fit_is_refused() {
     }
     let refused = misfit.turn(crate::workflow_cast::at(9_000), vec![done(3, "1")]).unwrap_err();
     let TurnFailure::Nondeterminism(found) = &refused else { panic!("{refused}") };
-    assert_eq!((found.turn, found.place, found.expected.name()), (3, 1, Some("b")));
+    assert_eq!((found.turn, found.place, found.expected.name()), (2, 1, Some("b")));
     assert_eq!((found.found.kind(), found.found.name()), (Some("activity"), Some("c")));
     let again = misfit.turn(crate::workflow_cast::at(9_000), Vec::new()).unwrap_err();
     assert_eq!(again, refused);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use windlass_core::{FailureClass, RetryPolicy, TaskId};
 use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
-use windlass_worker::workflow::{Deed, Either, Program, Standing, StepError, Workflow};
+use windlass_worker::workflow::{
+    Deed, Either, OneOf3, OneOf8, Program, Standing, StepError, Workflow,
+};
 use windlass_worker::{Context, Failure};
 
 use crate::workflow_cast::{
@@ -128,6 +130,31 @@ async fn what_a_turn_has_no_time_for_is_refused() {
         let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
         assert_eq!(failure.reason().contains("is refused"), is_refused, "{failure:?}");
     }
+}
+
+/// The first of several that are ready counts, and all others are given up.
+#[tokio::test]
+async fn a_race_of_more_than_two_has_one_winner() {
+    async fn race(ctx: Workflow, naps: [u64; 3]) -> Result<u64, StepError> {
+        let [a, b, c] = naps.map(|nap| ctx.sleep(seconds(nap)));
+        Ok(match ctx.select((a, b, c)).await {
+            OneOf3::First(over) => over.map(|()| 1)?,
+            OneOf3::Second(over) => over.map(|()| 2)?,
+            OneOf3::Third(over) => over.map(|()| 3)?,
+        })
+    }
+    let rows = [([1, 2, 3], 1, [2, 3]), ([2, 1, 1], 2, [1, 3]), ([3, 2, 1], 3, [1, 2])];
+    for (naps, expected, given_up) in rows {
+        let tested = WorkflowTest::new(race, &naps).run().await.unwrap();
+        assert_eq!(tested.result, Ok(expected), "{naps:?}");
+        let cancels = given_up.map(|step| format!("cancel (step {step})"));
+        assert_eq!(made(tested.history())[3..], cancels, "{naps:?}");
+    }
+    async fn eight(ctx: Workflow, (): ()) -> Result<bool, StepError> {
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|n| ctx.sleep(seconds(9 - n as u64)));
+        Ok(matches!(ctx.select((a, b, c, d, e, f, g, h)).await, OneOf8::Eighth(Ok(()))))
+    }
+    assert_eq!(WorkflowTest::new(eight, &()).run().await.unwrap().result, Ok(true));
 }
 
 #[tokio::test]

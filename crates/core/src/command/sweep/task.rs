@@ -164,11 +164,12 @@ fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
     }
 }
 
-/// Why a task is given up that takes its workers down. Turns count from one, as people do.
+/// Why a task is given up that takes its workers down. Turns count from zero, as the rows
+/// of a history do.
 fn poison(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
-            let (turn, times) = (workflow.turns + 1, task.reclaims);
+            let (turn, times) = (workflow.turns, task.reclaims);
             format!("turn {turn} was taken {times} times and never kept")
         }
         None => "leases ran out too often".to_owned(),

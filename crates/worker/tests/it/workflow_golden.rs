@@ -1,0 +1,73 @@
+//! What is kept of a workflow outlives the version of Windlass that wrote it. What does not fit here
+//! is a change of format: it needs a way to read what is there, not another golden file.
+
+use windlass_core::Made;
+use windlass_worker::Failure;
+use windlass_worker::workflow::testing::{Recorded, WorkflowTest};
+use windlass_worker::workflow::{Begin, Either, Program, Standing, StepError, Workflow};
+
+use crate::workflow_cast::{json, seconds};
+
+const HISTORY: &str = include_str!("golden/history.json");
+
+/// Makes one of each.
+async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepError> {
+    assert!(ctx.patched("p"));
+    let paid: u64 = ctx.activity_named("charge", &n).await?;
+    let price = ctx.local("price", async || Ok::<u64, Failure>(5)).await?;
+    let limit = ctx.sleep(seconds(60));
+    let Either::Second(word) = ctx.select((limit, ctx.event::<u64>("go"))).await else {
+        return Err(StepError::TimedOut);
+    };
+    let shipped: u64 = ctx.child_named("ship", &paid).await?;
+    ctx.start_named("mail", &()).await?;
+    ctx.post("desk", "done", &shipped)?;
+    ctx.sleep(seconds(1)).await?;
+    Ok((paid + price + word? + shipped, ctx.random(), ctx.uuid()))
+}
+
+#[test]
+fn a_history_that_was_recorded_is_replayed() {
+    let recorded: Recorded = serde_json::from_str(HISTORY).unwrap();
+    let written = serde_json::to_string(&recorded).unwrap();
+    assert_eq!(written, HISTORY.trim_end());
+    let instance = recorded.replay(&Program::of(everything).unwrap()).unwrap();
+    let expected = r#"[25,7191089600892374487,"044c3cd7-f43c-461c-a698-4080bab12a02"]"#;
+    assert_eq!(json(&instance.standing()), expected);
+}
+
+/// The code makes today what it made then.
+#[tokio::test]
+async fn a_history_is_recorded_as_it_was() {
+    let test = WorkflowTest::new(everything, &7)
+        .seed(7)
+        .activity_named("charge", |n: u64| Ok(n + 1))
+        .lasting(seconds(2))
+        .activity_named("ship", |n: u64| Ok(n + 1))
+        .activity_named("mail", |(): ()| Ok(()))
+        .event_at(seconds(10), "go", &3);
+    let tested = test.run().await.unwrap();
+    let [recorded] = &tested.executions[..] else { panic!("{tested:?}") };
+    assert_eq!(serde_json::to_string(recorded).unwrap(), HISTORY.trim_end());
+    let made = recorded.rows.iter().flat_map(|row| &row.made);
+    let cancels = made.clone().filter(|made| matches!(made, Made::Cancel { .. })).count();
+    assert_eq!((made.count(), cancels), (10, 1));
+}
+
+/// Code that decides by them goes the same way when a later version replays it.
+#[test]
+fn what_is_drawn_by_chance_stays_what_it_is() {
+    async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {
+        Ok(((0..4).map(|_| ctx.random()).collect(), ctx.uuid()))
+    }
+    let recorded = Recorded { begin: Begin::new("w", 7), rows: Vec::new() };
+    let mut instance = recorded.replay(&Program::of(draws).unwrap()).unwrap();
+    instance.turn(windlass_core::Timestamp::default(), Vec::new()).unwrap();
+    assert!(matches!(instance.standing(), Standing::Completed(_)));
+    let expected = concat!(
+        "[[7191089600892374487,309689372594955804",
+        r#",16616101746815609346,10753165928301472203],"#,
+        r#""73d33b66-6a1e-41da-bfda-be86cbbeaa11"]"#
+    );
+    assert_eq!(json(&instance.standing()), expected);
+}
