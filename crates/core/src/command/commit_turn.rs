@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
+use crate::command::deed::{make, note, post, start};
 use crate::command::foreign::Foreign;
 use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
@@ -14,9 +15,8 @@ use crate::name::{TaskId, WorkerId};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, given_with_turn, go_on, goes_on,
-    has_more, held, keep, leave, next_turn, place, prefetch_keep, refuse_step, rest, set_timer,
-    task, tenant_key,
+    answered, cancel_step, fail, forget_message, given_with_turn, go_on, goes_on, has_more, held,
+    leave, next_turn, place, prefetch_keep, rest, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -381,106 +381,6 @@ impl CommitTurn {
         }?;
         Ok(None)
     }
-}
-
-/// Makes a task for a workflow, and leases it where that is wished and may be. What cannot be made
-/// has failed, as a step: the workflow goes on with that.
-fn make(
-    world: &mut World,
-    workflow: &Task,
-    new: &NewTask,
-    step: u64,
-    eager: Option<&Claim>,
-) -> Result<Option<Arc<Task>>, Halt> {
-    let parent = Some(workflow.id.clone());
-    let new = NewTask { parent, idempotency: None, ..new.clone() };
-    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, Some(step)) {
-        Ok(Some(made)) => {
-            if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
-            {
-                match claim.lease_kept(world, &Arc::new(made.clone()), true) {
-                    Err(Halt::Rejected(_)) => {}
-                    leased => return leased.map(Some),
-                }
-            }
-            place(world, made)?;
-            Ok(None)
-        }
-        Ok(None) => Ok(None),
-        Err(Halt::Rejected(refusal)) => {
-            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| None)
-        }
-        Err(Halt::Parked) => Err(Halt::Parked),
-    }
-}
-
-/// Makes a workflow that is nobody's child.
-fn start(world: &mut World, workflow: &Task, new: &NewTask, step: u64) -> Result<(), Halt> {
-    let new = NewTask { parent: None, idempotency: None, ..new.clone() };
-    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, None) {
-        Ok(made) => made.map_or(Ok(()), |made| place(world, made)),
-        Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
-        Err(Halt::Parked) => Err(Halt::Parked),
-    }
-}
-
-fn refuse_task(
-    world: &mut World,
-    workflow: &Task,
-    step: u64,
-    id: &TaskId,
-    refusal: &Rejection,
-) -> Result<(), Halt> {
-    refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
-}
-
-fn post(world: &mut World, workflow: &Task, message: &NewMessage, step: u64) -> Result<(), Halt> {
-    let (tenant, to) = (&workflow.tenant, &message.task);
-    let letter = message.letter();
-    letter.check()?;
-    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
-    let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
-    let sent = known.and_then(|known| match (known, message.keep_ms) {
-        (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => keep(world, (tenant, to), &letter, keep_ms, None).map(drop),
-        (None, None) => Err(Rejection::TaskNotFound.into()),
-    });
-    match sent {
-        Err(Halt::Rejected(refusal)) => {
-            let reason = format!("{} could not be sent to {to}: {refusal}", message.name);
-            refuse_step(world, workflow, step, to, reason)
-        }
-        sent => sent,
-    }
-}
-
-fn note(world: &mut World, known: &Task, name: &str, text: Option<&str>) -> Result<(), Halt> {
-    let limit = if name == Note::STATUS { limits::STATUS } else { limits::NOTE };
-    if name != Note::STATUS {
-        limits::NOTE_NAME.check(name)?;
-    }
-    let key = Note::key_of(&known.tenant, &known.id, name);
-    let before = world.get::<Note>(&key)?;
-    if before.is_none() && text.is_none() {
-        return Ok(());
-    }
-    // Time goes on when the note does not.
-    let next = before.map_or(0, |before| before.change + 1);
-    let change = next.max(world.now().micros().unsigned_abs());
-    if name == Note::STATUS {
-        world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
-    }
-    let Some(text) = text else {
-        world.remove(&key);
-        return Ok(());
-    };
-    limit.check_prose(text)?;
-    let (tenant, task) = (known.tenant.clone(), known.id.clone());
-    let (name, text) = (name.to_owned(), text.to_owned());
-    world.put::<Note>(Note { tenant, task, name, text, change });
-    Ok(())
 }
 
 fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
@@ -1106,7 +1006,7 @@ mod tests {
     /// The steps of which the workflow is told that they were refused, and why.
     fn refusals(stage: &Stage) -> Vec<(u64, String)> {
         let told = messages(stage).into_iter().filter_map(|message| {
-            let report = message.report.clone()?;
+            let report = message.report?;
             match report.task?.ended {
                 Lifecycle::Failed { class, reason, .. } => {
                     assert_eq!(class, FailureClass::Permanent);

@@ -16,6 +16,7 @@ mod consume;
 mod create;
 mod create_waitpoint;
 mod decline;
+mod deed;
 mod delay;
 mod discard;
 mod drop_bookmark;
