@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::children::Children;
 use crate::code_version::CodeVersion;
 use crate::command::foreign::Foreign;
+use crate::command::post::post_with_turn;
 use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
@@ -10,13 +11,12 @@ use crate::event::{Change, Event};
 use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::name::{TaskId, Tenant, WorkerId};
+use crate::name::{TaskId, WorkerId};
 use crate::note::Note;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, deliver, fail, forget_message, given_with_turn, go_on, goes_on,
-    has_more, held, keep, leave, next_turn, place, prefetch_keep, refuse_step, rest, set_timer,
-    task, tenant_key,
+    answered, cancel_step, fail, forget_message, given_with_turn, go_on, goes_on, has_more, held,
+    leave, next_turn, place, prefetch_keep, refuse_step, rest, set_timer, task, tenant_key,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -325,7 +325,7 @@ impl CommitTurn {
             Deed::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
-            Deed::Post(message) => post(world, &known.tenant, message),
+            Deed::Post(message) => post_with_turn(world, &known.tenant, message),
             Deed::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
             Deed::Note { name, text } => note(world, known, name, text.as_deref()),
         }
@@ -409,24 +409,6 @@ fn make(
             refuse_step(world, workflow, step, &new.id, &refusal)?;
             Ok(None)
         }
-        Err(Halt::Parked) => Err(Halt::Parked),
-    }
-}
-
-fn post(world: &mut World, tenant: &Tenant, message: &NewMessage) -> Result<(), Halt> {
-    let letter = message.letter();
-    letter.check()?;
-    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
-    let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
-    let sent = known.and_then(|known| match (known, message.keep_ms) {
-        (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => {
-            keep(world, (tenant, &message.task), &letter, keep_ms, None).map(drop)
-        }
-        (None, None) => Ok(()),
-    });
-    match sent {
-        Ok(()) | Err(Halt::Rejected(_)) => Ok(()),
         Err(Halt::Parked) => Err(Halt::Parked),
     }
 }

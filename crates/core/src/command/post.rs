@@ -178,6 +178,29 @@ pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Resul
     Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed, kept: false })
 }
 
+/// Posts what a turn of a workflow says, if there is anybody to be told and room for it.
+pub(super) fn post_with_turn(
+    world: &mut World,
+    tenant: &Tenant,
+    message: &NewMessage,
+) -> Result<(), Halt> {
+    let letter = message.letter();
+    letter.check()?;
+    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
+    let known = world.get::<Task>(&TaskKey::new(tenant, &message.task).row_key());
+    let sent = known.and_then(|known| match (known, message.keep_ms) {
+        (Some(known), _) => deliver(world, &known, &letter).map(drop),
+        (None, Some(keep_ms)) => {
+            keep(world, (tenant, &message.task), &letter, keep_ms, None).map(drop)
+        }
+        (None, None) => Ok(()),
+    });
+    match sent {
+        Ok(()) | Err(Halt::Rejected(_)) => Ok(()),
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
