@@ -44,8 +44,8 @@ pub enum Error {
     /// It stays where it is, and its task goes no further.
     #[error("message {seq} of the mailbox cannot be read")]
     BadMessage { seq: u64 },
-    /// What a task was made with, was sent, or is to hand over is not where its record says. Nothing
-    /// is made of it: it is not the same as none.
+    /// What a task was made with, was sent, or is to hand over is not where its record says.
+    /// Nothing is made of it: it is not the same as none.
     #[error("payload {} of {task} is not there", slot.as_str())]
     NoPayload { task: TaskId, slot: Slot },
     /// A transition panicked or never settled. Nothing was changed.

@@ -5,7 +5,7 @@ use crate::task::TaskKey;
 use crate::world::World;
 
 /// Asks a workflow to end. Its code is told, and may clean up before it does. Any other task is
-/// cancelled at once.
+/// cancelled at once, and so is a workflow that nobody has before its first turn.
 #[derive(Clone, Debug)]
 pub struct RequestCancel {
     pub task: TaskKey,
@@ -24,7 +24,9 @@ impl RequestCancel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check_task, key};
+    use crate::command::{CommitTurn, Create, Deed, NewTask, NewWorkflow, Start, Sweep, Then};
+    use crate::payload::Payload;
+    use crate::testing::{Stage, check_task, claim, fence, key, lane};
 
     #[test]
     fn table() {
@@ -53,5 +55,82 @@ mod tests {
                 RequestCancel { task: key("t"), reason }
             },
         );
+    }
+
+    fn workflow(id: &str) -> NewTask {
+        let workflow = Some(NewWorkflow::default());
+        NewTask { lane: lane(), workflow, ..NewTask::new(id, "order") }
+    }
+
+    fn turn(then: Then) -> CommitTurn {
+        CommitTurn {
+            fence: fence(1),
+            turn: 0,
+            row: Some(Payload::json("{}")),
+            taken: Vec::new(),
+            deeds: Vec::new(),
+            next_step: 0,
+            then,
+            sticky_ms: None,
+            eager: None,
+            foreign: None,
+        }
+    }
+
+    fn ask(stage: &mut Stage) -> &'static str {
+        stage.must(RequestCancel { task: key("t"), reason: "stop".into() });
+        state(stage, "t")
+    }
+
+    fn state(stage: &Stage, id: &str) -> &'static str {
+        stage.task(id).expect("it is there").lifecycle.public().as_str()
+    }
+
+    #[test]
+    fn a_workflow_that_nobody_has_run_ends_at_once() {
+        let later = Start::After { ms: 60_000 };
+        for new in [workflow("t"), NewTask { start: later, ..workflow("t") }] {
+            let mut stage = Stage::new();
+            stage.must(Create::one(new));
+            assert_eq!(ask(&mut stage), "cancelled");
+        }
+    }
+
+    #[test]
+    fn a_workflow_that_was_run_is_told() {
+        let over = || Then::ContinueAsNew { input: None, version: None, carried: None };
+        for (then, expected) in
+            [(None, "active"), (Some(Then::Wait), "resumable"), (Some(over()), "resumable")]
+        {
+            let mut stage = Stage::new();
+            stage.must(Create::one(workflow("t")));
+            stage.must(claim());
+            then.into_iter().for_each(|then| drop(stage.must(turn(then))));
+            assert_eq!(ask(&mut stage), expected);
+        }
+    }
+
+    #[test]
+    fn whoever_was_told_and_is_gone_before_the_first_turn_is_not_waited_for() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(workflow("t")));
+        stage.must(claim());
+        assert_eq!(ask(&mut stage), "active");
+        stage.later(3_600_000);
+        stage.must(Sweep::default());
+        assert_eq!(ask(&mut stage), "cancelled");
+    }
+
+    #[test]
+    fn a_child_that_nobody_has_run_ends_with_its_parent() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(workflow("t")));
+        stage.must(claim());
+        let child = NewTask { lane: "nobody".into(), ..workflow("t/0") };
+        let deeds = vec![Deed::Child { step: 0, task: child }];
+        let end = Then::Cancel { reason: "stop".into() };
+        stage.must(CommitTurn { deeds, next_step: 1, ..turn(end) });
+        stage.must(Sweep::default());
+        assert_eq!(state(&stage, "t/0"), "cancelled");
     }
 }

@@ -6,7 +6,7 @@ use crate::name::TaskId;
 use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
-use crate::workflow::{Report, Reporter};
+use crate::workflow::{Report, Reporter, WorkflowState};
 use crate::world::{Halt, World};
 
 /// Shows a workflow at that time that its timer has fired.
@@ -88,9 +88,13 @@ pub(crate) fn cancel_step(
     remove_activity(world, &task)
 }
 
-/// Asks a workflow to end: its code is told, and may clean up first.
+/// Asks a workflow to end: its code is told, and may clean up first. One that nobody has and that
+/// has done nothing ends at once: there may be nobody who could run it.
 pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Result<(), Halt> {
-    let Some(workflow) = &known.workflow else { return cancel(world, known, reason) };
+    let Some(workflow) = known.workflow.as_ref().filter(|workflow| has_begun(known, workflow))
+    else {
+        return cancel(world, known, reason);
+    };
     if workflow.cancelling.is_some() {
         return Ok(());
     }
@@ -103,4 +107,11 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
     let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
     put_for_engine(world, &task, message)?;
     crate::primitive::resume_if_met(world, &task).map(drop)
+}
+
+/// Whether somebody runs a workflow, or has run it and kept a turn, of this execution or of one
+/// before.
+fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
+    let stands = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
+    stands || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
 }
