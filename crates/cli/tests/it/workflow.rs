@@ -294,7 +294,7 @@ async fn is_asked_to_end() {
     let place = Place::empty();
     let engine = place.application().await;
     let running = works(&engine);
-    for id in ["polite", "forced"] {
+    for id in ["polite", "forced", "left"] {
         place.ok(&format!("workflow start order --id {id} --input 700"));
         until_paid(&engine, id).await;
     }
@@ -319,11 +319,13 @@ async fn is_asked_to_end() {
     engine.shutdown().await.unwrap();
 
     // Nobody is there who could tell it.
-    place.ok("workflow start order --id alone --input 1");
-    let asked = place.ok("workflow cancel alone");
-    assert!(asked.starts_with("Workflow alone is asked to end"), "{asked}");
-    let shown = place.ok("workflow show alone");
+    let asked = place.ok("workflow cancel left");
+    assert!(asked.starts_with("Workflow left is asked to end"), "{asked}");
+    let shown = place.ok("workflow show left");
     assert!(shown.contains("asked to end  cancelled from the command line"), "{shown}");
+    // One that nobody has run yet has nothing to bring in order.
+    place.ok("workflow start order --id alone --input 1");
+    assert_eq!(place.ok("workflow cancel alone"), "Workflow alone is cancelled.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
