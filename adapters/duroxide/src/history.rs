@@ -5,6 +5,7 @@ use duroxide::providers::ProviderError;
 use serde::{Deserialize, Serialize};
 use windlass_core::{Execution, Payload, PayloadKey, Task};
 
+use crate::about::About;
 use crate::error::failed;
 use crate::names::generation;
 use crate::provider::WindlassProvider;
@@ -71,7 +72,11 @@ impl WindlassProvider {
                 known.rows += u32::try_from(missing.len()).unwrap_or(0);
                 known.events.extend(read);
                 let events = known.events.clone();
-                self.memory.keep(&task.id, known);
+                let about = About::of(task).unwrap_or_default();
+                if !about.has_ended() {
+                    known.bytes = about.bytes;
+                    self.memory.keep(&task.id, known);
+                }
                 Ok(Ok(events))
             }
         }

@@ -7,8 +7,8 @@ use windlass_core::{Task, TaskId, Timestamp};
 /// From so many rows on a history is remembered. Shorter ones are read faster than they are missed.
 const LONG: u32 = 64;
 
-/// How many events are remembered in all.
-const MOST_EVENTS: usize = 200_000;
+/// How many bytes of histories are remembered in all, as they are written.
+const MOST_BYTES: u64 = 64 * 1_024 * 1_024;
 
 /// Long histories as they were last read. Rows are only ever added to a history, so that what is
 /// remembered of one is its beginning.
@@ -18,7 +18,7 @@ pub(crate) struct Memory(Mutex<Held>);
 #[derive(Debug, Default)]
 struct Held {
     histories: HashMap<TaskId, Remembered>,
-    events: usize,
+    bytes: u64,
 }
 
 /// The first rows of an execution of an instance.
@@ -28,13 +28,15 @@ pub(crate) struct Remembered {
     created_at: Timestamp,
     generation: u32,
     pub(crate) rows: u32,
+    /// As its instance says.
+    pub(crate) bytes: u64,
     pub(crate) events: Vec<Event>,
 }
 
 impl Remembered {
     pub(crate) fn nothing_of(task: &Task) -> Self {
         let (created_at, generation) = (task.created_at, task.generation);
-        Self { created_at, generation, rows: 0, events: Vec::new() }
+        Self { created_at, generation, rows: 0, bytes: 0, events: Vec::new() }
     }
 
     fn is_of(&self, task: &Task, rows: u32) -> bool {
@@ -48,22 +50,53 @@ impl Memory {
     pub(crate) fn recall(&self, task: &Task, rows: u32) -> Remembered {
         let mut held = self.0.lock().expect("nothing panics while it holds them");
         let found = held.histories.remove(&task.id);
-        held.events -= found.as_ref().map_or(0, |found| found.events.len());
+        held.bytes -= found.as_ref().map_or(0, |found| found.bytes);
         let found = found.filter(|found| found.is_of(task, rows));
         found.unwrap_or_else(|| Remembered::nothing_of(task))
     }
 
     /// Puts it back, with what was read since.
     pub(crate) fn keep(&self, id: &TaskId, remembered: Remembered) {
-        if remembered.rows < LONG || remembered.events.len() > MOST_EVENTS / 2 {
+        if remembered.rows < LONG || remembered.bytes > MOST_BYTES / 2 {
             return;
         }
         let mut held = self.0.lock().expect("nothing panics while it holds them");
-        if held.events + remembered.events.len() > MOST_EVENTS {
+        if held.bytes + remembered.bytes > MOST_BYTES {
             *held = Held::default();
         }
-        held.events += remembered.events.len();
+        held.bytes += remembered.bytes;
         let before = held.histories.insert(id.clone(), remembered);
-        held.events -= before.map_or(0, |before| before.events.len());
+        held.bytes -= before.map_or(0, |before| before.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remembered(rows: u32, bytes: u64) -> Remembered {
+        let (created_at, generation, events) = (Timestamp::default(), 0, Vec::new());
+        Remembered { created_at, generation, rows, bytes, events }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_by_its_bytes() {
+        let (memory, half) = (Memory::default(), MOST_BYTES / 2);
+        let held = || {
+            let held = memory.0.lock().expect("nothing panics with it");
+            assert_eq!(held.bytes, held.histories.values().map(|one| one.bytes).sum::<u64>());
+            (held.histories.len(), held.bytes)
+        };
+        for (id, rows, bytes, expected) in [
+            ("short", LONG - 1, 1, (0, 0)),
+            ("huge", LONG, half + 1, (0, 0)),
+            ("a", LONG, half, (1, half)),
+            ("a", LONG + 1, half, (1, half)),
+            ("b", LONG, half - 1, (2, MOST_BYTES - 1)),
+            ("c", LONG, 2, (1, 2)),
+        ] {
+            memory.keep(&id.into(), remembered(rows, bytes));
+            assert_eq!(held(), expected, "{id}");
+        }
     }
 }

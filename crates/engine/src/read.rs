@@ -186,6 +186,22 @@ impl Engine {
         Ok(named.collect())
     }
 
+    /// All records of a list, however many they are.
+    pub(crate) async fn list_all<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+        query.limit = MOST_ROWS;
+        let mut found = Vec::new();
+        loop {
+            let rows = self.store().query(&query).await?;
+            found.extend(rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body)));
+            match rows.last() {
+                Some(last) if rows.len() == MOST_ROWS => {
+                    query.after = Some(last.key.values.clone());
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
     pub(crate) async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
         query.limit = query.limit.min(MOST_ROWS);
         let limit = query.limit;

@@ -117,15 +117,8 @@ impl Engine {
     /// What a workflow tells of itself, by name; its status has none.
     pub async fn notes(&self, workflow: &TaskKey) -> Result<Vec<Note>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
-        let most = usize::try_from(limits::PAGE.max).unwrap_or(usize::MAX);
-        let mut query = Query { prefix, ..Query::all(Table::Note, most) };
-        let mut notes = Vec::new();
-        loop {
-            let page = self.list::<Note>(query.clone()).await?;
-            let Some(last) = page.last() else { return Ok(notes) };
-            query.after = Some(Note::key_of(&workflow.tenant, &workflow.id, &last.name).values);
-            notes.extend(page.iter().map(|note| (**note).clone()));
-        }
+        let notes = self.list_all::<Note>(Query { prefix, ..Query::all(Table::Note, 0) }).await?;
+        Ok(notes.iter().map(|note| (**note).clone()).collect())
     }
 
     /// The executions of a workflow that were followed by others, in order, behind `after`.

@@ -26,11 +26,3 @@ CREATE TABLE note (
     body    text NOT NULL,
     PRIMARY KEY (tenant, task, name)
 );
-
--- The marks of keys that were deleted of late, each time with the number of the deletion before. It
--- is about transactions under way, of which a crash leaves none.
-CREATE UNLOGGED TABLE gone (
-    number bigint PRIMARY KEY,
-    before bigint NOT NULL,
-    keys   bigint[] NOT NULL
-);

@@ -21,6 +21,7 @@ pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_waiting.sql"),
     include_str!("../migrations/0004_requests.sql"),
     include_str!("../migrations/0005_workflows.sql"),
+    include_str!("../migrations/0006_deletions.sql"),
 ];
 
 /// How long to wait for another program that makes the tables.

@@ -23,7 +23,7 @@ impl Plan {
     fn follow(&mut self, statement: &str) {
         let words: Vec<&str> = statement.split_whitespace().collect();
         match words[..] {
-            ["CREATE", "TABLE", name, ..] => {
+            ["CREATE", "TABLE", name, ..] | ["CREATE", "UNLOGGED", "TABLE", name, ..] => {
                 let name = name.split('(').next().unwrap_or(name);
                 self.tables.push(name.to_owned());
             }
@@ -54,8 +54,9 @@ mod tests {
             "-- CREATE TABLE no (a);\nCREATE TABLE a (\n  x int, -- one; two\n  y int\n);\n\
              CREATE TABLE b(z int);\nCREATE INDEX a_x ON a (x,\n  y)\nWHERE x IS NOT NULL;",
             "DROP TABLE b; CREATE UNIQUE INDEX a_y ON a (y); DROP INDEX a_x;",
+            "CREATE UNLOGGED TABLE c (z int);",
         ]);
-        assert_eq!(plan.tables, ["a"]);
+        assert_eq!(plan.tables, ["a", "c"]);
         assert_eq!(
             plan.indexes,
             BTreeMap::from([("a_y".into(), "CREATE UNIQUE INDEX a_y ON a (y)".into())])

@@ -199,15 +199,14 @@ fn forget(
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, Command, Create, Decided, NewMessage, NewTask, NewWorkflow, Outcome, Post,
-        Posted, Reap, Sweep, decide,
+        Cancel, Claim, Command, Create, NewMessage, NewTask, NewWorkflow, Outcome, Post, Posted,
+        Reap, Sweep,
     };
     use crate::payload::Payload;
     use crate::primitive::message_admission;
     use crate::record::Table;
     use crate::shelf::Clash;
     use crate::testing::{Stage, claim, key, lane, message, new_task};
-    use crate::world::{Hints, Loaded, Wanted};
 
     const KEEP_MS: u64 = 60_000;
 
@@ -453,16 +452,8 @@ mod tests {
         posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
         stage.later(KEEP_MS);
         for command in [Command::from(workflow()), Sweep::default().into()] {
-            let mut world = World::new(stage.now, Hints::default());
             let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
-            let looked = Wanted { rows: vec![admission], ..Wanted::default() };
-            world.learn(&looked, Loaded::default());
-            while let Decided::Parked = decide(&mut world, &command) {
-                let wanted = world.wanted().expect("it lacks something");
-                let loaded = stage.shelf.load(&wanted);
-                world.learn(&wanted, loaded);
-            }
-            assert_eq!(stage.shelf.clone().commit(&world.finish().0), Err(Clash));
+            assert_eq!(stage.looked_too_early(admission, command), Err(Clash));
         }
     }
 

@@ -213,27 +213,12 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{
-        Cancel, Claim, Command, Complete, Create, Decided, Outcome, WaitChildren, decide,
-    };
+    use crate::command::{Cancel, Claim, Command, Complete, Create, Outcome, WaitChildren};
     use crate::shelf::Clash;
     use crate::testing::{Stage, child, claim, fence, key};
-    use crate::world::{Hints, Loaded, Wanted};
 
-    /// Decides in a batch that looked for the record of the children before it was there, and for
-    /// everything else afterwards.
-    fn looked_too_early(stage: &mut Stage, command: impl Into<Command>) -> Result<(), Clash> {
-        let command = command.into();
-        let mut world = World::new(stage.now, Hints::default());
-        let children = Children::key_of(&Tenant::default(), &"t".into());
-        let early = Wanted { rows: vec![children], ..Wanted::default() };
-        world.learn(&early, Loaded::default());
-        while let Decided::Parked = decide(&mut world, &command) {
-            let wanted = world.wanted().expect("it lacks something");
-            let loaded = stage.shelf.load(&wanted);
-            world.learn(&wanted, loaded);
-        }
-        stage.shelf.commit(&world.finish().0)
+    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), Clash> {
+        stage.looked_too_early(Children::key_of(&Tenant::default(), &"t".into()), command)
     }
 
     fn family() -> Stage {
@@ -244,16 +229,16 @@ mod tests {
 
     #[test]
     fn children_that_were_looked_for_too_early_are_waited_for() {
-        let mut stage = family();
+        let stage = family();
         let wait = WaitChildren { fence: fence(1) };
-        assert_eq!(looked_too_early(&mut stage, wait), Err(Clash));
+        assert_eq!(looked_too_early(&stage, wait), Err(Clash));
     }
 
     #[test]
     fn children_that_were_looked_for_too_early_hear_of_the_end_of_their_parent() {
-        let mut stage = family();
+        let stage = family();
         let cancel = Cancel { task: key("t"), reason: "no".into() };
-        assert_eq!(looked_too_early(&mut stage, cancel), Err(Clash));
+        assert_eq!(looked_too_early(&stage, cancel), Err(Clash));
     }
 
     #[test]
@@ -262,6 +247,6 @@ mod tests {
         let claimed = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
         let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
         let done = Complete { fence: tasks[0].fence(), result: None };
-        assert_eq!(looked_too_early(&mut stage, done), Err(Clash));
+        assert_eq!(looked_too_early(&stage, done), Err(Clash));
     }
 }

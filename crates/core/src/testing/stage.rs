@@ -1,14 +1,15 @@
-use crate::command::{Command, Outcome};
+use crate::command::{Command, Decided, Outcome, decide};
 use crate::gate::Gate;
 use crate::name::Tenant;
 use crate::record::{Filed, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
-use crate::shelf::Shelf;
+use crate::shelf::{Clash, Shelf};
 use crate::task::Task;
 use crate::testing::fixtures::START;
 use crate::testing::{key, lane};
 use crate::time::Timestamp;
+use crate::world::{Hints, Loaded, Wanted, World};
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
@@ -51,6 +52,25 @@ impl Stage {
         let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
         let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
         rows.map(|row| (*read(row)).clone()).collect()
+    }
+
+    /// Decides in a batch that looked for a record before it was there, and for everything else
+    /// afterwards, as a batch may that loads in several rounds beside others.
+    pub(crate) fn looked_too_early(
+        &self,
+        record: RowKey,
+        command: impl Into<Command>,
+    ) -> Result<(), Clash> {
+        let command = command.into();
+        let mut world = World::new(self.now, Hints::default());
+        let early = Wanted { rows: vec![record], ..Wanted::default() };
+        world.learn(&early, Loaded::default());
+        while let Decided::Parked = decide(&mut world, &command) {
+            let wanted = world.wanted().expect("it lacks something");
+            let loaded = self.shelf.load(&wanted);
+            world.learn(&wanted, loaded);
+        }
+        self.shelf.clone().commit(&world.finish().0)
     }
 
     /// Makes a record one that this version cannot read.

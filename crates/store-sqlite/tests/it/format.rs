@@ -97,7 +97,7 @@ async fn only_an_incompatible_format_is_refused() {
 
 #[tokio::test]
 async fn a_file_of_an_earlier_format_is_completed_and_stays_open_to_its_own_programs() {
-    assert_eq!(FORMAT, format::LAST);
+    assert_eq!(FORMAT, format::LAST_OF_ONE_WRITER);
     for earlier in 1..FORMAT {
         let place = made().await;
         place.raw().execute_batch(&format::back_to(earlier, "")).unwrap();

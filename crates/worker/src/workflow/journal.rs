@@ -14,6 +14,9 @@ use super::part::Entry;
 use super::script::Script;
 use super::state::State;
 
+/// How much of what was sent is remembered: as much as one turn does at most.
+const MOST_SENT: usize = 1_400;
+
 /// What the code of a workflow and the instance that polls it both know.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -29,7 +32,8 @@ pub(super) struct Journal {
     /// What of those is not running yet.
     work: BTreeMap<u64, Local>,
     pub(super) mail: Mail,
-    /// What was sent and nobody waits for: the steps of posts and of detached starts.
+    /// What was sent and nobody waits for: the steps of the latest posts and detached starts. Their
+    /// refusal is there for the next turn.
     sent: BTreeSet<u64>,
     cancel: Option<String>,
     /// Who waits to be cancelled.
@@ -204,7 +208,7 @@ impl Journal {
         }
         let (name, id) = (task.kind.to_string(), task.id.clone());
         let made = Made::Start { step, name, id: id.clone() };
-        self.sent.insert(step);
+        self.sends(step);
         self.record(made, Some(Deed::Start { step, task }));
         id
     }
@@ -218,7 +222,7 @@ impl Journal {
     ) {
         let step = self.number();
         let made = Made::Post { step, to: to.clone(), name: name.clone() };
-        self.sent.insert(step);
+        self.sends(step);
         self.record(made, Some(Deed::Post { step, to, name, payload, keep_ms }));
     }
 
@@ -274,6 +278,13 @@ impl Journal {
                 let wakers = open.chain(waits).chain(listeners).collect();
                 Told { wakers, spared: None }
             }
+        }
+    }
+
+    fn sends(&mut self, step: u64) {
+        self.sent.insert(step);
+        if self.sent.len() > MOST_SENT {
+            self.sent.pop_first();
         }
     }
 
