@@ -62,21 +62,40 @@ fn failed(status: &OrchestrationStatus) -> String {
     }
 }
 
-/// What `windlass workflow cancel` asks for.
+/// What `windlass workflow cancel` asks for, before anybody has run it and afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_cancels_an_orchestration() {
     let folder = folder();
     let provider = open(&folder).await;
+    let key = |id: &str| TaskKey::new(&Tenant::new("duroxide"), &format!("i/{id}").into());
+    let cancel = async |id: &str| {
+        let cancel = RequestCancel { task: key(id), reason: "enough".into() };
+        provider.engine().submit(cancel).await.expect("it is there");
+    };
+    let before = Client::new(provider.clone() as Arc<dyn Provider>);
+    before.start_orchestration("early", "waits", "").await.expect("it starts");
+    cancel("early").await;
+    cancel("early").await;
     let waits =
         |ctx: OrchestrationContext, _: String| async move { Ok(ctx.schedule_wait("go").await) };
     let orchestrations = OrchestrationRegistry::builder().register("waits", waits).build();
     let (client, runtime) = start(&provider, echo(), orchestrations).await;
-    client.start_orchestration("w", "waits", "").await.expect("it starts");
-    let task = TaskKey::new(&Tenant::new("duroxide"), &"i/w".into());
-    let cancel = RequestCancel { task, reason: "enough".into() };
-    provider.engine().submit(cancel).await.expect("it is there");
-    let status = client.wait_for_orchestration("w", SOON).await.expect("it ends");
-    assert!(failed(&status).contains("enough"), "{status:?}");
+    client.start_orchestration("late", "waits", "").await.expect("it starts");
+    let runs = async {
+        loop {
+            let task = provider.engine().task(&key("late")).await.expect("it can be read");
+            if task.and_then(|task| task.workflow.clone()).is_some_and(|known| known.turns > 0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, runs).await.expect("it runs");
+    cancel("late").await;
+    for id in ["early", "late"] {
+        let status = client.wait_for_orchestration(id, SOON).await.expect("it ends");
+        assert!(failed(&status).contains("enough"), "{id}: {status:?}");
+    }
     end(&provider, &runtime).await;
 }
 

@@ -5,7 +5,8 @@ use crate::task::TaskKey;
 use crate::world::World;
 
 /// Asks a workflow to end. Its code is told, and may clean up before it does. Any other task is
-/// cancelled at once, and so is a workflow that nobody has before its first turn.
+/// cancelled at once, and so is a workflow that nobody has before its first turn, unless it was
+/// sent something.
 #[derive(Clone, Debug)]
 pub struct RequestCancel {
     pub task: TaskKey,
@@ -24,9 +25,11 @@ impl RequestCancel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommitTurn, Create, Deed, NewTask, NewWorkflow, Start, Sweep, Then};
+    use crate::command::{
+        CommitTurn, Create, Deed, NewTask, NewWorkflow, Post, Start, Sweep, Then,
+    };
     use crate::payload::Payload;
-    use crate::testing::{Stage, check_task, claim, fence, key, lane};
+    use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
 
     #[test]
     fn table() {
@@ -93,6 +96,17 @@ mod tests {
             let mut stage = Stage::new();
             stage.must(Create::one(new));
             assert_eq!(ask(&mut stage), "cancelled");
+        }
+    }
+
+    /// What was sent to it is for its code, however often it is asked.
+    #[test]
+    fn a_workflow_that_was_sent_anything_is_told() {
+        let mut stage = Stage::new();
+        stage.must(Create::one(workflow("t")));
+        stage.must(Post::one(message("go")));
+        for _ in 0..2 {
+            assert_eq!(ask(&mut stage), "waiting");
         }
     }
 

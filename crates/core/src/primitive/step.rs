@@ -3,7 +3,9 @@
 use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
-use crate::primitive::{cancel, leave, open, place, put_for_engine, remove_activity, tell_holder};
+use crate::primitive::{
+    cancel, existing, leave, open, place, put_for_engine, remove_activity, tell_holder,
+};
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::workflow::{Report, Reporter, WorkflowState};
@@ -88,13 +90,13 @@ pub(crate) fn cancel_step(
     remove_activity(world, &task)
 }
 
-/// Asks a workflow to end: its code is told, and may clean up first. One that nobody has and that
-/// has done nothing ends at once: there may be nobody who could run it.
+/// Asks a workflow to end: its code is told, and may clean up first. One that nobody has, that has
+/// done nothing and was sent nothing ends at once: there may be nobody who could run it.
 pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Result<(), Halt> {
-    let Some(workflow) = known.workflow.as_ref().filter(|workflow| has_begun(known, workflow))
-    else {
+    let Some(workflow) = &known.workflow else { return cancel(world, known, reason) };
+    if !has_begun(known, workflow) && !was_sent_anything(world, known, workflow)? {
         return cancel(world, known, reason);
-    };
+    }
     if workflow.cancelling.is_some() {
         return Ok(());
     }
@@ -114,4 +116,14 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
 fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
     let stands = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
     stands || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
+}
+
+/// Whether there is anything in the mailbox of a workflow besides that it is asked to end.
+fn was_sent_anything(
+    world: &mut World,
+    task: &Task,
+    workflow: &WorkflowState,
+) -> Result<bool, Halt> {
+    let asked = u32::from(workflow.cancelling.is_some());
+    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > asked)
 }
