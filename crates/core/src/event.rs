@@ -72,6 +72,8 @@ pub enum Change {
     LeaseExpired {
         epoch: u64,
         reclaims: u32,
+        #[serde(default, skip_serializing_if = "LeaseLoss::is_expired")]
+        cause: LeaseLoss,
     },
     Expired,
     PriorityChanged {
@@ -160,6 +162,25 @@ pub enum Change {
     },
     /// Nobody answered in time: an operator is asked for.
     Escalated,
+}
+
+/// Why a lease was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseLoss {
+    /// It was not renewed in time.
+    #[default]
+    Expired,
+    /// Its worker sent no heartbeat for so long that it was declared dead.
+    WorkerDead,
+    /// A heartbeat of its worker reported that the worker does not hold it.
+    NotHeld,
+}
+
+impl LeaseLoss {
+    fn is_expired(&self) -> bool {
+        *self == LeaseLoss::Expired
+    }
 }
 
 /// What a subscriber can choose from.

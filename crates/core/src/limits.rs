@@ -99,6 +99,8 @@ pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
 pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
 pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
+/// How many leases a heartbeat can report as held.
+pub const HELD_LEASES: RangeLimit = range("held", 0, 10_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
 pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);

@@ -2,10 +2,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::{LaneName, Tenant, WorkerId};
+use crate::name::{LaneName, TaskId, Tenant, WorkerId};
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
-use crate::task::Offer;
+use crate::task::{Lease, Lifecycle, Offer, Task};
 use crate::time::Timestamp;
 
 /// A registered worker: what it offers, and when it was last heard of.
@@ -24,6 +24,39 @@ pub struct Worker {
     pub missed_at: Option<Timestamp>,
     /// When it needs the engine.
     pub due_at: Timestamp,
+}
+
+/// One request of a worker instance that may grant it leases. Kept in each lease it grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    /// Drawn at random when a worker starts: processes may share the name of a worker.
+    pub instance: u64,
+    /// Rises with every request of the instance.
+    pub number: u64,
+}
+
+/// The leases that a worker instance holds, as it reports them with a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldLeases {
+    pub instance: u64,
+    /// The worker waits for the answer to no request below this number. A lease that was granted
+    /// to a later one may be on its way, and is not listed.
+    pub answered_below: u64,
+    /// Tasks with the epoch of their lease.
+    pub leases: BTreeSet<(TaskId, u64)>,
+}
+
+impl HeldLeases {
+    /// Whether the worker cannot know of this lease of its own: it was granted to a request that
+    /// the worker has the answer to, or does not wait for, and it is not among those it holds.
+    pub(crate) fn lacks(&self, task: &Task) -> bool {
+        let Lifecycle::Active(Lease { request: Some(request), .. }) = &task.lifecycle else {
+            return false;
+        };
+        request.instance == self.instance
+            && request.number < self.answered_below
+            && !self.leases.contains(&(task.id.clone(), task.epoch))
+    }
 }
 
 impl Worker {

@@ -2,9 +2,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use windlass_core::{Outcome, Payload, PayloadKey, Task};
 use windlass_store::Store;
 
+use crate::claim_wait::ClaimWait;
 use crate::error::Error;
 use crate::handed::{Handed, Leases};
 use crate::inbox::{Inbox, Job};
@@ -14,6 +16,9 @@ use crate::inbox::{Inbox, Job};
 pub struct Claimed {
     pub task: Arc<Task>,
     pub input: Input,
+    /// When the batch began that granted the lease, by the monotonic clock of this process. The
+    /// store counts the lease from a moment that is not earlier.
+    pub leased_from: Instant,
 }
 
 /// The payload of a claimed task.
@@ -28,15 +33,25 @@ pub enum Input {
 
 pub(crate) type Answer = Result<Outcome, Error>;
 
+/// The answers to the commands of one caller, in their order.
+#[derive(Debug)]
+pub struct Answers {
+    pub each: Vec<Result<Outcome, Error>>,
+    /// When the batch began that decided them, by the monotonic clock of this process. The store
+    /// counts leases that were granted or renewed from a moment that is not earlier.
+    pub batch_began: Instant,
+}
+
 /// Whom to answer, and in which form.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Every command of the job, in order.
-    Plain(oneshot::Sender<Handed<Vec<Answer>>>),
-    /// The one claim of the job, with payloads. A claim that `waits` is not answered with nothing.
+    Plain(oneshot::Sender<Handed<Answers>>),
+    /// The one claim of the job, with payloads. A claim with a `wait` is not answered with nothing
+    /// before that is over.
     Claim {
         sender: ClaimSender,
-        waits: bool,
+        wait: Option<ClaimWait>,
     },
     Nobody,
 }
@@ -67,13 +82,15 @@ type ClaimReply = (ClaimSender, Vec<Arc<Task>>);
 impl Answerer {
     /// Answers what needs no payload at once, and the claims as soon as their payloads are read,
     /// while the next batch is under way.
-    pub(crate) fn answer(&self, answered: Vec<(Reply, Vec<Answer>)>) {
+    pub(crate) fn answer(&self, answered: Vec<(Reply, Vec<Answer>)>, batch_began: Instant) {
         let mut claims: Vec<ClaimReply> = Vec::new();
         for (reply, answers) in answered {
             match reply {
                 Reply::Nobody => {}
                 // A caller that left does not take what is handed to it: see `Handed`.
-                Reply::Plain(sender) => drop(sender.send(self.hand(answers))),
+                Reply::Plain(sender) => {
+                    drop(sender.send(self.hand(Answers { each: answers, batch_began })));
+                }
                 Reply::Claim { sender, .. } => match answers.into_iter().next() {
                     Some(Ok(Outcome::Claimed(tasks))) => claims.push((sender, tasks)),
                     Some(Err(error)) => drop(sender.send(self.hand(Err(error)))),
@@ -84,12 +101,12 @@ impl Answerer {
         let comes_along = |task: &Arc<Task>| task.input_bytes.is_some() && needs_input(task);
         if claims.iter().any(|(_, tasks)| tasks.iter().any(comes_along)) {
             let answerer = self.clone();
-            tokio::spawn(async move { answerer.answer_with_payloads(claims).await });
+            tokio::spawn(async move { answerer.answer_with_payloads(claims, batch_began).await });
         } else {
             for (sender, tasks) in claims {
                 let bare = |task: Arc<Task>| {
                     let input = task.input_key().map_or(Input::None, Input::Elsewhere);
-                    Claimed { task, input }
+                    Claimed { task, input, leased_from: batch_began }
                 };
                 let claimed = tasks.into_iter().map(bare).collect();
                 drop(sender.send(self.hand(Ok(claimed))));
@@ -97,7 +114,7 @@ impl Answerer {
         }
     }
 
-    async fn answer_with_payloads(&self, claims: Vec<ClaimReply>) {
+    async fn answer_with_payloads(&self, claims: Vec<ClaimReply>, batch_began: Instant) {
         let mut keys = Vec::new();
         let mut plans = Vec::new();
         for (sender, tasks) in claims {
@@ -132,7 +149,7 @@ impl Answerer {
                     },
                     Some(key) => Input::Elsewhere(key),
                 };
-                Claimed { task, input }
+                Claimed { task, input, leased_from: batch_began }
             });
             let claimed = claimed.collect();
             drop(sender.send(self.hand(Ok(claimed))));
@@ -147,8 +164,8 @@ impl Answerer {
     pub(crate) fn fail(&self, job: Job, error: &Error) {
         match job.reply {
             Reply::Plain(sender) => {
-                let answers: Vec<Answer> =
-                    job.commands.iter().map(|_| Err(error.clone())).collect();
+                let each = job.commands.iter().map(|_| Err(error.clone())).collect();
+                let answers = Answers { each, batch_began: Instant::now() };
                 drop(sender.send(self.hand(answers)));
             }
             Reply::Claim { sender, .. } => drop(sender.send(self.hand(Err(error.clone())))),

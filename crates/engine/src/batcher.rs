@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_core::{Hints, Wake};
+use windlass_core::{Hints, Outcome, Wake};
 use windlass_store::{Notice, Store, StoreError, Ticket, Tx};
 
 use crate::answer::{Answerer, Reply};
@@ -213,7 +213,7 @@ impl Batcher {
     ) -> Verdict {
         let (mut conflicts, mut ahead, begun_at) = (0, BTreeSet::new(), Instant::now());
         loop {
-            let clock_at = self.timer.clock();
+            let (clock_at, batch_began) = (self.timer.clock(), Instant::now());
             let begun = self.begin(turn.hurry).await;
             if begun.is_ok() && std::mem::take(&mut turn.may_grow) {
                 // Beginning may have taken a while, in which callers came.
@@ -231,12 +231,12 @@ impl Batcher {
             let error = match tried {
                 Tried::Committed(batch) => {
                     self.timer.adjust(batch.at, clock_at);
-                    self.finish(jobs, batch);
+                    self.finish(jobs, batch, batch_began);
                     return Verdict::Done;
                 }
                 Tried::Unknown(batch, ticket) => match self.look_up(&ticket).await {
                     Some(true) => {
-                        self.finish(jobs, batch);
+                        self.finish(jobs, batch, batch_began);
                         return Verdict::Done;
                     }
                     Some(false) => StoreError::Conflict,
@@ -245,7 +245,8 @@ impl Batcher {
                 Tried::Failed(error) => error,
             };
             // Claims that had joined for what this batch would have made ready go on waiting.
-            self.waiters.restore(jobs.split_off(own));
+            let over = self.waiters.restore(jobs.split_off(own));
+            self.answer_empty(over, batch_began);
             match error {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
@@ -299,7 +300,7 @@ impl Batcher {
         None
     }
 
-    fn finish(&mut self, jobs: Vec<Job>, batch: Committed) {
+    fn finish(&mut self, jobs: Vec<Job>, batch: Committed, batch_began: Instant) {
         let Committed { answers, changes, hints, rounds, .. } = batch;
         self.hints = hints;
         add(&self.counters.batches, 1);
@@ -317,13 +318,21 @@ impl Batcher {
         }
         let mut answered = Vec::with_capacity(jobs.len());
         for (job, answers) in jobs.into_iter().zip(answers) {
-            if job.waits() && answers.iter().all(found_nothing) {
-                self.waiters.add(Job { give_up_at: None, ..job });
+            let parked = if job.waits() && answers.iter().all(found_nothing) {
+                self.waiters.add(Job { give_up_at: None, ..job })
             } else {
-                answered.push((job.reply, answers));
-            }
+                Some(job)
+            };
+            answered.extend(parked.map(|job| (job.reply, answers)));
         }
-        self.answerer.answer(answered);
+        self.answerer.answer(answered, batch_began);
+    }
+
+    /// Answers claims that found nothing while their callers waited.
+    fn answer_empty(&self, claims: Vec<Job>, batch_began: Instant) {
+        let nothing = || vec![Ok(Outcome::Claimed(Vec::new()))];
+        let answered = claims.into_iter().map(|job| (job.reply, nothing())).collect();
+        self.answerer.answer(answered, batch_began);
     }
 }
 

@@ -10,14 +10,14 @@ use windlass_core::command::{Claim, Sweep, TrimLog};
 use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timestamp};
 use windlass_store::{Store, StoreError};
 
-use crate::answer::{Answer, Answerer, Claimed, Reply};
+use crate::answer::{Answer, Answerer, Answers, Claimed, Reply};
 use crate::apart::Apart;
 use crate::batcher::Batcher;
+use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::handed::Handed;
 use crate::heart::Heart;
 use crate::holders::Holders;
 use crate::inbox::{Inbox, Job};
@@ -175,36 +175,43 @@ impl Engine {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
+        Ok(self.submit_timed(commands).await?.each)
+    }
+
+    /// As [`Engine::submit_many`], with the moment from which leases count that it grants. At least
+    /// one command.
+    pub async fn submit_timed(&self, commands: Vec<Command>) -> Result<Answers, Error> {
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push(Job::new(commands, Reply::Plain(sender)))?;
         Ok(receiver.await.map_err(|_| self.0.inbox.no_answer())?.take())
     }
 
-    /// Leases tasks, with their payloads; waits up to `wait` while there is none.
+    /// Leases tasks, with their payloads; waits up to `wait` while there is none. A batch that
+    /// decides the claim when the wait is over still answers it.
     ///
     /// A caller that drops this future gets nothing, and nothing stays leased to it.
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
         claim.turn = spread(self.0.turn.fetch_add(1, Ordering::Relaxed));
         self.0.offers.note(&claim);
         let (sender, mut receiver) = oneshot::channel();
-        let waits = !wait.is_zero();
-        let reply = Reply::Claim { sender, waits };
+        let parking = (!wait.is_zero()).then(ClaimWait::default);
+        let reply = Reply::Claim { sender, wait: parking.clone() };
         self.0.inbox.push(Job::new(vec![claim.into()], reply))?;
-        if !waits {
-            return receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
-        }
-        if let Ok(answer) = tokio::time::timeout(wait, &mut receiver).await {
-            return answer.map_err(|_| self.0.inbox.no_answer())?.take();
-        }
-        // What was handed over in the last moment is still good.
-        receiver.close();
-        receiver.try_recv().map_or(Ok(Vec::new()), Handed::take)
+        let answer = match parking {
+            None => receiver.await,
+            Some(parking) => match tokio::time::timeout(wait, &mut receiver).await {
+                Ok(answer) => answer,
+                Err(_) if parking.end() => return Ok(Vec::new()),
+                Err(_) => receiver.await,
+            },
+        };
+        answer.map_err(|_| self.0.inbox.no_answer())?.take()
     }
 
     /// Decides one command that leases tasks, without waiting for any.
     pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
         let (sender, receiver) = oneshot::channel();
-        let reply = Reply::Claim { sender, waits: false };
+        let reply = Reply::Claim { sender, wait: None };
         self.0.inbox.push(Job::new(vec![command], reply))?;
         receiver.await.map_err(|_| self.0.inbox.no_answer())?.take()
     }
@@ -346,7 +353,7 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push_own(Job::new(vec![command], Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
-        answers.pop().expect("one command, one answer")
+        answers.each.pop().expect("one command, one answer")
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use windlass_core::command::Release;
 use windlass_core::{Command, Fence, Outcome};
 
-use crate::answer::{Answer, Claimed, Reply};
+use crate::answer::{Answers, Claimed, Reply};
 use crate::error::Error;
 use crate::inbox::{Inbox, Job};
 
@@ -20,9 +20,9 @@ pub(crate) trait Leases {
     fn fences(&self) -> Vec<Fence>;
 }
 
-impl Leases for Vec<Answer> {
+impl Leases for Answers {
     fn fences(&self) -> Vec<Fence> {
-        let tasks = self.iter().flatten().filter_map(|outcome| match outcome {
+        let tasks = self.each.iter().flatten().filter_map(|outcome| match outcome {
             Outcome::Claimed(tasks) | Outcome::Turned { claimed: tasks, .. } => Some(tasks),
             _ => None,
         });

@@ -7,6 +7,7 @@ use windlass_core::Command;
 use windlass_store::Notice;
 
 use crate::answer::Reply;
+use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::error::Error;
 
@@ -26,7 +27,15 @@ impl Job {
 
     /// Whether it is a claim that rather waits than finds nothing.
     pub(crate) fn waits(&self) -> bool {
-        matches!(self.reply, Reply::Claim { waits: true, .. })
+        self.wait().is_some()
+    }
+
+    /// The wait of a claim that may wait for a task.
+    pub(crate) fn wait(&self) -> Option<&ClaimWait> {
+        match &self.reply {
+            Reply::Claim { wait, .. } => wait.as_ref(),
+            Reply::Plain(_) | Reply::Nobody => None,
+        }
     }
 }
 

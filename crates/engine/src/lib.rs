@@ -25,6 +25,7 @@ mod apart;
 mod batch;
 mod batcher;
 mod calls;
+mod claim_wait;
 mod clearing;
 mod config;
 mod creation;
@@ -57,7 +58,7 @@ mod watchers;
 mod workers;
 mod workflows;
 
-pub use answer::{Claimed, Input};
+pub use answer::{Answers, Claimed, Input};
 pub use clearing::{Cleared, Clearing};
 pub use config::Config;
 pub use creation::Creation;

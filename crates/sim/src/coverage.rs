@@ -30,6 +30,8 @@ pub enum Happening {
     FamilyRaced,
     /// A lease ended before its time, with a worker that was not heard of.
     WorkerDied,
+    /// A lease ended before its time, because its worker reported that it does not hold it.
+    LeaseNotHeld,
     /// Somebody took longer over a request than it is kept for one.
     ReleasedByTime,
     /// Another request came under a key that somebody worked on.
@@ -226,6 +228,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "FamilyRaced"),
     ("seen", "GateRaced"),
     ("seen", "WorkerDied"),
+    ("seen", "LeaseNotHeld"),
     ("CommitTurn", "ok"),
     ("CommitTurn", "stale"),
     ("CommitTurn", "other_turn"),
@@ -271,6 +274,7 @@ impl Coverage {
             Happening::FamilyRaced => "FamilyRaced",
             Happening::GateRaced => "GateRaced",
             Happening::WorkerDied => "WorkerDied",
+            Happening::LeaseNotHeld => "LeaseNotHeld",
             Happening::ReleasedByTime => "ReleasedByTime",
             Happening::ConflictInFlight => "ConflictInFlight",
             Happening::ConflictAnswered => "ConflictAnswered",

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use windlass_store_test::{Call as StoreCall, CrashPoint, Failure, Random};
 use crate::client::{self, Call, Place, Question};
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
+use crate::model::Fenced;
 use crate::node::{Ground, Node};
 use crate::script::{Action, Mishap, Script, Wish};
 use crate::watch::Watch;
@@ -23,6 +25,8 @@ pub(crate) struct Driver<'s> {
     pub(crate) ground: Ground,
     pub(crate) nodes: Vec<Node>,
     pub(crate) calls: Vec<Call>,
+    /// Leases that no handler runs under, and since when, once nothing more goes wrong.
+    pub(crate) unattended: BTreeMap<Fenced, Duration>,
     random: Random,
     rounds: usize,
 }
@@ -38,7 +42,8 @@ impl<'s> Driver<'s> {
         let mut nodes: Vec<Node> = nodes.map(|(number, spec)| Node::new(number, spec)).collect();
         nodes.iter_mut().for_each(|node| node.boot(&ground));
         let random = Random::new(script.seed.rotate_left(32));
-        Self { script, ground, nodes, calls: Vec::new(), random, rounds: 0 }
+        let (calls, unattended) = (Vec::new(), BTreeMap::new());
+        Self { script, ground, nodes, calls, unattended, random, rounds: 0 }
     }
 
     pub(crate) fn is_broken(&self) -> bool {

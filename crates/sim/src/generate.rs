@@ -5,6 +5,7 @@ use windlass_store_test::{CrashPoint, Random};
 
 use crate::foreign::Guest;
 use crate::gates;
+use crate::outage::Outages;
 use crate::scene::adopt;
 use crate::script::{
     Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
@@ -49,12 +50,14 @@ pub(crate) fn script(seed: u64) -> Script {
     let (mut author, workflows) = workflow::Author::new(seed);
     steps.extend(author.opening());
     let mut guest = Guest::new(seed);
+    let mut outages = Outages::new(seed);
     for _ in 0..length {
         steps.push(writer.step());
         // Nothing comes between the steps of a scene.
         if writer.race.is_empty() {
             steps.extend(author.steps());
             steps.extend(guest.steps());
+            steps.extend(outages.steps());
         }
     }
     Script { seed, nodes, tasks, workflows, steps }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::command::{LimitLane, Resume, SetLaneState};
@@ -7,6 +8,7 @@ use windlass_engine::Engine;
 use crate::driver::Driver;
 use crate::foreign::{Guest, finish};
 use crate::model::State;
+use crate::node::Node;
 use crate::requests::TERMS;
 use crate::script::LANES;
 use crate::violation::{Breach, Kind, breach};
@@ -25,6 +27,9 @@ const TURNS: u32 = 24;
 const FORGET_STEPS: u32 = 8;
 const ROUNDS_TO_SWEEP: u32 = 6;
 const SLOW: Duration = Duration::from_secs(60);
+/// What a lease that nobody works on may last beyond the next heartbeat: a slow node needs as long
+/// to settle, or to have its heartbeat answered.
+const UNATTENDED_MS: u64 = 15_000;
 
 impl Driver<'_> {
     /// Ends everything that goes wrong, and lets time go by until nothing moves: then every task
@@ -117,6 +122,8 @@ impl Driver<'_> {
                 let judged = judged.and_then(|()| seen.model.check_staff());
                 seen.judge(judged);
             }
+            let attended = self.check_attended(spent);
+            self.ground.watch.see().judge(attended);
             if spent >= ENOUGH {
                 self.ground.watch.see().judge(settled);
             }
@@ -135,6 +142,30 @@ impl Driver<'_> {
         if read < logged {
             return breach(Kind::Reader, format!("{read} of {logged} entries were shown"));
         }
+        Ok(())
+    }
+
+    /// No lease of a living worker stays unattended for long: a worker that does not know of it, or
+    /// does not act under it, has it ended with its next heartbeat.
+    fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
+        let seen = self.ground.watch.see();
+        let unattended = seen.model.leases_beyond(UNATTENDED_MS).filter(|(fenced, worker)| {
+            let lives = |node: &Node| node.employs(worker).is_some();
+            !seen.running.contains(fenced) && self.nodes.iter().any(lives)
+        });
+        let mut since = BTreeMap::new();
+        for (fenced, worker) in unattended {
+            let every = self.nodes.iter().find_map(|node| node.employs(worker));
+            let from = *self.unattended.get(&fenced).unwrap_or(&spent);
+            let most = every.unwrap_or_default() + Duration::from_millis(UNATTENDED_MS);
+            if spent.saturating_sub(from) > most {
+                let what = format!("{worker} holds {fenced:?} and runs no handler for it");
+                return breach(Kind::Worker, what);
+            }
+            since.insert(fenced, from);
+        }
+        drop(seen);
+        self.unattended = since;
         Ok(())
     }
 

@@ -30,6 +30,7 @@ mod heal;
 mod many;
 mod model;
 mod node;
+mod outage;
 mod pleas;
 mod ready;
 mod requests;

@@ -77,6 +77,17 @@ impl Node {
         self.process.as_ref().map(|process| &process.engine)
     }
 
+    /// How often a worker of this name sends a heartbeat, if it is one of this process.
+    pub(crate) fn employs(&self, worker: &str) -> Option<Duration> {
+        let of_process = |role: &str| format!("{role}-{}-{}", self.number, self.boots);
+        self.process.as_ref()?;
+        match worker {
+            _ if worker == of_process("worker") => Some(Duration::from_millis(self.spec.beat_ms)),
+            _ if worker == of_process("finisher") => Some(CALM),
+            _ => None,
+        }
+    }
+
     pub(crate) fn faults(&self) -> Option<&windlass_store_test::FaultStore> {
         self.process.as_ref().map(|process| &process.store.faults)
     }

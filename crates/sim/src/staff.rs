@@ -41,7 +41,7 @@ impl Client<'_> {
             Wish::Register { worker, every_ms } => {
                 let (id, offer) = (name(worker), offer());
                 let lanes = LANES.iter().copied().map(Into::into).collect();
-                RegisterWorker { tenant, id, lanes, offer, every_ms }.into()
+                RegisterWorker { tenant, id, lanes, offer, every_ms, held: None }.into()
             }
             Wish::RetireWorker { worker } => RetireWorker { tenant, id: name(worker) }.into(),
             Wish::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
@@ -50,7 +50,8 @@ impl Client<'_> {
             }
             Wish::Consume { task, worker } => {
                 let (task, worker, lease_ms) = (self.key(task, 0), name(worker), LEASE_MS);
-                Consume { task, worker, lease_ms, begin: true, registered: true }.into()
+                let consume = Consume { task, ..Consume::new("", worker) };
+                Consume { lease_ms, registered: true, ..consume }.into()
             }
             Wish::Revoke { task } => {
                 Revoke { task: self.key(task, 0), reason: crate::model::OPERATOR.into() }.into()

@@ -127,6 +127,9 @@ impl Seen {
         for _ in 0..self.model.take_deaths() {
             self.count(Happening::WorkerDied);
         }
+        for _ in 0..self.model.take_unheld() {
+            self.count(Happening::LeaseNotHeld);
+        }
         self.count_met();
         if self.model.full_lanes() > before {
             self.count(Happening::LaneFull);

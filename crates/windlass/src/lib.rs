@@ -107,19 +107,19 @@ pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted
 pub use windlass_core::{
     Backoff, Bookmark, Caller, Change, ChildCounts, Children, Command, Condition, Cursor,
     CursorExpired, Distinct, Effect, FailureClass, Family, Fence, Gate, GateKey, GateKind,
-    IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, Lifecycle, Logged, Matcher,
-    Message, Node, NodeId, Offer, OnTimeout, Outcome, Payload, PayloadKey, Policy, Problem,
-    Progress, PublicState, Rate, Rejection, RequestKey, ResumeCause, Resumption, Retry,
-    RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason, Suspension, TagFilter, Task, TaskId,
-    TaskKey, Tenant, Terms, Timestamp, Turn, Waitpoint, WaitpointId, Why, WorkerId, command,
-    limits,
+    HeldLeases, IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, LeaseLoss,
+    LeaseRequest, Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome,
+    Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, RequestKey,
+    ResumeCause, Resumption, Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason,
+    Suspension, TagFilter, Task, TaskId, TaskKey, Tenant, Terms, Timestamp, Turn, Waitpoint,
+    WaitpointId, Why, WorkerId, command, limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    AdmitError, Admitted, Begun, Call, Claimed, Cleared, Clearing, Config, Creation, Downstream,
-    EffectCall, EffectError, Error, Events, Filter, Input, KeyInfo, Lookup, NamedSubscription,
-    Posting, Racers, Received, RequestContext, RequestPolicy, Scope, Starting, Stats, Status,
-    Subscription, Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
+    AdmitError, Admitted, Answers, Begun, Call, Claimed, Cleared, Clearing, Config, Creation,
+    Downstream, EffectCall, EffectError, Error, Events, Filter, Input, KeyInfo, Lookup,
+    NamedSubscription, Posting, Racers, Received, RequestContext, RequestPolicy, Scope, Starting,
+    Stats, Status, Subscription, Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;

@@ -1,15 +1,14 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use tokio::time::Instant;
 use windlass_core::command::{Advance, Complete};
 use windlass_core::{Arrival, Carried, Fence, Message, Outcome, StepOutcome, Task, TaskKey};
 use windlass_engine::{Came, Error};
 
+use crate::attempt::NextTurn;
 use crate::cache::Position;
 use crate::commit::{Draft, Followers, then};
 use crate::handler::Handled;
-use crate::lease::Lease;
+use crate::lease::{Granted, Lease};
 use crate::settlement::Answer;
 use crate::team::Team;
 use crate::turn::Begun;
@@ -32,7 +31,7 @@ pub(crate) struct Ahead {
 pub(crate) enum Advanced {
     /// It is kept, with the activities that follow from it here, and with the workflow if its lease
     /// stays.
-    Kept { followers: Option<Followers>, leased: Option<(Arc<Task>, Option<Box<Begun>>)> },
+    Kept { followers: Option<Followers>, turn: Option<NextTurn> },
     /// It needs a lease of its own before it is over.
     Unfinished(Box<Ahead>),
     /// Somebody else made another one.
@@ -81,24 +80,26 @@ impl Ahead {
         let after = Position { epoch: fence.epoch, ..from.after(1) };
         let drafted = draft(fence, from.turns, &instance, finished, came.seq);
         let drafted = drafted.and_then(|draft| draft.command(team, leads));
-        let Ok((turn, room)) = drafted else { return Ok(Advanced::Refused) };
-        let consume = team.worker.consume(workflow.clone());
+        let Ok((turn, mut room)) = drafted else { return Ok(Advanced::Refused) };
+        let consume = team.worker.consume(workflow.clone(), room.request());
         let cache = &team.worker.cache;
         if waits {
             cache.keep(workflow.clone(), after, instance);
         }
-        let asked = Instant::now();
-        match lease.settle(Advance { complete, consume, turn }.into()).await {
-            Ok(Outcome::Turned { claimed, goes_on }) => {
-                let followers = room.filled(claimed, asked);
+        match lease.settle_timed(Advance { complete, consume, turn }.into()).await {
+            Ok((Outcome::Turned { claimed, goes_on }, began)) => {
+                let followers = room.filled(claimed, began);
                 if goes_on.is_none() {
                     cache.settled(&workflow, after);
                 }
                 let begun = |instance| Box::new(Begun { instance, turn: None });
-                let leased = goes_on.map(|task| (task, cache.take_at(&workflow, after).map(begun)));
-                Ok(Advanced::Kept { followers, leased })
+                let turn = goes_on.map(|task| NextTurn {
+                    granted: Granted::workflow(task, began, room.request()),
+                    begun: cache.take_at(&workflow, after).map(begun),
+                });
+                Ok(Advanced::Kept { followers, turn })
             }
-            Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Ok((other, _)) => unreachable!("a turn is answered as a turn, not {other:?}"),
             Err(Answer::Refused(Error::Rejected(_))) => {
                 drop(cache.take_at(&workflow, after));
                 Ok(Advanced::Refused)

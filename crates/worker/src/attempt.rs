@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
-use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, Task, TaskKey};
+use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
 use crate::ahead::{Advanced, Ahead};
@@ -13,7 +13,7 @@ use crate::commit::Followers;
 use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
-use crate::lease::{Ending, Lease};
+use crate::lease::{Ending, Granted, Lease};
 use crate::pause::Pause;
 use crate::settlement::{Answer, Asked, Settlement};
 use crate::team::Team;
@@ -31,7 +31,7 @@ type Came = (Option<Asked>, Answer);
 pub(crate) struct Attempt {
     team: Arc<Team>,
     claimed: Claimed,
-    lease: Lease,
+    lease: Arc<Lease>,
     token: Token,
     waits: Arc<Waits>,
     /// Whether what follows may be leased at once.
@@ -49,24 +49,18 @@ pub(crate) struct Next {
     pub(crate) turn: Option<NextTurn>,
 }
 
-/// A workflow that is leased, and since when that counts.
+/// A workflow that is leased.
 #[derive(Debug)]
 pub(crate) struct NextTurn {
-    pub(crate) claimed: Claimed,
-    pub(crate) asked: Instant,
+    pub(crate) granted: Granted,
     pub(crate) begun: Option<Box<Begun>>,
 }
 
-impl NextTurn {
-    fn new(task: Arc<Task>, asked: Instant, begun: Option<Box<Begun>>) -> Self {
-        let input = task.input_key().map_or(Input::None, Input::Elsewhere);
-        Self { claimed: Claimed { task, input }, asked, begun }
-    }
-}
-
 impl Attempt {
-    pub(crate) fn new(team: &Arc<Team>, claimed: Claimed, asked: Instant, leads: bool) -> Self {
-        let lease = Lease::new(&team.worker, claimed.task.fence(), asked, team.heard.clone());
+    pub(crate) fn new(team: &Arc<Team>, granted: Granted, leads: bool) -> Self {
+        let Granted { claimed, held } = granted;
+        let lease = Lease::new(team, claimed.task.fence(), claimed.leased_from, held);
+        let lease = Arc::new(lease);
         let waits = Arc::new(Waits::of(&claimed.task));
         let (token, next, ahead) = (Token::default(), Mutex::default(), Arc::default());
         Self { team: team.clone(), claimed, lease, token, waits, leads, ahead, next }
@@ -104,7 +98,7 @@ impl Attempt {
             return self.lease.settle(command).await;
         };
         let unstick = self.team.worker.unstick(vec![workflow.id]);
-        self.lease.settle_with(command, unstick.into()).await.map(|(outcome, _)| outcome)
+        self.lease.settle_with(command, unstick.into()).await.map(|settled| settled.first)
     }
 
     /// Settles, and goes on in the same commit with the workflow that it was a step of.
@@ -115,10 +109,8 @@ impl Attempt {
         let mut unfinished = None;
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(ahead), Command::Complete(complete)) = (ahead, &command) {
-            let asked = Instant::now();
             match ahead.keep(&self.team, &self.lease, complete.clone(), self.leads).await? {
-                Advanced::Kept { followers, leased } => {
-                    let turn = leased.map(|(task, begun)| NextTurn::new(task, asked, begun));
+                Advanced::Kept { followers, turn } => {
                     self.go_on(Next { followers, turn });
                     return Ok(Outcome::Settled(Settled::Completed));
                 }
@@ -126,16 +118,17 @@ impl Attempt {
                 Advanced::Refused => {}
             }
         }
-        let consume = self.team.worker.consume(workflow);
-        let asked = Instant::now();
-        let (outcome, next) = self.lease.settle_with(command, consume.into()).await?;
-        if let Ok(Outcome::Claimed(mut claimed)) = next
+        let request = self.team.worker.leases.request();
+        let consume = self.team.worker.consume(workflow, &request);
+        let settled = self.lease.settle_with(command, consume.into()).await?;
+        if let Some(Ok(Outcome::Claimed(mut claimed))) = settled.second
             && let Some(task) = claimed.pop()
         {
             let begun = unfinished.and_then(|ahead| ahead.under(&task));
-            self.go_on(Next { followers: None, turn: Some(NextTurn::new(task, asked, begun)) });
+            let granted = Granted::workflow(task, settled.batch_began, &request);
+            self.go_on(Next { followers: None, turn: Some(NextTurn { granted, begun }) });
         }
-        Ok(outcome)
+        Ok(settled.first)
     }
 
     fn go_on(&self, next: Next) {
@@ -202,7 +195,7 @@ impl Attempt {
             // A handler may block its thread. What that thread was about to run next goes first:
             // where the engine has no threads of its own, that may be a heartbeat.
             tokio::task::yield_now().await;
-            let Claimed { task, input } = claimed;
+            let Claimed { task, input, .. } = claimed;
             let worker = &team.worker;
             let handler = worker.handlers.get(&task.kind).expect("run has looked for it");
             let payload = match input {
@@ -265,9 +258,14 @@ impl Attempt {
                 self.settle(Asked::Suspend).await
             }
             Ok(_) => self.settle(Asked::Release).await,
-            // A handler that blocks its thread may still act: only its lease's end is safe.
+            // A handler that blocks its thread may still act: its lease is held until it ends.
             Err(_) => {
-                tracing::warn!(task = %self.claimed.task.id, "a handler does not stop");
+                tracing::warn!(task = %self.claimed.task.id, "a handler does not stop in time");
+                let (mut handler, lease) = (std::mem::take(handler), self.lease.clone());
+                tokio::spawn(async move {
+                    handler.shutdown().await;
+                    lease.give_up().await;
+                });
                 (None, Answer::LeaseOver)
             }
         }

@@ -9,11 +9,23 @@ use windlass_core::limits;
 use windlass_engine::{Claimed, Error};
 
 use crate::attempts::Attempts;
+use crate::lease::Granted;
+use crate::lease_registry::PendingRequest;
 use crate::pause::Pause;
 use crate::pulse::Pulse;
 use crate::running::Stop;
 use crate::team::{Slot, Team};
 use crate::worker::Worker;
+
+/// The shortest time for which a claim waits for a task before it is sent again.
+const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A lease is to last for so many times as long as the store takes to grant it: it is renewed when
+/// a third has passed, and each renewal takes about as long.
+const SLOW_SHARE: u32 = 6;
+
+/// How soon to warn again.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
 #[derive(Debug)]
@@ -25,6 +37,8 @@ pub(crate) struct Claimer {
     /// How many tasks were given to a handler.
     started: u64,
     pulse: Pulse,
+    /// When it last warned that its leases are too short.
+    warned_at: Option<Instant>,
 }
 
 impl Claimer {
@@ -40,7 +54,7 @@ impl Claimer {
             heard: pulse.heard(),
             attempts: Attempts::default(),
         });
-        Self { worker, stop, team, slots, started: 0, pulse }
+        Self { worker, stop, team, slots, started: 0, pulse, warned_at: None }
     }
 
     /// Claims until it is told to stop, then waits for the attempts under way.
@@ -72,8 +86,8 @@ impl Claimer {
                 return;
             }
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
-            let claim = Claim { limit, ..self.worker.claim.clone() };
-            let asked = Instant::now();
+            let request = self.worker.leases.request();
+            let claim = Claim { limit, request: Some(request.id()), ..self.worker.claim.clone() };
             // A claim that waits may end before it was decided; the last look does not.
             let last_look = self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
             let wait = if last_look { Duration::ZERO } else { self.longest_wait() };
@@ -83,7 +97,7 @@ impl Claimer {
                 }
                 Ok(claimed) => {
                     pause = Pause::default();
-                    self.start(claimed, slots, asked);
+                    self.start(claimed, slots, &request);
                 }
                 Err(Error::ShuttingDown) => return,
                 Err(error) => {
@@ -100,10 +114,25 @@ impl Claimer {
         }
     }
 
-    /// The lease is counted from before the claim, so that most of it is left after this.
+    /// How long a claim waits for a task before it is sent again.
     fn longest_wait(&self) -> Duration {
-        let wait = self.worker.lease_length() / 6;
+        let wait = (self.worker.lease_length() / 6).max(SHORTEST_WAIT);
         self.worker.end.idle.map_or(wait, |idle| idle.clamp(Duration::from_millis(1), wait))
+    }
+
+    /// Warns when granting a lease takes so much of it that little is left to renew it in.
+    fn check_length(&mut self, took: Duration) {
+        let length = self.worker.lease_length();
+        let is_told = self.warned_at.is_some_and(|at| at.elapsed() < WARN_AGAIN);
+        if SLOW_SHARE * took <= length || is_told {
+            return;
+        }
+        self.warned_at = Some(Instant::now());
+        let recommended = SLOW_SHARE * took;
+        tracing::warn!(
+            worker = %self.worker.claim.worker, lease = ?length, ?took, ?recommended,
+            "leases are too short for this store: it takes much of one to grant it"
+        );
     }
 
     /// How many tasks may be started before this worker ends by itself.
@@ -125,12 +154,21 @@ impl Claimer {
         slots
     }
 
-    fn start(&mut self, claimed: Vec<Claimed>, mut slots: OwnedSemaphorePermit, asked: Instant) {
+    fn start(
+        &mut self,
+        claimed: Vec<Claimed>,
+        mut slots: OwnedSemaphorePermit,
+        request: &PendingRequest,
+    ) {
+        if let Some(first) = claimed.first() {
+            self.check_length(first.leased_from.elapsed());
+        }
         for claimed in claimed {
             let slot = slots.split(1).expect("no more is claimed than there are slots");
             // A task that is put off is none of this worker's.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
-            let attend = self.team.clone().attend(claimed, asked, Slot::new(slot));
+            let granted = Granted::new(claimed, request);
+            let attend = self.team.clone().attend(granted, Slot::new(slot));
             self.team.attempts.spawn(attend);
         }
     }

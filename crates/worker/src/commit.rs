@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use windlass_core::command::{Claim, CommitTurn, Deed as Command, NewMessage, NewTask, Then};
 use windlass_core::{Carried, Fence, Note, Payload, Task, TaskId};
 use windlass_engine::{Claimed, Error, Input};
 
+use crate::lease::Granted;
+use crate::lease_registry::PendingRequest;
 use crate::team::Team;
 use crate::worker::Worker;
 use crate::workflow::{Deed, HandedOver, Part, Standing};
@@ -31,16 +33,15 @@ pub(crate) struct Draft {
 pub(crate) struct Room {
     inputs: BTreeMap<TaskId, Option<Payload>>,
     slots: Option<OwnedSemaphorePermit>,
+    request: PendingRequest,
 }
 
 /// Activities that a commit has leased to this worker, with room for them.
 #[derive(Debug)]
 pub(crate) struct Followers {
-    pub(crate) claimed: Vec<Claimed>,
+    pub(crate) granted: Vec<Granted>,
     /// For all of them but one, which has the room of the turn.
     pub(crate) slots: Option<OwnedSemaphorePermit>,
-    /// Their leases are counted from then.
-    pub(crate) asked: Instant,
 }
 
 impl Draft {
@@ -55,7 +56,7 @@ impl Draft {
         let runs = |task: &NewTask| leads && team.worker.runs(task);
         let deeds = deeds.into_iter().flatten().map(|deed| command_of(runs, &workflow, deed));
         let deeds: Vec<Command> = deeds.collect();
-        let room = Room::for_all(&deeds, &team.slots);
+        let room = Room::for_all(&deeds, team);
         let commit = CommitTurn {
             fence: self.fence,
             turn: self.turn,
@@ -73,7 +74,8 @@ impl Draft {
 }
 
 impl Room {
-    fn for_all(deeds: &[Command], slots: &Arc<Semaphore>) -> Self {
+    fn for_all(deeds: &[Command], team: &Team) -> Self {
+        let slots = &team.slots;
         let eager = deeds.iter().filter_map(|deed| match deed {
             Command::Activity { task, eager: true, .. } => {
                 Some((task.id.clone(), task.payload.clone()))
@@ -84,24 +86,35 @@ impl Room {
         let most = slots.available_permits().min(inputs.len().saturating_sub(1));
         let most = u32::try_from(most).unwrap_or(0);
         let slots = (most > 0).then(|| slots.clone().try_acquire_many_owned(most).ok());
-        Self { inputs, slots: slots.flatten() }
+        Self { inputs, slots: slots.flatten(), request: team.worker.leases.request() }
+    }
+
+    /// The request that all leases of the commit are granted to.
+    pub(crate) fn request(&self) -> &PendingRequest {
+        &self.request
     }
 
     /// How to lease as many as there is room for.
     fn claim(&self, worker: &Worker) -> Option<Claim> {
         let room = self.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + 1;
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
-        (!self.inputs.is_empty()).then(|| Claim { limit, ..worker.claim.clone() })
+        let request = Some(self.request.id());
+        (!self.inputs.is_empty()).then(|| Claim { limit, request, ..worker.claim.clone() })
     }
 
     /// What was leased of it.
-    pub(crate) fn filled(mut self, leased: Vec<Arc<Task>>, asked: Instant) -> Option<Followers> {
+    pub(crate) fn filled(
+        &mut self,
+        leased: Vec<Arc<Task>>,
+        leased_from: Instant,
+    ) -> Option<Followers> {
         let with_input = |task: Arc<Task>| {
             let input = self.inputs.remove(&task.id).flatten();
-            Claimed { input: input.map_or(Input::None, Input::Here), task }
+            let input = input.map_or(Input::None, Input::Here);
+            Granted::new(Claimed { task, input, leased_from }, &self.request)
         };
-        let claimed: Vec<Claimed> = leased.into_iter().map(with_input).collect();
-        (!claimed.is_empty()).then_some(Followers { claimed, slots: self.slots, asked })
+        let granted: Vec<Granted> = leased.into_iter().map(with_input).collect();
+        (!granted.is_empty()).then(|| Followers { granted, slots: self.slots.take() })
     }
 }
 

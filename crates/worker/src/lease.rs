@@ -1,15 +1,18 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use windlass_core::command::{Release, Renew};
-use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection};
-use windlass_engine::{Engine, Error};
+use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection, Task};
+use windlass_engine::{Answers, Claimed, Engine, Error, Input};
 
+use crate::lease_registry::{HeldLease, PendingRequest};
 use crate::pause::Pause;
-use crate::pulse::{Heard, PATIENCE};
+use crate::pulse::PATIENCE;
 use crate::settlement::Answer;
-use crate::worker::Worker;
+use crate::team::Team;
+use crate::token::Token;
 
 /// How soon to look again after a look: where anything may have happened, it may again and again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -17,8 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The most time a handler has to end by itself once it is told to stop.
 const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The right to act on a task, by this worker's own clock: counted from before it was asked for,
-/// so that it is over here before it is over in the store.
+/// The right to act on a task, by this worker's own clock: counted from the start of the batch that
+/// granted it, so that it is over here before it is over in the store.
 #[derive(Debug)]
 pub(crate) struct Lease {
     engine: Engine,
@@ -26,6 +29,34 @@ pub(crate) struct Lease {
     length: Duration,
     renewed: watch::Sender<Instant>,
     deadline: Deadline,
+    /// Set when the grace of a drain is over.
+    interrupting: Token,
+    /// Heartbeats report the lease as held for as long as this is here.
+    _held: HeldLease,
+}
+
+/// A task that was leased to this worker.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) claimed: Claimed,
+    pub(crate) held: HeldLease,
+}
+
+impl Granted {
+    pub(crate) fn new(claimed: Claimed, request: &PendingRequest) -> Self {
+        let held = request.granted(&claimed.task.fence());
+        Self { claimed, held }
+    }
+
+    /// A workflow whose lease came with the end of one of its activities.
+    pub(crate) fn workflow(
+        task: Arc<Task>,
+        leased_from: Instant,
+        request: &PendingRequest,
+    ) -> Self {
+        let input = task.input_key().map_or(Input::None, Input::Elsewhere);
+        Self::new(Claimed { task, input, leased_from }, request)
+    }
 }
 
 /// Until when a lease may be counted on: as long as it was renewed for, and as long as the worker
@@ -52,11 +83,12 @@ pub(crate) enum Ending {
 }
 
 impl Lease {
-    pub(crate) fn new(worker: &Worker, fence: Fence, asked: Instant, heard: Heard) -> Self {
-        let (engine, length) = (worker.engine.clone(), worker.lease_length());
-        let renewed = watch::Sender::new(asked + length);
-        let deadline = Deadline { renewed: renewed.subscribe(), heard };
-        Self { engine, fence, length, renewed, deadline }
+    pub(crate) fn new(team: &Team, fence: Fence, from: Instant, held: HeldLease) -> Self {
+        let (engine, length) = (team.worker.engine.clone(), team.worker.lease_length());
+        let renewed = watch::Sender::new(from + length);
+        let deadline = Deadline { renewed: renewed.subscribe(), heard: team.heard.clone() };
+        let interrupting = team.stop.interrupting.clone();
+        Self { engine, fence, length, renewed, deadline, interrupting, _held: held }
     }
 
     pub(crate) fn fence(&self) -> Fence {
@@ -79,6 +111,8 @@ impl Lease {
     /// Keeps the lease until the handler must stop.
     pub(crate) async fn keep(&self) -> Ending {
         tokio::select! {
+            // Without chance, so that a simulation of it runs the same way twice.
+            biased;
             ending = self.renew_in_time() => ending,
             rejection = self.taken_away() => Ending::Lost(rejection),
         }
@@ -134,9 +168,9 @@ impl Lease {
                 continue;
             }
             match timeout_at(last_moment(), self.renew()).await {
-                Ok(Ok(())) => {
-                    self.renewed.send_replace(asked + self.length);
-                    next = asked + self.length / 3;
+                Ok(Ok(from)) => {
+                    self.renewed.send_replace(from + self.length);
+                    next = from + self.length / 3;
                     pause = Pause::default();
                 }
                 Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
@@ -153,15 +187,28 @@ impl Lease {
         }
     }
 
-    async fn renew(&self) -> Result<(), Error> {
+    /// Renews the lease. Returns from when it counts.
+    async fn renew(&self) -> Result<Instant, Error> {
         let lease_ms = u64::try_from(self.length.as_millis()).unwrap_or(u64::MAX);
-        self.engine.submit(Renew { fence: self.fence.clone(), lease_ms }).await.map(drop)
+        let renew = Renew { fence: self.fence.clone(), lease_ms };
+        let answers = self.engine.submit_timed(vec![renew.into()]).await?;
+        answers.each.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        Ok(answers.batch_began)
     }
 
     /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
     /// lease is over.
     pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, Answer> {
-        self.settle_first(vec![command]).await.map(|(outcome, _)| outcome)
+        self.settle_timed(command).await.map(|(outcome, _)| outcome)
+    }
+
+    /// As [`Lease::settle`], with when the batch began that settled it: leases that it granted count
+    /// from there.
+    pub(crate) async fn settle_timed(
+        &self,
+        command: Command,
+    ) -> Result<(Outcome, Instant), Answer> {
+        self.settle_first(vec![command]).await.map(|settled| (settled.first, settled.batch_began))
     }
 
     /// As [`Lease::settle`], with another command in the same commit, whose answer comes along.
@@ -169,31 +216,30 @@ impl Lease {
         &self,
         command: Command,
         other: Command,
-    ) -> Result<(Outcome, Result<Outcome, Error>), Answer> {
-        let (outcome, mut others) = self.settle_first(vec![command, other]).await?;
-        Ok((outcome, others.pop().unwrap_or(Err(Error::OutcomeUnknown))))
+    ) -> Result<SettledWith, Answer> {
+        self.settle_first(vec![command, other]).await
     }
 
-    async fn settle_first(
-        &self,
-        commands: Vec<Command>,
-    ) -> Result<(Outcome, Vec<Result<Outcome, Error>>), Answer> {
+    async fn settle_first(&self, commands: Vec<Command>) -> Result<SettledWith, Answer> {
         let task = &self.fence.task.id;
         let command = commands[0].name();
         let mut pause = Pause::default();
         while Instant::now() < self.deadline() {
             let answer = async {
-                let mut answers = self.engine.submit_many(commands.clone()).await?;
-                let others = answers.split_off(1);
-                let first = answers.pop().expect("a command, an answer")?;
-                Ok((first, others))
+                let Answers { each, batch_began } =
+                    self.engine.submit_timed(commands.clone()).await?;
+                let mut each = each.into_iter();
+                let first = each.next().unwrap_or(Err(Error::OutcomeUnknown))?;
+                Ok(SettledWith { first, second: each.next(), batch_began })
             };
-            match timeout_at(self.deadline(), answer).await {
-                Ok(Ok(answers)) => {
+            // A settle that was sent before the deadline counts if its batch began in time: its
+            // answer is worth waiting for, as no code acts under the lease meanwhile.
+            match timeout_at(self.deadline() + PATIENCE, answer).await {
+                Ok(Ok(settled)) => {
                     tracing::debug!(
                         %task, epoch = self.fence.epoch, command, "an attempt is settled"
                     );
-                    return Ok(answers);
+                    return Ok(settled);
                 }
                 Ok(Err(error)) if may_pass(&error) => {
                     tracing::warn!(%task, %error, "a settle failed and is tried again");
@@ -216,20 +262,52 @@ impl Lease {
         Err(Answer::LeaseOver)
     }
 
-    /// Gives back, once nobody works on it, a task whose lease is over by this worker's clock: the
-    /// store may go by it for long after, when the worker was only not heard of for a while.
+    /// Releases a lease that this worker stopped acting under, because it could not renew it or
+    /// send heartbeats. In the store the lease may last for much longer. Retries until the store
+    /// has answered, the lease has expired there too, or the worker ends; a lease that is not
+    /// released by then is not held, and a heartbeat reports that.
     pub(crate) async fn give_up(&self) {
+        let ending = async {
+            self.interrupting.cancelled().await;
+            sleep(PATIENCE).await;
+        };
         let task = &self.fence.task.id;
-        let release = Release { fence: self.fence.clone() };
-        match timeout(PATIENCE, self.engine.submit(release)).await {
-            Ok(Ok(_)) => tracing::debug!(%task, "a lease was given up"),
-            Ok(Err(Error::Rejected(rejection))) => {
-                tracing::debug!(%task, %rejection, "there was no lease to give up");
+        tokio::select! {
+            biased;
+            () = self.release() => {}
+            () = sleep_until(*self.renewed.borrow()) => {
+                tracing::debug!(%task, "a lease expired before it could be released");
             }
-            Ok(Err(error)) => tracing::warn!(%task, %error, "a lease could not be given up"),
-            Err(_) => tracing::warn!(%task, "a lease could not be given up in time"),
+            () = ending => tracing::warn!(%task, "a lease could not be released in time"),
         }
     }
+
+    async fn release(&self) {
+        let task = &self.fence.task.id;
+        let mut pause = Pause::default();
+        loop {
+            match self.engine.submit(Release { fence: self.fence.clone() }).await {
+                Ok(_) => return tracing::debug!(%task, "a lease is released"),
+                Err(Error::Rejected(rejection)) => {
+                    return tracing::debug!(%task, %rejection, "there is no lease to release");
+                }
+                Err(error) if may_pass(&error) => {
+                    tracing::warn!(%task, %error, "releasing a lease failed and is retried");
+                    sleep(pause.next()).await;
+                }
+                Err(error) => return tracing::warn!(%task, %error, "a lease is not released"),
+            }
+        }
+    }
+}
+
+/// What settled a lease, with the answer to the command that was sent along.
+#[derive(Debug)]
+pub(crate) struct SettledWith {
+    pub(crate) first: Outcome,
+    pub(crate) second: Option<Result<Outcome, Error>>,
+    /// Leases that it granted count from here.
+    pub(crate) batch_began: Instant,
 }
 
 fn ends_lease(rejection: &Rejection) -> bool {

@@ -50,6 +50,7 @@ mod context;
 mod failure;
 mod handler;
 mod lease;
+mod lease_registry;
 mod pause;
 mod programs;
 mod pulse;

@@ -1,11 +1,14 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_core::command::{RegisterWorker, RetireWorker};
+use windlass_core::{Command, Outcome};
 use windlass_engine::{Engine, Error};
 
+use crate::lease_registry::LeaseRegistry;
 use crate::token::Token;
 use crate::worker::Worker;
 
@@ -21,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Pulse {
     engine: Engine,
-    retire: RetireWorker,
+    heartbeat: Heartbeat,
     /// Its first beat was answered, whatever the answer.
     tried: Token,
     stop: Token,
@@ -45,14 +48,15 @@ impl Pulse {
             lanes: claim.lanes.iter().cloned().collect(),
             offer: claim.offer.clone(),
             every_ms: u64::try_from(worker.beat_every.as_millis()).unwrap_or(u64::MAX),
+            held: None,
         };
-        let retire = RetireWorker { tenant: claim.tenant.clone(), id: claim.worker.clone() };
+        let heartbeat = Heartbeat { register, leases: worker.leases.clone() };
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
         let (tried, stop) = (Token::default(), Token::default());
         let (hear, heard) = watch::channel(Instant::now() + EVER);
         let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear };
-        let beats = tokio::spawn(beat(engine.clone(), register, every, signs));
-        Self { engine, retire, tried, stop, heard, beats }
+        let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signs));
+        Self { engine, heartbeat, tried, stop, heard, beats }
     }
 
     pub(crate) fn heard(&self) -> Heard {
@@ -71,7 +75,7 @@ impl Pulse {
         let retired = tokio::time::timeout(PATIENCE, async {
             // A beat that is under way would register it again.
             drop((&mut self.beats).await);
-            self.engine.submit(self.retire.clone()).await
+            self.engine.submit_many(self.heartbeat.last()).await
         });
         match retired.await {
             Ok(Ok(_) | Err(Error::ShuttingDown)) => {}
@@ -87,6 +91,27 @@ impl Drop for Pulse {
     }
 }
 
+/// What a worker says of itself.
+#[derive(Clone, Debug)]
+struct Heartbeat {
+    register: RegisterWorker,
+    leases: Arc<LeaseRegistry>,
+}
+
+impl Heartbeat {
+    /// The worker is there, and holds what it holds at this moment.
+    fn compose(&self) -> RegisterWorker {
+        RegisterWorker { held: self.leases.report(), ..self.register.clone() }
+    }
+
+    /// The worker is about to end. Leases that it does not hold end before that: a worker that is
+    /// not registered cannot be declared dead.
+    fn last(&self) -> Vec<Command> {
+        let RegisterWorker { tenant, id, .. } = self.register.clone();
+        vec![self.compose().into(), RetireWorker { tenant, id }.into()]
+    }
+}
+
 /// What the beats tell, and what they are told.
 struct Signs {
     tried: Token,
@@ -94,21 +119,26 @@ struct Signs {
     hear: watch::Sender<Instant>,
 }
 
-async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: Signs) {
+async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Signs) {
     let Signs { tried, stop, hear } = signs;
-    let lasts = Duration::from_millis(RegisterWorker::lasts_ms(register.every_ms));
+    let worker = &heartbeat.register.id;
+    let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
     loop {
         let asked = Instant::now();
-        let answer = engine.submit(register.clone()).await;
+        let answer = engine.submit(heartbeat.compose()).await;
         if answer.is_ok() {
             hear.send_replace(asked + lasts);
         }
         tried.cancel();
         let pause = match answer {
+            Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
+                tracing::warn!(%worker, lost, "leases that this worker does not hold were ended");
+                Duration::ZERO
+            }
             Ok(_) => every,
             Err(Error::ShuttingDown) => return,
             Err(Error::Rejected(rejection)) => {
-                tracing::error!(worker = %register.id, %rejection, "a worker cannot register");
+                tracing::error!(%worker, %rejection, "a worker cannot register");
                 return;
             }
             Err(error) => {
@@ -117,6 +147,7 @@ async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: 
             }
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }

@@ -3,12 +3,11 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::Instant;
-use windlass_engine::Claimed;
 
 use crate::attempt::{Attempt, Next, NextTurn};
 use crate::attempts::Attempts;
 use crate::commit::Followers;
+use crate::lease::Granted;
 use crate::pulse::Heard;
 use crate::running::Stop;
 use crate::turn::TurnAttempt;
@@ -59,18 +58,17 @@ impl Team {
     /// leaves to this worker, and the turn that the last of them calls for.
     pub(crate) fn attend(
         self: Arc<Self>,
-        claimed: Claimed,
-        asked: Instant,
+        granted: Granted,
         mut slot: Slot,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            let mut work = Some(Work::of(claimed, asked));
+            let mut work = Some(Work::of(granted));
             while let Some(next) = work.take() {
                 slot.followed += 1;
                 match next {
                     Work::Turns(turn) => self.turns(turn, &slot).await,
-                    Work::Attempt(claimed, asked) => {
-                        let attempt = Attempt::new(&self, claimed, asked, slot.may_lead());
+                    Work::Attempt(granted) => {
+                        let attempt = Attempt::new(&self, granted, slot.may_lead());
                         let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
                         work = self.follow(next, &slot);
                     }
@@ -87,9 +85,9 @@ impl Team {
             return turn.map(Work::Turns);
         }
         let mut followers = followers?;
-        let (first, asked) = (followers.claimed.pop()?, followers.asked);
+        let first = followers.granted.pop()?;
         self.start(followers, slot);
-        Some(Work::of(first, asked))
+        Some(Work::of(first))
     }
 
     /// Makes turns of a workflow. Its activities start as soon as they are leased.
@@ -112,27 +110,27 @@ impl Team {
     }
 
     fn start(self: &Arc<Self>, followers: Followers, slot: &Slot) {
-        let Followers { claimed, mut slots, asked } = followers;
-        for claimed in claimed {
+        let Followers { granted, mut slots } = followers;
+        for granted in granted {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
             let permit = own.map_or_else(|| slot.permit.clone(), Arc::new);
             let slot = Slot { permit, ..slot.clone() };
-            self.attempts.spawn(self.clone().attend(claimed, asked, slot));
+            self.attempts.spawn(self.clone().attend(granted, slot));
         }
     }
 }
 
 /// What is done in one room, one after the other.
 enum Work {
-    Attempt(Claimed, Instant),
+    Attempt(Granted),
     Turns(NextTurn),
 }
 
 impl Work {
-    fn of(claimed: Claimed, asked: Instant) -> Self {
-        if claimed.task.workflow.is_none() {
-            return Work::Attempt(claimed, asked);
+    fn of(granted: Granted) -> Self {
+        if granted.claimed.task.workflow.is_none() {
+            return Work::Attempt(granted);
         }
-        Work::Turns(NextTurn { claimed, asked, begun: None })
+        Work::Turns(NextTurn { granted, begun: None })
     }
 }

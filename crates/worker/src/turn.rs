@@ -17,8 +17,9 @@ use crate::attempt::NextTurn;
 use crate::cache::Position;
 use crate::calls::TurnCalls;
 use crate::commit::{Draft, Followers, then};
-use crate::lease::{Ending, Lease, may_pass};
+use crate::lease::{Ending, Granted, Lease, may_pass};
 use crate::pause::Pause;
+use crate::pulse::PATIENCE;
 use crate::recording::begin;
 use crate::settlement::Answer;
 use crate::team::Team;
@@ -78,8 +79,9 @@ impl TurnAttempt {
         followers: UnboundedSender<Followers>,
         leads: bool,
     ) -> Self {
-        let NextTurn { claimed: Claimed { task, input }, asked, begun } = next;
-        let lease = Lease::new(&team.worker, task.fence(), asked, team.heard.clone());
+        let NextTurn { granted: Granted { claimed, held }, begun } = next;
+        let Claimed { task, input, leased_from } = claimed;
+        let lease = Lease::new(team, task.fence(), leased_from, held);
         let (team, begun, settles) = (team.clone(), Mutex::new(begun), AtomicBool::new(false));
         Self { team, task, input, lease, begun, followers, leads, settles }
     }
@@ -124,7 +126,7 @@ impl TurnAttempt {
         if !self.settles.load(Ordering::Relaxed) {
             return None;
         }
-        let answered = timeout_at(self.lease.deadline(), turns.join_next()).await;
+        let answered = timeout_at(self.lease.deadline() + PATIENCE, turns.join_next()).await;
         answered.ok().flatten().and_then(Result::ok)
     }
 
@@ -350,28 +352,27 @@ impl TurnAttempt {
 
     async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
         let drafted = draft.command(&self.team, self.leads);
-        let (commit, room) = drafted.map_err(Stop::Failed)?;
+        let (commit, mut room) = drafted.map_err(Stop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),
             generation: self.task.generation,
             epoch: commit.fence.epoch,
         };
-        let asked = Instant::now();
         self.settles.store(true, Ordering::Relaxed);
-        let settled = self.lease.settle(commit.into()).await;
+        let settled = self.lease.settle_timed(commit.into()).await;
         self.settles.store(false, Ordering::Relaxed);
         match settled {
-            Ok(Outcome::Turned { claimed, goes_on }) => {
+            Ok((Outcome::Turned { claimed, goes_on }, began)) => {
                 if goes_on.is_none() {
                     self.worker().cache.settled(&self.task.task_key(), after);
                 }
-                if let Some(followers) = room.filled(claimed, asked) {
+                if let Some(followers) = room.filled(claimed, began) {
                     // Whoever started this turn listens until it is over.
                     let _ = self.followers.send(followers);
                 }
                 Ok(goes_on)
             }
-            Ok(other) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Ok((other, _)) => unreachable!("a turn is answered as a turn, not {other:?}"),
             Err(Answer::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
                 Err(Stop::Refused(refusal))
             }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::cache::Cache;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
+use crate::lease_registry::{LeaseRegistry, PendingRequest};
 use crate::programs::Programs;
 use crate::pulse::PATIENCE;
 use crate::running::Running;
@@ -44,6 +46,7 @@ pub struct Worker {
     /// What is wrong with code that was registered.
     refused: Option<Rejection>,
     pub(crate) cache: Cache,
+    pub(crate) leases: Arc<LeaseRegistry>,
     pub(crate) end: End,
     pub(crate) listener: Listener,
 }
@@ -70,6 +73,7 @@ impl Worker {
             unnamed: None,
             refused: None,
             cache: Cache::new(WORKFLOWS_IN_MEMORY),
+            leases: Arc::default(),
             end: End::default(),
             listener: Listener::default(),
         }
@@ -374,10 +378,11 @@ impl Worker {
     }
 
     /// Leases the workflow that goes on with what came of one of its steps.
-    pub(crate) fn consume(&self, workflow: TaskKey) -> Consume {
+    pub(crate) fn consume(&self, workflow: TaskKey, request: &PendingRequest) -> Consume {
         let Claim { worker, lease_ms, registered, .. } = &self.claim;
         let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
-        Consume { task: workflow, worker, lease_ms, begin: true, registered }
+        let request = Some(request.id());
+        Consume { task: workflow, worker, lease_ms, begin: true, registered, request }
     }
 
     /// Says that it is not to be asked first for these workflows.

@@ -1,7 +1,7 @@
 //! A log entry as people and programs get it.
 
 use serde_json::{Map, Value, json};
-use windlass::{Change, Logged, ResumeCause, Timestamp};
+use windlass::{Change, LeaseLoss, Logged, ResumeCause, Timestamp};
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
@@ -40,7 +40,11 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
         Change::Delayed { until } => format!("until {}", later(until)),
         Change::Cancelled { reason } => one_line(&reason),
-        Change::LeaseExpired { reclaims, .. } => format!("lost lease {reclaims}"),
+        Change::LeaseExpired { reclaims, cause, .. } => match cause {
+            LeaseLoss::Expired => format!("lost lease {reclaims}"),
+            LeaseLoss::WorkerDead => format!("lost lease {reclaims}: its worker died"),
+            LeaseLoss::NotHeld => format!("lost lease {reclaims}: its worker does not hold it"),
+        },
         Change::PriorityChanged { priority } => format!("to {priority}"),
         Change::Replayed { generation } => format!("generation {generation}"),
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),

@@ -50,6 +50,7 @@ async fn every_field_is_in_the_guide() {
         lanes: ["default".into()].into(),
         offer: windlass::Offer::default(),
         every_ms: 60_000,
+        held: None,
     };
     engine.submit(register).await.unwrap();
     note("task create k --id a --attempts 1 --payload 1 --attempt-timeout 1h");

@@ -10,6 +10,7 @@ use crate::queue::Queue;
 use crate::rejection::Rejection;
 use crate::row::Range;
 use crate::task::{Lease, Lifecycle, Metered, Offer, Route, Task};
+use crate::worker::LeaseRequest;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// How many lanes a claim looks at together; four times as many each time it finds too little.
@@ -41,6 +42,8 @@ pub struct Claim {
     pub session_idle_ms: u64,
     /// The worker is registered: its leases end when it is taken for dead.
     pub registered: bool,
+    /// Names this request in the leases that it grants: see [`HeldLeases`](crate::HeldLeases).
+    pub request: Option<LeaseRequest>,
     /// Takes what is granted to this worker as well. Who takes sessions does so anyhow.
     pub grants: bool,
     /// Receives what is in the mailbox of each task that it leases: see [`Lease::received`].
@@ -60,6 +63,7 @@ impl Claim {
             begin: true,
             turn: 0,
             registered: false,
+            request: None,
             grants: false,
             receives: false,
             session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
@@ -290,6 +294,7 @@ impl Claim {
             metered,
             received: Vec::new(),
             registered: self.registered,
+            request: self.request,
             eager,
         };
         if self.begin {

@@ -4,6 +4,7 @@ use crate::name::WorkerId;
 use crate::primitive::{task, tenant_key};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, PublicState, TaskKey};
+use crate::worker::LeaseRequest;
 use crate::world::World;
 
 /// Leases the one task that is kept for this worker under this name.
@@ -16,13 +17,16 @@ pub struct Consume {
     pub begin: bool,
     /// The worker is registered: the lease ends when it is taken for dead.
     pub registered: bool,
+    /// Names this request in the lease that it grants: see [`HeldLeases`](crate::HeldLeases).
+    pub request: Option<LeaseRequest>,
 }
 
 impl Consume {
     /// A task of the default tenant, for thirty seconds.
     pub fn new(task: impl Into<crate::name::TaskId>, worker: impl Into<WorkerId>) -> Self {
         let task = TaskKey { tenant: crate::name::Tenant::default(), id: task.into() };
-        Self { task, worker: worker.into(), lease_ms: 30_000, begin: true, registered: false }
+        let (worker, lease_ms, begin, registered) = (worker.into(), 30_000, true, false);
+        Self { task, worker, lease_ms, begin, registered, request: None }
     }
 
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
@@ -51,6 +55,7 @@ impl Consume {
             lease_ms: self.lease_ms,
             begin: self.begin,
             registered: self.registered,
+            request: self.request,
             ..Claim::new(self.worker.clone())
         };
         claim.check()?;

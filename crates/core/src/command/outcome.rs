@@ -64,9 +64,11 @@ pub enum Outcome {
     SessionsRenewed {
         renewed: usize,
     },
-    /// `joined` when the worker was not registered before.
+    /// `joined` when the worker was not registered before. `lost` of its leases were ended, because
+    /// it does not hold them; there may be more.
     WorkerRegistered {
         joined: bool,
+        lost: usize,
     },
     WorkerRetired,
     /// Kept for its worker until then.

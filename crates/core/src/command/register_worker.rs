@@ -1,11 +1,13 @@
 use std::collections::BTreeSet;
 
 use crate::command::{Outcome, Transition};
+use crate::event::LeaseLoss;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::task::Offer;
-use crate::worker::Worker;
-use crate::world::World;
+use crate::primitive::lose;
+use crate::task::{Offer, Task};
+use crate::worker::{HeldLeases, Worker};
+use crate::world::{Halt, World};
 
 /// Says that a worker is there, for the first time or again, and what it offers.
 ///
@@ -20,7 +22,17 @@ pub struct RegisterWorker {
     pub offer: Offer,
     /// How soon the next one is to come.
     pub every_ms: u64,
+    /// The leases that this instance of the worker holds, if it keeps count of them. Its other
+    /// leases are ended as lost, a page at a time: the answer that granted them never reached it,
+    /// or it stopped acting under them and could not say so.
+    pub held: Option<HeldLeases>,
 }
+
+/// How many leases one heartbeat ends.
+const LEASES_AT_ONCE: usize = 32;
+
+/// How many leases it looks at besides those that are held: some may be on their way.
+const LOOKED_AT: usize = 256;
 
 impl RegisterWorker {
     /// For how long nobody takes a worker for dead after it was heard of: until it is missed, and
@@ -41,7 +53,12 @@ impl RegisterWorker {
         self.lanes.iter().try_for_each(|lane| limits::LANE.check(lane.as_str()))?;
         limits::BEAT_MS.check(self.every_ms)?;
         self.offer.check()?;
+        let held = self.held.as_ref();
+        held.map_or(Ok(()), |held| limits::HELD_LEASES.check(held.leases.len()))?;
         let now = world.now();
+        if let Some(held) = held {
+            world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), looked_at(held));
+        }
         let known = world.get::<Worker>(&Worker::key_of(&self.tenant, &self.id))?;
         world.put::<Worker>(Worker {
             tenant: self.tenant.clone(),
@@ -55,13 +72,33 @@ impl RegisterWorker {
             missed_at: None,
             due_at: now.plus_ms(Self::missed_after_ms(self.every_ms)),
         });
-        Ok(Outcome::WorkerRegistered { joined: known.is_none() })
+        let lost = held.map_or(Ok(0), |held| self.end_unheld(world, held))?;
+        Ok(Outcome::WorkerRegistered { joined: known.is_none(), lost })
     }
+
+    /// Ends leases of this worker that it does not hold. Returns how many.
+    fn end_unheld(&self, world: &mut World, held: &HeldLeases) -> Result<usize, Halt> {
+        let leased = Task::held_by(&self.tenant, &self.id);
+        let mut leased = world.scan::<Task>(&leased, looked_at(held))?;
+        leased.retain(|task| held.lacks(task));
+        leased.truncate(LEASES_AT_ONCE);
+        let lost = world.each(&leased, |world, task| lose(world, task, LeaseLoss::NotHeld))?;
+        Ok(lost.into_iter().filter(|lost| *lost).count())
+    }
+}
+
+fn looked_at(held: &HeldLeases) -> usize {
+    held.leases.len() + LOOKED_AT
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{check_worker, register};
+    use super::*;
+    use crate::command::{Claim, Create};
+    use crate::event::{Change, Logged};
+    use crate::task::{Lifecycle, Task};
+    use crate::testing::{Stage, check_worker, claim, new_task, register};
+    use crate::worker::LeaseRequest;
 
     #[test]
     fn table() {
@@ -74,6 +111,8 @@ mod tests {
             absent     | lanes=0 | absent               | ! invalid  |
             absent     | lane=   | absent               | ! invalid  |
             absent     | able=,  | absent               | ! invalid  |
+            registered | held=10000 | seen +0 since +0  | registered |
+            registered | held=10001 | seen +0 since +0  | ! invalid  |
             registered |         | seen +0 since +0     | registered |
             registered | every=9 | seen +0 since +0     | ! invalid  |
             late       |         | seen +0 since +12499 | registered |
@@ -95,11 +134,91 @@ mod tests {
                 if args.has("lane") {
                     register.lanes.insert("".into());
                 }
+                if args.has("held") {
+                    let leases = (0..args.number("held", 0)).map(|n| (n.to_string().into(), n));
+                    let leases = leases.collect();
+                    register.held = Some(HeldLeases { leases, ..HeldLeases::default() });
+                }
                 if args.has("able") {
                     register.offer.capabilities.insert(args.text("able", ""));
                 }
                 register
             },
         );
+    }
+
+    /// Creates a task and leases it to a request, by hand of one worker or another.
+    fn leased(stage: &mut Stage, id: &str, worker: &str, request: Option<(u64, u64)>) -> Task {
+        stage.must(Create::one(new_task(id)));
+        let request = request.map(|(instance, number)| LeaseRequest { instance, number });
+        let (worker, lease_ms) = (worker.into(), 3_600_000);
+        stage.must(Claim { worker, lease_ms, registered: true, request, ..claim() });
+        stage.task(id).unwrap()
+    }
+
+    fn holding(tasks: &[&Task], answered_below: u64) -> RegisterWorker {
+        let leases = tasks.iter().map(|task| (task.id.clone(), task.epoch)).collect();
+        let held = Some(HeldLeases { instance: 1, answered_below, leases });
+        RegisterWorker { held, ..register() }
+    }
+
+    #[test]
+    fn leases_that_a_worker_does_not_hold_are_lost() {
+        let mut stage = Stage::new();
+        stage.must(register());
+        let held = leased(&mut stage, "held", "w", Some((1, 4)));
+        for (id, worker, request) in [
+            ("not held", "w", Some((1, 5))),
+            ("on its way", "w", Some((1, 6))),
+            ("of another instance", "w", Some((2, 1))),
+            ("of a claim without a number", "w", None),
+            ("of another worker", "v", Some((1, 1))),
+        ] {
+            leased(&mut stage, id, worker, request);
+        }
+        let before = stage.shelf.events_after(0).count();
+        let Outcome::WorkerRegistered { lost, .. } = stage.must(holding(&[&held], 6)) else {
+            panic!()
+        };
+        assert_eq!(lost, 1);
+        let task = stage.task("not held").unwrap();
+        assert_eq!((task.attempts, task.reclaims), (1, 1), "the attempt is spent");
+        assert_eq!(task.lifecycle.turn().unwrap().lost, Some(task.epoch));
+        let cause = LeaseLoss::NotHeld;
+        let change = Change::LeaseExpired { epoch: task.epoch, reclaims: 1, cause };
+        let entries: Vec<Logged> = stage.shelf.events_after(0).skip(before).collect();
+        let changes: Vec<Change> = entries.iter().map(|entry| entry.change().unwrap()).collect();
+        assert_eq!(changes, [change], "the others stay leased");
+    }
+
+    #[test]
+    fn an_epoch_that_is_not_held_any_more_does_not_hold_the_next() {
+        let mut stage = Stage::new();
+        stage.must(register());
+        let first = leased(&mut stage, "t", "w", Some((1, 1)));
+        stage.must(holding(&[], 2));
+        let request = Some(LeaseRequest { instance: 1, number: 2 });
+        stage.must(Claim { registered: true, request, ..claim() });
+        stage.must(holding(&[&first], 2));
+        assert!(matches!(stage.task("t").unwrap().lifecycle, Lifecycle::Active(_)));
+        stage.must(holding(&[&first], 3));
+        assert!(!matches!(stage.task("t").unwrap().lifecycle, Lifecycle::Active(_)));
+    }
+
+    #[test]
+    fn many_leases_are_lost_in_pages() {
+        let mut stage = Stage::new();
+        stage.must(register());
+        for n in 0..70 {
+            stage.must(Create::one(new_task(&n.to_string())));
+        }
+        let request = Some(LeaseRequest { instance: 1, number: 1 });
+        stage.must(Claim { limit: 70, registered: true, request, ..claim() });
+        for expected in [32, 32, 6, 0] {
+            let Outcome::WorkerRegistered { lost, .. } = stage.must(holding(&[], 2)) else {
+                panic!()
+            };
+            assert_eq!(lost, expected);
+        }
     }
 }

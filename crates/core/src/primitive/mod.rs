@@ -8,6 +8,7 @@ mod expire;
 mod family;
 mod gate;
 mod hold;
+mod lose;
 mod mailbox;
 mod message_key;
 mod meter;
@@ -35,6 +36,7 @@ pub(crate) use gate::{
     disown, open as open_gate, release as release_session, renew_affinity, start, startable, touch,
 };
 pub(crate) use hold::{held, task};
+pub(crate) use lose::{end_lease, lose, unstick};
 pub(crate) use mailbox::{
     Delivered, Letter, deliver, deliver_parcel, existing, open, prefetch, put, put_for_engine,
 };

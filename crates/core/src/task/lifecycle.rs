@@ -8,6 +8,7 @@ use crate::name::WorkerId;
 use crate::row::Value;
 use crate::task::{FailureClass, Suspension};
 use crate::time::Timestamp;
+use crate::worker::LeaseRequest;
 
 /// Where a task stands. A state carries what only that state has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +105,9 @@ pub struct Lease {
     /// Whether its holder is registered, so that the lease ends when the holder is taken for dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
+    /// The request of the worker that it was granted to, if the worker numbers its requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<LeaseRequest>,
     /// Whether it came with the turn that made the task: the answer to that is what tells of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eager: bool,

@@ -19,6 +19,7 @@ pub(crate) fn register() -> RegisterWorker {
         lanes: [lane()].into(),
         offer: Offer::default(),
         every_ms: 5_000,
+        held: None,
     }
 }
 

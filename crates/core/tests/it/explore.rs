@@ -285,8 +285,8 @@ impl Act {
             }
             Act::Register => {
                 let (id, offer) = ("w".into(), claim(1).offer);
-                let every_ms = BEAT_MS;
-                RegisterWorker { tenant, id, lanes: [lane].into(), offer, every_ms }.into()
+                let (lanes, every_ms, held) = ([lane].into(), BEAT_MS, None);
+                RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
             }
             Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
             Act::Grant(id) => grant(id, "w"),

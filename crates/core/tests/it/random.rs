@@ -11,9 +11,9 @@ use windlass_core::command::{
     TakeMessages, WaitChildren,
 };
 use windlass_core::{
-    Command, Condition, Distinct, FailureClass, Fence, GateKey, Hints, LaneState, Matcher, Offer,
-    OnTimeout, Outcome, Payload, Rate, Rejection, Retry, RetryPolicy, SESSIONS, Secret, Shelf,
-    TagFilter, Tenant, Timestamp, Token,
+    Command, Condition, Distinct, FailureClass, Fence, GateKey, HeldLeases, Hints, LaneState,
+    LeaseRequest, Matcher, Offer, OnTimeout, Outcome, Payload, Rate, Rejection, Retry, RetryPolicy,
+    SESSIONS, Secret, Shelf, TagFilter, Tenant, Timestamp, Token,
 };
 
 use crate::batch::{self, Order, START, key};
@@ -160,13 +160,18 @@ impl Dice {
             0 | 1 => {
                 let (lanes, offer) = ([self.lane().into()].into(), Offer::default());
                 let every_ms = self.pick(&[1_000, 10_000]);
-                RegisterWorker { tenant, id: worker, lanes, offer, every_ms }.into()
+                let answered_below = self.pick(&[0, 1, 2]);
+                let held = HeldLeases { instance: 1, answered_below, ..HeldLeases::default() };
+                let held = self.one_in(2).then_some(held);
+                RegisterWorker { tenant, id: worker, lanes, offer, every_ms, held }.into()
             }
             2 => RetireWorker { tenant, id: worker }.into(),
             3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),
             5 | 6 => {
                 let (begin, registered) = (!self.one_in(3), self.one_in(2));
-                Consume { task, worker, lease_ms: 30_000, begin, registered }.into()
+                let request = LeaseRequest { instance: 1, number: self.pick(&[0, 1]) };
+                let (lease_ms, request) = (30_000, Some(request));
+                Consume { task, worker, lease_ms, begin, registered, request }.into()
             }
             _ => Revoke { task, reason: "elsewhere".into() }.into(),
         }

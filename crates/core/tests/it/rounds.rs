@@ -331,6 +331,7 @@ fn workers_die_in_a_few_rounds() {
                 lanes: lanes.iter().cloned().collect(),
                 offer,
                 every_ms,
+                held: None,
             };
             shelf.execute(START, &register.clone().into()).expect("a fixture is accepted");
             let claim = Claim { lanes, registered: true, worker: register.id, ..claim(1) };

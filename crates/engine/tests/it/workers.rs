@@ -18,6 +18,7 @@ fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
         lanes: [lane.into()].into(),
         offer: Offer { capabilities: [capability.to_owned()].into(), ..Offer::default() },
         every_ms: 1_000,
+        held: None,
     }
 }
 

@@ -177,6 +177,7 @@ impl Model {
         worker: &str,
         attempt: u32,
     ) -> Result<(), Breach> {
+        self.check_held(fenced)?;
         let claim = self.claims.get(fenced);
         if !claim.is_some_and(|seen| seen.worker == worker && seen.attempt == Some(attempt)) {
             let what = format!("attempt {attempt} of {fenced:?} starts in {worker}: {claim:?}");

@@ -74,11 +74,13 @@ impl Model {
         facts: &mut Facts,
         epoch: u64,
     ) -> Result<(), Breach> {
+        let fenced = (at.id.clone(), epoch);
         let registered = facts.hold().is_some_and(|hold| hold.registered);
-        let is_dead = registered && self.is_dead(&(at.id.clone(), epoch));
-        ran_out(facts, epoch, at, is_dead)?;
+        let is_dead = registered && self.is_dead(&fenced);
+        let is_unheld = registered && !is_dead && self.may_be_unheld(&fenced);
+        ran_out(facts, epoch, at, is_dead || is_unheld)?;
         if facts.hold().is_some_and(|hold| at.at < hold.expires_at) {
-            self.note_death();
+            if is_unheld { self.note_unheld(fenced) } else { self.note_death() }
         }
         Ok(())
     }

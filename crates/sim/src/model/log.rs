@@ -1,8 +1,8 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
-    Tenant, Timestamp, limits,
+    Change, LaneName, LeaseLoss, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled,
+    Slot, TaskId, Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
@@ -197,7 +197,11 @@ impl Model {
                 }
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
-            Change::LeaseExpired { epoch, reclaims } => {
+            Change::LeaseExpired { epoch, reclaims, cause } => {
+                let early = facts.hold().is_some_and(|hold| at.at < hold.expires_at);
+                if early && *cause == LeaseLoss::Expired {
+                    return breach(Kind::LeaseLength, "it has not expired");
+                }
                 self.runs_out(at, facts, *epoch)?;
                 facts.reclaims += 1;
                 let spent =

@@ -10,7 +10,7 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::model::answer::Asked;
+use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Stand, State};
 use crate::model::log::{Step, put_back};
 use crate::model::record::one;
@@ -32,6 +32,12 @@ pub(super) struct Staff {
     retiring: BTreeSet<String>,
     /// How many leases ended before their time since somebody asked.
     deaths: u32,
+    /// Workers that the commit under observation has a heartbeat of.
+    heard: BTreeSet<String>,
+    /// Leases that ended because a heartbeat reported that their worker does not hold them.
+    unheld: BTreeSet<Fenced>,
+    /// How many of these nobody has counted yet.
+    uncounted: u32,
 }
 
 /// When a worker was last heard of, and how soon it was to be heard of again.
@@ -60,6 +66,9 @@ impl Model {
         // Whoever is gone owns no session.
         gone.iter().for_each(|id| self.gates.disown(id));
         let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
+        let inserted = changes.inserts.iter().filter_map(|row| text(&row.key));
+        // A worker that says that it ends sends its last heartbeat with that.
+        self.staff.heard = updated.clone().chain(inserted).chain(gone.clone()).collect();
         let missed = |id: &String| self.staff.beats.get(id).is_some_and(|beat| beat.missed);
         self.staff.dead = updated.chain(gone).filter(missed).collect();
     }
@@ -76,6 +85,45 @@ impl Model {
 
     pub(super) fn note_death(&mut self) {
         self.staff.deaths += 1;
+    }
+
+    /// Whether the worker of this lease may just have reported that it does not hold it. One that
+    /// has started a handler under a lease settles or releases it, unless it is about to end.
+    pub(super) fn may_be_unheld(&self, fenced: &Fenced) -> bool {
+        let worker = self.claims.get(fenced).map(|seen| &seen.worker);
+        worker.is_some_and(|worker| {
+            let ends = self.staff.may_retire(worker);
+            self.staff.heard.contains(worker) && (ends || !self.started.contains(fenced))
+        })
+    }
+
+    pub(super) fn note_unheld(&mut self, fenced: Fenced) {
+        self.staff.unheld.insert(fenced);
+        self.staff.uncounted += 1;
+    }
+
+    /// How many leases ended because they were not held since this was last asked.
+    pub(crate) fn take_unheld(&mut self) -> u32 {
+        std::mem::take(&mut self.staff.uncounted)
+    }
+
+    /// A worker does not act under a lease that it reported as not held: a lease whose grant was
+    /// on its way to the worker at that time was not to be ended.
+    pub(super) fn check_held(&self, fenced: &Fenced) -> Result<(), Breach> {
+        if self.staff.unheld.contains(fenced) {
+            return breach(Kind::Worker, format!("{fenced:?} was ended as not held, and is"));
+        }
+        Ok(())
+    }
+
+    /// A lease of a registered worker that lasts for longer than this, and who holds it.
+    pub(crate) fn leases_beyond(&self, ms: u64) -> impl Iterator<Item = (Fenced, &str)> {
+        self.present().filter_map(move |(id, facts)| {
+            let hold = facts.hold().filter(|hold| hold.registered)?;
+            let fenced = (id.clone(), hold.epoch);
+            let worker = &self.claims.get(&fenced)?.worker;
+            (self.latest.plus_ms(ms) < hold.expires_at).then_some((fenced, worker.as_str()))
+        })
     }
 
     /// Whether a worker was not heard of for as long as it said it would be.

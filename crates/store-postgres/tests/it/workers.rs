@@ -19,6 +19,7 @@ fn register() -> RegisterWorker {
         lanes: [LaneName::default()].into(),
         offer: Offer::default(),
         every_ms: BEAT_MS,
+        held: None,
     }
 }
 

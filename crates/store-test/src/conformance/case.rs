@@ -178,6 +178,7 @@ cases! {
     workers::{
         a_task_is_kept_for_a_worker,
         what_a_dead_worker_holds_is_freed_early,
+        what_a_worker_does_not_hold_is_freed,
         a_lease_is_revoked,
         a_subscriber_keeps_its_place,
         labels_are_in_the_log,

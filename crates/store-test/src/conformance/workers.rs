@@ -3,8 +3,8 @@ use windlass_core::command::{
     RetireWorker, Revoke, Sweep,
 };
 use windlass_core::{
-    Bookmark, Cursor, LaneName, Lifecycle, Offer, Outcome, Rejection, Task, TaskKey, Tenant,
-    Worker, read_row,
+    Bookmark, Cursor, HeldLeases, LaneName, LeaseRequest, Lifecycle, Offer, Outcome, Rejection,
+    Task, TaskKey, Tenant, Worker, read_row,
 };
 
 use super::case::{Verdict, Wrong};
@@ -59,7 +59,8 @@ pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>)
     create(ground, &["a", "b", "c"]).await?;
     let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
     let (offer, every_ms) = (Offer::default(), 1_000);
-    let register = RegisterWorker { tenant, id: "w".into(), lanes, offer, every_ms };
+    let id = "w".into();
+    let register = RegisterWorker { tenant, id, lanes, offer, every_ms, held: None };
     ground.must(register.clone()).await?;
     let claim =
         |worker: &str, registered| Claim { registered, lease_ms: HOUR_MS, ..Claim::new(worker) };
@@ -87,6 +88,36 @@ pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>)
     ground.must(RetireWorker { tenant: Tenant::default(), id: "w".into() }).await?;
     let gone = ground.row(&Worker::key_of(&Tenant::default(), &"w".into())).await?;
     same("the worker", &gone, &None)
+}
+
+pub(super) async fn what_a_worker_does_not_hold_is_freed(ground: &Ground<'_>) -> Verdict {
+    create(ground, &["a", "b", "c"]).await?;
+    for number in 0..3 {
+        let request = Some(LeaseRequest { instance: 7, number });
+        let (lease_ms, registered) = (HOUR_MS, true);
+        let claim = Claim { lease_ms, registered, request, ..Claim::new("w") };
+        same("claimed", &claimed(ground, claim).await?.len(), &1)?;
+    }
+    let held = task(ground, "a").await?;
+    let leases = [(held.id.clone(), held.epoch)].into();
+    let heartbeat = RegisterWorker {
+        tenant: Tenant::default(),
+        id: "w".into(),
+        lanes: [LaneName::default()].into(),
+        offer: Offer::default(),
+        every_ms: 1_000,
+        held: Some(HeldLeases { instance: 7, answered_below: 2, leases }),
+    };
+    for (joined, lost) in [(true, 1), (false, 0)] {
+        let outcome = ground.must(heartbeat.clone()).await?;
+        same("the heartbeat", &outcome, &Outcome::WorkerRegistered { joined, lost })?;
+    }
+    let mut found = Vec::new();
+    for id in ["a", "b", "c"] {
+        found.push(matches!(task(ground, id).await?.lifecycle, Lifecycle::Active(_)));
+    }
+    same("still held", &found, &vec![true, false, true])?;
+    same("afterwards", &claimed(ground, Claim::new("v")).await?, &vec!["b".to_owned()])
 }
 
 pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {

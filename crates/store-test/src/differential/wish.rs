@@ -8,8 +8,8 @@ use windlass_core::command::{
     Replay, ReportProgress, SetLaneState, SetQuota, Start, Sweep, TrimLog, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, GateKey, LaneName, LaneState, Lifecycle, NodeId, Offer,
-    Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
+    Backoff, Command, FailureClass, GateKey, LaneName, LaneState, LeaseRequest, Lifecycle, NodeId,
+    Offer, Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
@@ -270,6 +270,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         turn: u32::try_from(random.below(4)).expect("it is below four"),
         session_idle_ms: *random.pick(&[100, 5_000]),
         registered: random.percent(40),
+        request: random.percent(40).then_some(LeaseRequest { instance: 0, number: 0 }),
         grants: random.percent(30),
         receives: random.percent(30),
     }

@@ -5,7 +5,8 @@ use windlass_core::command::{
     RetireWorker, Revoke, SetLaneState,
 };
 use windlass_core::{
-    Command, Cursor, LaneName, LaneState, Lifecycle, Task, TaskKey, Tenant, WorkerId,
+    Command, Cursor, HeldLeases, LaneName, LaneState, LeaseRequest, Lifecycle, Task, TaskKey,
+    Tenant, WorkerId,
 };
 
 use super::live::{LANES, Live, TENANTS};
@@ -35,7 +36,10 @@ fn register(random: &mut Random) -> Command {
     let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
     let lanes = lanes.collect();
     let (id, offer) = (worker(random), offer(random));
-    RegisterWorker { tenant, id, lanes, offer, every_ms: *random.pick(&[10, 5_000, 60_000]) }.into()
+    let every_ms = *random.pick(&[10, 5_000, 60_000]);
+    let held = HeldLeases { answered_below: random.below(2), ..HeldLeases::default() };
+    let held = random.percent(40).then_some(held);
+    RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
 }
 
 fn retire(random: &mut Random) -> Command {
@@ -65,7 +69,8 @@ fn consume(random: &mut Random, live: &Live) -> Command {
     };
     let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };
     let (begin, registered) = (random.percent(65), random.percent(50));
-    Consume { task, worker, lease_ms, begin, registered }.into()
+    let request = random.percent(50).then_some(LeaseRequest { instance: 0, number: 0 });
+    Consume { task, worker, lease_ms, begin, registered, request }.into()
 }
 
 fn subscriber(random: &mut Random) -> String {
@@ -96,6 +101,7 @@ pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
         lease_ms,
         begin: true,
         registered: true,
+        request: None,
     };
     let key = task.task_key();
     if random.percent(50) {

@@ -2,14 +2,14 @@ use crate::children::Children;
 use crate::command::reap::reap;
 use crate::command::sweep::Due;
 use crate::command::sweep::suspension::time_out;
-use crate::event::{Change, Event};
+use crate::event::{Change, Event, LeaseLoss};
 use crate::primitive::{
-    PURGE_PAGE, are_neighbours_readable, expire, fail, is_done_with, leave, place, prefetch_family,
-    prefetch_neighbours, prefetch_purge, tell_holder,
+    PURGE_PAGE, are_neighbours_readable, end_lease, expire, is_done_with, leave, place,
+    prefetch_family, prefetch_neighbours, prefetch_purge, tell_holder, unstick,
 };
-use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
+use crate::task::{Lifecycle, Task};
 use crate::time::Timestamp;
-use crate::world::{Halt, World, unless_quarantined};
+use crate::world::{Halt, World};
 
 /// When to look again at a task whose lane this version cannot read.
 pub(super) const POSTPONED_MS: u64 = 60_000;
@@ -75,7 +75,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
             } else {
                 unstick(world, known, lease)?;
             }
-            end_lease(world, &mut task, lease)
+            end_lease(world, &mut task, lease, LeaseLoss::Expired)
         }
         Lifecycle::Reserved { turn, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
@@ -95,83 +95,4 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     };
     world.emit(Event::of_task(&task, now, change));
     place(world, task)
-}
-
-/// Ends a lease before its time, because its holder is taken for dead. Says whether it could.
-pub(super) fn lose(world: &mut World, known: &Task) -> Result<bool, Halt> {
-    let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
-    if !are_neighbours_readable(world, known)? {
-        return Ok(false);
-    }
-    let mut task = known.clone();
-    leave(world, known)?;
-    unstick(world, known, lease)?;
-    let change = end_lease(world, &mut task, lease);
-    world.emit(Event::of_task(&task, world.now(), change));
-    place(world, task)?;
-    Ok(true)
-}
-
-/// Whoever loses a step of a workflow is not asked first for its next turn: it is taken for dead,
-/// and so is what it had in memory.
-fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(), Halt> {
-    let Some(parent) = step.parent.as_ref().filter(|_| step.step.is_some()) else { return Ok(()) };
-    let parent = world.get::<Task>(&TaskKey::new(&step.tenant, parent).row_key());
-    let Some(parent) = unless_quarantined(parent)?.flatten() else { return Ok(()) };
-    if parent.lifecycle.ended_at().is_some() {
-        return Ok(());
-    }
-    let mut workflow = parent.workflow.clone();
-    let kept_for = workflow.as_mut().map(|workflow| &mut workflow.sticky);
-    if let Some(sticky) =
-        kept_for.filter(|kept| matches!(kept, Some(s) if s.worker == lease.worker))
-    {
-        *sticky = None;
-        world.put::<Task>(Task { workflow, ..(*parent).clone() });
-    }
-    Ok(())
-}
-
-/// The attempt took too long, or its holder was not heard of in time. A begun attempt is spent;
-/// one that had not begun is not.
-fn end_lease(world: &mut World, task: &mut Task, lease: &Lease) -> Change {
-    let now = world.now();
-    let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
-    if timeout_at.is_some_and(|timeout_at| timeout_at <= now) {
-        let reason = "the attempt took longer than it may";
-        return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
-    }
-    task.reclaims += 1;
-    // The attempt of a workflow is its whole execution, which the next turn takes up.
-    let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
-    if let Some(workflow) = &mut task.workflow {
-        workflow.sticky = None;
-    }
-    let spent = if paused.is_none() && !task.attempts_left() {
-        Some("the lease of the last attempt ran out".to_owned())
-    } else if task.reclaims > task.policy.max_reclaims {
-        Some(poison(task))
-    } else {
-        None
-    };
-    match spent {
-        Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::GiveUp, now).1,
-        None => {
-            task.lifecycle =
-                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused });
-            Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims }
-        }
-    }
-}
-
-/// Why a task is given up that takes its workers down. Turns count from zero, as the rows
-/// of a history do.
-fn poison(task: &Task) -> String {
-    match &task.workflow {
-        Some(workflow) => {
-            let (turn, times) = (workflow.turns, task.reclaims);
-            format!("turn {turn} was taken {times} times and never kept")
-        }
-        None => "leases ran out too often".to_owned(),
-    }
 }

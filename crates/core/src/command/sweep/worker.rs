@@ -1,6 +1,6 @@
 use crate::command::sweep::Due;
-use crate::command::sweep::task::lose;
-use crate::primitive::disown;
+use crate::event::LeaseLoss;
+use crate::primitive::{disown, lose};
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::worker::Worker;
@@ -32,7 +32,7 @@ impl Due for Worker {
             return Ok(());
         }
         let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
-        let lost = world.each(&held, |world, task| lose(world, task))?;
+        let lost = world.each(&held, |world, task| lose(world, task, LeaseLoss::WorkerDead))?;
         let ended = lost.into_iter().filter(|lost| *lost).count();
         // What cannot be ended here would be found again and again.
         let leases_left = held.len() == LEASES_AT_ONCE && ended > 0;

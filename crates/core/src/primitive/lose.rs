@@ -1,0 +1,89 @@
+use crate::event::{Change, Event, LeaseLoss};
+use crate::primitive::{are_neighbours_readable, fail, leave, place};
+use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
+use crate::world::{Halt, World, unless_quarantined};
+
+/// Ends a lease that has not expired, because its worker is dead or does not hold it. Returns
+/// whether it could: a lease whose lane cannot be read stays.
+pub(crate) fn lose(world: &mut World, known: &Task, cause: LeaseLoss) -> Result<bool, Halt> {
+    let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
+    if !are_neighbours_readable(world, known)? {
+        return Ok(false);
+    }
+    let mut task = known.clone();
+    leave(world, known)?;
+    unstick(world, known, lease)?;
+    let change = end_lease(world, &mut task, lease, cause);
+    world.emit(Event::of_task(&task, world.now(), change));
+    place(world, task)?;
+    Ok(true)
+}
+
+/// Clears the sticky assignment of the workflow whose step was leased: its worker is dead, or does
+/// not know of the lease, and may have lost the workflow's cached state.
+pub(crate) fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(), Halt> {
+    let Some(parent) = step.parent.as_ref().filter(|_| step.step.is_some()) else { return Ok(()) };
+    let parent = world.get::<Task>(&TaskKey::new(&step.tenant, parent).row_key());
+    let Some(parent) = unless_quarantined(parent)?.flatten() else { return Ok(()) };
+    if parent.lifecycle.ended_at().is_some() {
+        return Ok(());
+    }
+    let mut workflow = parent.workflow.clone();
+    let kept_for = workflow.as_mut().map(|workflow| &mut workflow.sticky);
+    if let Some(sticky) =
+        kept_for.filter(|kept| matches!(kept, Some(s) if s.worker == lease.worker))
+    {
+        *sticky = None;
+        world.put::<Task>(Task { workflow, ..(*parent).clone() });
+    }
+    Ok(())
+}
+
+/// Ends a lease that its holder did not settle: as a timeout if the attempt took too long, else as
+/// a lost lease. A begun attempt is spent; one that had not begun is not.
+pub(crate) fn end_lease(
+    world: &mut World,
+    task: &mut Task,
+    lease: &Lease,
+    cause: LeaseLoss,
+) -> Change {
+    let now = world.now();
+    let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
+    if timeout_at.is_some_and(|timeout_at| timeout_at <= now) {
+        let reason = "the attempt took longer than it may";
+        return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
+    }
+    task.reclaims += 1;
+    // The attempt of a workflow is its whole execution, which the next turn takes up.
+    let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
+    if let Some(workflow) = &mut task.workflow {
+        workflow.sticky = None;
+    }
+    let spent = if paused.is_none() && !task.attempts_left() {
+        Some("the lease of the last attempt ran out".to_owned())
+    } else if task.reclaims > task.policy.max_reclaims {
+        Some(poison(task))
+    } else {
+        None
+    };
+    match spent {
+        Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::GiveUp, now).1,
+        None => {
+            task.lifecycle =
+                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused });
+            Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims, cause }
+        }
+    }
+}
+
+/// Why a task is given up that takes its workers down. Turns count from zero, as the rows
+/// of a history do.
+fn poison(task: &Task) -> String {
+    match &task.workflow {
+        Some(workflow) => {
+            let (turn, times) = (workflow.turns, task.reclaims);
+            format!("turn {turn} was taken {times} times and never kept")
+        }
+        None => "leases ran out too often".to_owned(),
+    }
+}
