@@ -80,6 +80,13 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Troub
     }
 }
 
+/// The format of a file, which is not created; none when there is nothing in it yet.
+pub(crate) fn examine(path: &Path) -> Result<Option<i64>, Trouble> {
+    // Writable, because SQLite reads what a crash interrupted only after it has recovered it.
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, Options::default().busy_timeout)?;
+    accept(&conn, path)
+}
+
 /// Opens the connection that writes to a file that must be there.
 pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE)
@@ -105,12 +112,13 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
 fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before anything is written: a file that is not ours stays as it is.
-    let format = format(&conn, path)?;
+    let format = accept(&conn, path)?;
     options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         return Err(corrupt(path, Oddity::Empty).into());
     }
     tune(&conn, options)?;
+    options.hit("sqlite.tuned")?;
     let found = durability(&conn)?;
     if found != DURABLE {
         return Err(StoreError::NotDurable { found, wanted: DURABLE }.into());
@@ -120,6 +128,15 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
     }
     check_tables(&conn)?;
     Ok(conn)
+}
+
+/// The format of a database that is ours. The write-ahead log of any other is not copied into its
+/// file when the connection is closed.
+fn accept(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let format = format(conn, path)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok(format)
 }
 
 /// The format of the database; none when there is nothing in it yet.
@@ -181,6 +198,7 @@ fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
     let applied = format(&tx, path)?.unwrap_or(0);
     for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
         tx.execute_batch(migration)?;
+        options.hit("sqlite.migrate.step")?;
     }
     if applied == 0 {
         let made = "INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)";

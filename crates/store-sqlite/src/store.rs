@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +46,17 @@ impl SqliteStore {
         let path = &std::path::absolute(path.as_ref())
             .map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
         Self::start(path, options).map_err(|trouble| trouble.into_error(path))
+    }
+
+    /// Reads the format of a file; none where there is no file, or no table in it, as after a
+    /// creation that was interrupted: opening it completes it. No file and no table is created.
+    pub fn format(path: impl AsRef<Path>) -> Result<Option<i64>, StoreError> {
+        let path = path.as_ref();
+        match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok(found) if found.is_file() && found.len() == 0 => Ok(None),
+            _ => open::examine(path).map_err(|trouble| trouble.into_error(path)),
+        }
     }
 
     /// Starts a new life of the log of a file that was restored from a backup, before anybody opens
