@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use windlass_core::command::{RegisterWorker, RetireWorker};
 use windlass_engine::{Engine, Error};
 
+use crate::settlement::Listener;
 use crate::token::Token;
 use crate::worker::Worker;
 
@@ -50,7 +51,8 @@ impl Pulse {
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
         let (tried, stop) = (Token::default(), Token::default());
         let (hear, heard) = watch::channel(Instant::now() + EVER);
-        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear };
+        let failures = worker.heartbeat_failures.clone();
+        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear, failures };
         let beats = tokio::spawn(beat(engine.clone(), register, every, signs));
         Self { engine, retire, tried, stop, heard, beats }
     }
@@ -92,10 +94,11 @@ struct Signs {
     tried: Token,
     stop: Token,
     hear: watch::Sender<Instant>,
+    failures: Listener<Error>,
 }
 
 async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: Signs) {
-    let Signs { tried, stop, hear } = signs;
+    let Signs { tried, stop, hear, failures } = signs;
     let lasts = Duration::from_millis(RegisterWorker::lasts_ms(register.every_ms));
     loop {
         let asked = Instant::now();
@@ -113,6 +116,7 @@ async fn beat(engine: Engine, register: RegisterWorker, every: Duration, signs: 
             }
             Err(error) => {
                 tracing::warn!(%error, "a worker could not say that it is there");
+                failures.tell(&error);
                 every.min(AGAIN)
             }
         };
