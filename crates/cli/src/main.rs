@@ -8,6 +8,7 @@ mod doctor;
 mod duration;
 mod error;
 mod events;
+mod formats;
 mod key;
 mod lane;
 mod letter;

@@ -22,6 +22,7 @@ mod signal;
 mod stage;
 mod task;
 mod told;
+mod unmade;
 mod why;
 mod worker;
 mod worker_list;
