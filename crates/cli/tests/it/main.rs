@@ -13,6 +13,7 @@ mod documents;
 mod events;
 mod help;
 mod lane;
+mod memory;
 mod migrate;
 mod node;
 mod place;
