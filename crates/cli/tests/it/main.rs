@@ -24,6 +24,7 @@ mod stage;
 mod task;
 mod told;
 mod unmade;
+mod unwritable;
 mod why;
 mod worker;
 mod worker_list;

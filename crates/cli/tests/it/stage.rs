@@ -1,3 +1,4 @@
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -106,6 +107,12 @@ impl Process {
     /// Reads nothing of what it prints, as `head` when it has seen enough.
     pub(crate) fn stop_reading(&mut self) {
         drop(self.0.stdout.take());
+    }
+
+    /// The next line that it complains of; empty at its end.
+    pub(crate) fn next_complaint(&mut self) -> String {
+        let bytes = self.0.stderr.as_mut().unwrap().bytes().map(Result::unwrap);
+        String::from_utf8(bytes.take_while(|byte| *byte != b'\n').collect()).unwrap()
     }
 
     /// Waits until it has ended; says how, and what it had printed and complained of.
