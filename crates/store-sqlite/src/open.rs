@@ -83,8 +83,8 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Troub
 /// The format of a file, which is not created; none when there is nothing in it yet.
 pub(crate) fn examine(path: &Path) -> Result<Option<i64>, Trouble> {
     // Writable, because SQLite reads what a crash interrupted only after it has recovered it.
-    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, Options::default().busy_timeout)?;
-    accept(&conn, path)
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    format(&connect(path, flags, Options::default().busy_timeout)?, path)
 }
 
 /// Opens the connection that writes to a file that must be there.
@@ -105,6 +105,8 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     // Otherwise a statement is planned anew for every value it is given.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // Otherwise the log of a database that is not ours is copied into its file at the end.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_prepared_statement_cache_capacity(256);
     Ok(conn)
 }
@@ -112,13 +114,13 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
 fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before anything is written: a file that is not ours stays as it is.
-    let format = accept(&conn, path)?;
+    let format = format(&conn, path)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         return Err(corrupt(path, Oddity::Empty).into());
     }
     tune(&conn, options)?;
-    options.hit("sqlite.tuned")?;
     let found = durability(&conn)?;
     if found != DURABLE {
         return Err(StoreError::NotDurable { found, wanted: DURABLE }.into());
@@ -128,15 +130,6 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
     }
     check_tables(&conn)?;
     Ok(conn)
-}
-
-/// The format of a database that is ours. The write-ahead log of any other is not copied into its
-/// file when the connection is closed.
-fn accept(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let format = format(conn, path)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    Ok(format)
 }
 
 /// The format of the database; none when there is nothing in it yet.
@@ -182,13 +175,8 @@ fn tune(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
 /// How durable a commit of this connection is, as SQLite says itself.
 pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
     let journal: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-    let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-    let synchronous = match synchronous {
-        0 => "OFF",
-        1 => "NORMAL",
-        2 => "FULL",
-        _ => "EXTRA",
-    };
+    let level: u8 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    let synchronous = ["OFF", "NORMAL", "FULL", "EXTRA"][usize::from(level.min(3))];
     Ok(format!("{journal}, synchronous={synchronous}"))
 }
 

@@ -1,4 +1,3 @@
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,11 +51,10 @@ impl SqliteStore {
     /// creation that was interrupted: opening it completes it. No file and no table is created.
     pub fn format(path: impl AsRef<Path>) -> Result<Option<i64>, StoreError> {
         let path = path.as_ref();
-        match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Ok(found) if found.is_file() && found.len() == 0 => Ok(None),
-            _ => open::examine(path).map_err(|trouble| trouble.into_error(path)),
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
         }
+        open::examine(path).map_err(|trouble| trouble.into_error(path))
     }
 
     /// Starts a new life of the log of a file that was restored from a backup, before anybody opens

@@ -183,8 +183,8 @@ impl Worker {
         self
     }
 
-    /// Calls `listen` each time a heartbeat of this worker fails, as when the store does not answer.
-    /// The worker tries again, every second. It must not block.
+    /// Calls `listen` each time a heartbeat of this worker fails, as when the store does not
+    /// answer. The worker tries again every second. `listen` must not block.
     #[must_use]
     pub fn on_heartbeat_failed(mut self, listen: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.heartbeat_failures = Listener::new(listen);

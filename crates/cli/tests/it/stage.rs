@@ -111,8 +111,13 @@ impl Process {
 
     /// The next line that it complains of; empty at its end.
     pub(crate) fn next_complaint(&mut self) -> String {
-        let bytes = self.0.stderr.as_mut().unwrap().bytes().map(Result::unwrap);
-        String::from_utf8(bytes.take_while(|byte| *byte != b'\n').collect()).unwrap()
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let stderr = self.0.stderr.as_mut().unwrap();
+        // Byte by byte, so that whoever reads on finds the rest.
+        while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// Waits until it has ended; says how, and what it had printed and complained of.
