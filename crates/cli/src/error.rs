@@ -43,7 +43,10 @@ pub(crate) enum CliError {
     NotConfirmed,
     #[error("{}: {why}", path.display())]
     NoHistoryFile { path: PathBuf, why: String },
-    #[error("there is no database at {0}: name the one that your program uses")]
+    #[error(
+        "there is no database at {0}: name the one that your program uses, or make one with \
+         windlass migrate"
+    )]
     NoDatabase(String),
     #[error("{} found", counted(*.0, "problem"))]
     Unhealthy(u64),

@@ -55,24 +55,48 @@ impl<'e> LogView<'e> {
         Cursor { incarnation: self.incarnation.clone(), seq }
     }
 
-    /// The last `most` entries that are as `wanted` says, from as far back as there are any.
-    pub(crate) async fn tail(
+    /// The number behind which the last `most` entries lie that are as `wanted` says.
+    pub(crate) async fn start_of_tail(
         &self,
         most: usize,
         wanted: impl Fn(&Logged) -> bool,
-    ) -> Result<Vec<Logged>, Error> {
-        let mut entries = Vec::new();
+    ) -> Result<u64, Error> {
+        let (mut start, mut left) = (self.last, most);
         if most > 0 {
             self.backward(self.floor, self.last, |entry| {
                 if wanted(&entry) {
-                    entries.push(entry);
+                    start = entry.seq - 1;
+                    left -= 1;
                 }
-                go_on(entries.len() < most)
+                go_on(left > 0)
             })
             .await?;
         }
-        entries.reverse();
-        Ok(entries)
+        Ok(start)
+    }
+
+    /// Gives `show` what lies behind `start`, in order, and holds no more than a page of it.
+    pub(crate) async fn forward(
+        &self,
+        start: u64,
+        mut show: impl FnMut(&Logged),
+    ) -> Result<(), Error> {
+        let mut reached = start;
+        while reached < self.last {
+            let page = self.page(reached).await?;
+            let Some(end) = page.last() else {
+                // The log was trimmed in the meantime: on from the oldest entry there is.
+                let oldest = self.engine.subscribe(None).await?.cursor().seq;
+                if oldest <= reached {
+                    return Ok(());
+                }
+                reached = oldest;
+                continue;
+            };
+            page.iter().filter(|entry| entry.seq <= self.last).for_each(&mut show);
+            reached = end.seq;
+        }
+        Ok(())
     }
 
     /// What happened to a task, from its creation to its end.

@@ -8,6 +8,7 @@ mod doctor;
 mod duration;
 mod error;
 mod events;
+mod formats;
 mod key;
 mod lane;
 mod letter;
@@ -29,9 +30,11 @@ mod waitpoint;
 mod worker;
 mod workflow;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use tokio::runtime::Runtime;
 
 use crate::error::CliError;
 
@@ -111,12 +114,13 @@ impl Command {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let json = output::json_is_asked_for();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(wrong) if usage::is_help(&wrong) && !(json && wrong.use_stderr()) => wrong.exit(),
+        Err(wrong) if usage::is_help(&wrong) && !(json && wrong.use_stderr()) => {
+            return usage::show_help(&wrong);
+        }
         Err(wrong) => {
             let args = std::env::args_os().skip(1);
             let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -124,11 +128,23 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match cli.command.run().await {
+    match runtime().and_then(|runtime| runtime.block_on(cli.command.run())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(error.code(), &error.to_string(), json);
             error.exit_code()
         }
     }
+}
+
+/// How many file descriptors a runtime takes, and some more.
+const DESCRIPTORS: usize = 12;
+
+fn runtime() -> Result<Runtime, CliError> {
+    let failed = |error| CliError::System { what: "starting", error };
+    // Tokio panics where it lacks a descriptor for signals; so it is known before.
+    let open = || std::fs::File::open("/dev/null");
+    let open: io::Result<Vec<_>> = std::iter::repeat_with(open).take(DESCRIPTORS).collect();
+    drop(open.map_err(failed)?);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)
 }

@@ -16,12 +16,22 @@ const PROSE: u16 = 40;
 /// The space on both sides of a column.
 const PADDING: u16 = 2;
 
-/// Prints a line. Nobody reading any more, as behind `head`, is no reason to complain.
+/// Prints a line, or ends the program where that cannot be done.
 pub(crate) fn say(line: &str) {
     if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-        let left = error.kind() == std::io::ErrorKind::BrokenPipe;
-        std::process::exit(if left { 0 } else { 1 });
+        std::process::exit(unwritten(&error));
     }
+}
+
+/// The exit code where standard output could not be written. Nobody reading any more, as behind
+/// `head`, is no reason to complain.
+pub(crate) fn unwritten(error: &std::io::Error) -> i32 {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        return 0;
+    }
+    let message = format!("standard output cannot be written: {error}");
+    complain("output", &message, json_is_asked_for());
+    1
 }
 
 pub(crate) fn say_json(value: &Value) {
@@ -118,11 +128,21 @@ pub(crate) async fn reader_left() {
 
 /// Complains on standard error.
 pub(crate) fn complain(code: &str, message: &str, json: bool) {
+    say_aside(&complaint(code, message, json));
+}
+
+/// A complaint, as people or programs get it.
+pub(crate) fn complaint(code: &str, message: &str, json: bool) -> String {
     if json {
-        eprintln!("{}", json!({ "error": { "code": code, "message": message } }));
+        json!({ "error": { "code": code, "message": message } }).to_string()
     } else {
-        eprintln!("windlass: {message} [{code}]");
+        format!("windlass: {message} [{code}]")
     }
+}
+
+/// Prints a line on standard error. Where that cannot be done, only the exit code tells.
+pub(crate) fn say_aside(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]

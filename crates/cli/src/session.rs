@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 use windlass::command::ReleaseSession;
@@ -6,7 +8,7 @@ use windlass::{Gate, GateKind, Outcome, Timestamp};
 use crate::duration::{self, distance};
 use crate::error::CliError;
 use crate::output::{counted, printable, say, say_json, say_table};
-use crate::quota::{all, described};
+use crate::quota::{described, show_all};
 use crate::target::Target;
 
 #[derive(Debug, Args)]
@@ -50,19 +52,22 @@ impl SessionCommand {
 impl List {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let sessions = all(&engine, &self.target.tenant, Some(GateKind::Session)).await?;
-        let now = duration::now();
-        if self.target.json {
-            sessions.iter().for_each(|session| say_json(&described(session, now)));
-        } else if sessions.is_empty() {
-            say("There is no session: one comes to be with its first task.");
-        } else {
+        let (json, now) = (self.target.json, duration::now());
+        let show = |sessions: &[Arc<Gate>]| {
+            if json {
+                sessions.iter().for_each(|session| say_json(&described(session, now)));
+                return;
+            }
             let rows = sessions.iter().map(|session| {
                 let (running, next) = (session.running.to_string(), session.admitted.to_string());
                 let (name, behind) = (printable(&session.name), session.waiting.to_string());
                 [name, running, next, behind, owned(session, now)]
             });
             say_table(["session", "running", "next", "behind", "owner"], rows.collect());
+        };
+        let (tenant, kind) = (&self.target.tenant, Some(GateKind::Session));
+        if !show_all(&engine, tenant, kind, show).await? && !json {
+            say("There is no session: one comes to be with its first task.");
         }
         Ok(engine.shutdown().await?)
     }

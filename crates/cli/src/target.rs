@@ -4,6 +4,7 @@ use clap::Args;
 use windlass::{BadUrl, Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
 
 use crate::error::CliError;
+use crate::formats::Formats;
 
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
@@ -43,9 +44,9 @@ fn lasting(text: &str) -> Result<StoreUrl, String> {
 }
 
 impl Target {
-    /// An engine that only does what it is asked. A file that is not there is not made.
+    /// An engine that only does what it is asked. Neither a file nor a table is created.
     pub(crate) async fn open(&self) -> Result<Engine, CliError> {
-        if !self.store.exists() {
+        if Formats::of(&self.store).await?.found.is_none() {
             return Err(CliError::NoDatabase(self.store.to_string()));
         }
         self.open_or_make().await

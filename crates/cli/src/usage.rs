@@ -1,7 +1,12 @@
 //! Complaints about arguments, each on one line.
 
+use std::io::Write as _;
+use std::process::ExitCode;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use windlass::StoreUrl;
+
+use crate::output::unwritten;
 
 /// Whether this is help that was asked for, or that is shown where nothing was.
 pub(crate) fn is_help(wrong: &clap::Error) -> bool {
@@ -11,6 +16,16 @@ pub(crate) fn is_help(wrong: &clap::Error) -> bool {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     )
+}
+
+/// Prints help; says with which exit code to end.
+pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
+    let printed = help.print().and_then(|()| std::io::stdout().flush());
+    let code = match printed {
+        Err(error) if !help.use_stderr() => unwritten(&error),
+        _ => help.exit_code(),
+    };
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 /// What is wrong, and where help is.

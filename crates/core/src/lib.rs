@@ -80,7 +80,7 @@ pub use note::Note;
 pub use payload::{Payload, PayloadKey, Slot};
 pub use queue::Queue;
 pub use rate::{Rate, Starts};
-pub use record::{AnyRecord, Filed, Record, Table, read_row};
+pub use record::{AnyRecord, Filed, Record, Table, is_readable, read_row};
 pub use rejection::{Problem, Rejection};
 pub use request::{Request, RequestKey, RequestState, Terms};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};

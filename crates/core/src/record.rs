@@ -152,6 +152,11 @@ pub(crate) fn decode(table: Table, schema: u16, body: &str) -> Option<Decoded> {
     AnyRecord::read(table, schema, body).ok()
 }
 
+/// Whether this version can read a body back. What it cannot is quarantined.
+pub fn is_readable(table: Table, schema: u16, body: &str) -> bool {
+    decode(table, schema, body).is_some()
+}
+
 /// A record in the form that programs outside the world read it in, such as lists.
 pub fn read_row<R: Filed>(schema: u16, body: &str) -> Option<Arc<R>> {
     let (any, _) = decode(R::TABLE, schema, body)?;

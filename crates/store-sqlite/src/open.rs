@@ -80,6 +80,13 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Troub
     }
 }
 
+/// The format of a file, which is not created; none when there is nothing in it yet.
+pub(crate) fn examine(path: &Path) -> Result<Option<i64>, Trouble> {
+    // Writable, because SQLite reads what a crash interrupted only after it has recovered it.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    format(&connect(path, flags, Options::default().busy_timeout)?, path)
+}
+
 /// Opens the connection that writes to a file that must be there.
 pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE)
@@ -98,6 +105,8 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     // Otherwise a statement is planned anew for every value it is given.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // Otherwise the log of a database that is not ours is copied into its file at the end.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_prepared_statement_cache_capacity(256);
     Ok(conn)
 }
@@ -106,6 +115,7 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before anything is written: a file that is not ours stays as it is.
     let format = format(&conn, path)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         return Err(corrupt(path, Oddity::Empty).into());
@@ -165,13 +175,8 @@ fn tune(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
 /// How durable a commit of this connection is, as SQLite says itself.
 pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
     let journal: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-    let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-    let synchronous = match synchronous {
-        0 => "OFF",
-        1 => "NORMAL",
-        2 => "FULL",
-        _ => "EXTRA",
-    };
+    let level: u8 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    let synchronous = ["OFF", "NORMAL", "FULL", "EXTRA"][usize::from(level.min(3))];
     Ok(format!("{journal}, synchronous={synchronous}"))
 }
 
@@ -181,6 +186,7 @@ fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
     let applied = format(&tx, path)?.unwrap_or(0);
     for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
         tx.execute_batch(migration)?;
+        options.hit("sqlite.migrate.step")?;
     }
     if applied == 0 {
         let made = "INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)";

@@ -51,10 +51,7 @@ impl Readers {
             }
             readers.run(work).map_err(|found| Trouble::from(found).into_error(&readers.path))
         });
-        match reading.await {
-            Ok(found) => found,
-            Err(failed) => Err(StoreError::Unavailable(Box::new(failed))),
-        }
+        reading.await.unwrap_or_else(|failed| Err(StoreError::Unavailable(Box::new(failed))))
     }
 
     /// A connection that failed is not used again.

@@ -47,6 +47,16 @@ impl SqliteStore {
         Self::start(path, options).map_err(|trouble| trouble.into_error(path))
     }
 
+    /// Reads the format of a file; none where there is no file, or no table in it, as after a
+    /// creation that was interrupted: opening it completes it. No file and no table is created.
+    pub fn format(path: impl AsRef<Path>) -> Result<Option<i64>, StoreError> {
+        let path = path.as_ref();
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        open::examine(path).map_err(|trouble| trouble.into_error(path))
+    }
+
     /// Starts a new life of the log of a file that was restored from a backup, before anybody opens
     /// it: readers whose cursor is of the life that was lost are told so.
     pub fn renew_incarnation(path: impl AsRef<Path>) -> Result<(), StoreError> {

@@ -97,14 +97,12 @@ impl fmt::Debug for Secret {
 }
 
 impl StoreUrl {
-    /// Whether there is something to open; an empty file is nothing. What is in memory is made by
-    /// opening it, and what a database server holds only it knows.
+    /// Whether there is something to open; a file without tables is nothing. What is in memory is
+    /// made by opening it, and what a database server holds only it knows.
     pub fn exists(&self) -> bool {
         match self {
             StoreUrl::Memory | StoreUrl::Postgres(_) => true,
-            StoreUrl::Sqlite(path) => {
-                path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0)
-            }
+            StoreUrl::Sqlite(path) => !matches!(SqliteStore::format(path), Ok(None)),
         }
     }
 

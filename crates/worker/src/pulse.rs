@@ -9,6 +9,7 @@ use windlass_core::{Command, Outcome};
 use windlass_engine::{Engine, Error};
 
 use crate::lease_registry::LeaseRegistry;
+use crate::settlement::Listener;
 use crate::token::Token;
 use crate::worker::Worker;
 
@@ -54,7 +55,8 @@ impl Pulse {
         let (engine, every) = (worker.engine.clone(), worker.beat_every);
         let (tried, stop) = (Token::default(), Token::default());
         let (hear, heard) = watch::channel(Instant::now() + EVER);
-        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear };
+        let failures = worker.heartbeat_failures.clone();
+        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear, failures };
         let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signs));
         Self { engine, heartbeat, tried, stop, heard, beats }
     }
@@ -117,10 +119,11 @@ struct Signs {
     tried: Token,
     stop: Token,
     hear: watch::Sender<Instant>,
+    failures: Listener<Error>,
 }
 
 async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Signs) {
-    let Signs { tried, stop, hear } = signs;
+    let Signs { tried, stop, hear, failures } = signs;
     let worker = &heartbeat.register.id;
     let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
     loop {
@@ -143,6 +146,7 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Sign
             }
             Err(error) => {
                 tracing::warn!(%error, "a worker could not say that it is there");
+                failures.tell(&error);
                 every.min(AGAIN)
             }
         };

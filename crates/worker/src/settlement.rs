@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Complete, Delay, Release, WaitChildren};
@@ -113,25 +114,36 @@ impl Asked {
     }
 }
 
-type Listen = dyn Fn(&Settlement) + Send + Sync;
+type Listen<T> = dyn Fn(&T) + Send + Sync;
 
-/// Who is told of every settlement.
-#[derive(Default)]
-pub(crate) struct Listener(Option<Box<Listen>>);
+/// A function that is called with every event of a kind, if there is one. Clones share it.
+pub(crate) struct Listener<T>(Option<Arc<Listen<T>>>);
 
-impl Listener {
-    pub(crate) fn new(listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(listen)))
+impl<T> Listener<T> {
+    pub(crate) fn new(listen: impl Fn(&T) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(listen)))
     }
 
-    pub(crate) fn tell(&self, settlement: &Settlement) {
+    pub(crate) fn tell(&self, event: &T) {
         if let Some(listen) = &self.0 {
-            listen(settlement);
+            listen(event);
         }
     }
 }
 
-impl fmt::Debug for Listener {
+impl<T> Clone for Listener<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Listener<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> fmt::Debug for Listener<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
     }

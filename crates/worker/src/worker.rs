@@ -48,7 +48,8 @@ pub struct Worker {
     pub(crate) cache: Cache,
     pub(crate) leases: Arc<LeaseRegistry>,
     pub(crate) end: End,
-    pub(crate) listener: Listener,
+    pub(crate) listener: Listener<Settlement>,
+    pub(crate) heartbeat_failures: Listener<Error>,
 }
 
 /// When a worker ends by itself. Unless told otherwise, never.
@@ -76,6 +77,7 @@ impl Worker {
             leases: Arc::default(),
             end: End::default(),
             listener: Listener::default(),
+            heartbeat_failures: Listener::default(),
         }
     }
 
@@ -182,6 +184,14 @@ impl Worker {
     #[must_use]
     pub fn on_settled(mut self, listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
         self.listener = Listener::new(listen);
+        self
+    }
+
+    /// Calls `listen` each time a heartbeat of this worker fails, as when the store does not
+    /// answer. The worker tries again every second. `listen` must not block.
+    #[must_use]
+    pub fn on_heartbeat_failed(mut self, listen: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.heartbeat_failures = Listener::new(listen);
         self
     }
 

@@ -278,3 +278,46 @@ async fn all_orchestrations_complete_though_the_server_restarts() {
     }
     end(&provider, &runtime).await;
 }
+
+/// How long after `cancel_instance` a running activity hears of it, under locks of this length.
+async fn heard_after(worker_lock_timeout: Duration) -> Duration {
+    let folder = folder();
+    let provider = open(&folder).await;
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (hears, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let waits = move |ctx: ActivityContext, _: String| {
+        let (begins, hears) = (begins.clone(), hears.clone());
+        async move {
+            begins.send(()).expect("the test waits for it");
+            ctx.cancelled().await;
+            hears.send(()).expect("the test waits for it");
+            Ok(String::new())
+        }
+    };
+    let activities = ActivityRegistry::builder().register("waits", waits).build();
+    let runs = |ctx: OrchestrationContext, _: String| async move {
+        ctx.schedule_activity("waits", "").await
+    };
+    let orchestrations = OrchestrationRegistry::builder().register("runs", runs).build();
+    let store: Arc<dyn Provider> = provider.clone();
+    let options = RuntimeOptions { worker_lock_timeout, ..RuntimeOptions::default() };
+    let runtime =
+        Runtime::start_with_options(store.clone(), activities, orchestrations, options).await;
+    let client = Client::new(store);
+    client.start_orchestration("r", "runs", "").await.expect("it starts");
+    tokio::time::timeout(SOON, begun.recv()).await.expect("it begins");
+    let asked = std::time::Instant::now();
+    client.cancel_instance("r", "enough").await.expect("it can be asked for");
+    tokio::time::timeout(SOON, heard.recv()).await.expect("it hears of it");
+    let after = asked.elapsed();
+    end(&provider, &runtime).await;
+    after
+}
+
+/// duroxide asks at each renewal of its lock, and a provider cannot tell it before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_activity_hears_of_a_cancel_with_the_next_renewal() {
+    let after = heard_after(Duration::from_secs(2)).await;
+    println!("heard after {after:?}");
+    assert!(after < Duration::from_secs(10), "{after:?}");
+}

@@ -7,6 +7,7 @@ mod options;
 mod plan;
 mod pooler;
 mod postgres;
+mod records;
 mod server;
 mod sqlite;
 mod tables;

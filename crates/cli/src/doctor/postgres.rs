@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Config, Error, Row};
 use windlass_store_postgres::{Options, connect};
 
 use crate::doctor::finding::Finding;
-use crate::doctor::{durability, indexes, pooler, server, tables, transactions};
+use crate::doctor::{durability, indexes, pooler, records, server, tables, transactions};
 
 /// How long to wait for any one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,6 +67,8 @@ pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
         for look in OF_TABLES.iter().copied().flatten() {
             findings.extend(patient.take(look).await);
         }
+        let schema = &patient.options.schema;
+        findings.push(records::of_database(&patient.client, schema, PATIENCE).await);
     }
     let looked = tokio::time::timeout(PATIENCE, pooler::look(url, patient.options.prepare)).await;
     findings.push(looked.unwrap_or_else(|_| pooler::busy()));

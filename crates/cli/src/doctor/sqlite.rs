@@ -4,10 +4,11 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, access, statfs, statvfs};
-use windlass_store_sqlite::{FORMAT, MIGRATIONS};
+use windlass_store_sqlite::{FORMAT, MIGRATIONS, SqliteStore};
 
 use crate::doctor::finding::Finding;
 use crate::doctor::plan::Plan;
+use crate::doctor::records;
 use crate::doctor::tables::of_format;
 
 /// File systems whose number tells that a file is not safe there.
@@ -24,16 +25,18 @@ const LARGE_LOG_BYTES: u64 = 512 * 1024 * 1024;
 
 type Look = fn(&Connection, &Path) -> rusqlite::Result<Finding>;
 
-const LOOKS: &[(&str, Look)] =
-    &[("journal", journal), ("format", format), ("tables", tables), ("integrity", integrity)];
+const LOOKS: &[(&str, Look)] = &[
+    ("journal", journal),
+    ("format", format),
+    ("tables", tables),
+    ("integrity", integrity),
+    ("records", |conn, _| records::of_file(conn)),
+];
 
 pub(super) fn examine(path: &Path) -> Vec<Finding> {
-    match path.metadata() {
-        Ok(found) if found.len() > 0 => {}
-        _ => {
-            let found = format!("there is no database at {}", path.display());
-            return vec![Finding::problem("file", found, "make it: windlass migrate")];
-        }
+    if matches!(SqliteStore::format(path), Ok(None)) {
+        let found = format!("there is no database at {}", path.display());
+        return vec![Finding::problem("file", found, "make it: windlass migrate")];
     }
     let mut findings = vec![file(path), file_system(path), space(path), log(path)];
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

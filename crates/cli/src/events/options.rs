@@ -153,9 +153,13 @@ async fn backward(
     json: bool,
 ) -> Result<Cursor, Error> {
     let log = LogView::open(engine).await?;
-    for entry in log.tail(limit, |entry| filter.takes(entry)).await? {
-        show(&entry, log.incarnation(), json);
-    }
+    let start = log.start_of_tail(limit, |entry| filter.takes(entry)).await?;
+    let show_taken = |entry: &Logged| {
+        if filter.takes(entry) {
+            show(entry, log.incarnation(), json);
+        }
+    };
+    log.forward(start, show_taken).await?;
     Ok(log.cursor(log.last()))
 }
 

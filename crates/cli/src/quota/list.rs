@@ -43,13 +43,13 @@ impl From<Kind> for GateKind {
 impl List {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let gates = all(&engine, &self.target.tenant, self.kind.map(Into::into)).await?;
-        let now = duration::now();
-        if self.target.json {
-            gates.iter().for_each(|gate| say_json(&described(gate, now)));
-        } else if gates.is_empty() {
-            say("Nothing is limited: see windlass quota set --help.");
-        } else {
+        let (kind, now) = (self.kind.map(Into::into), duration::now());
+        let json = self.target.json;
+        let show = |gates: &[Arc<Gate>]| {
+            if json {
+                gates.iter().for_each(|gate| say_json(&described(gate, now)));
+                return;
+            }
             let rows = gates.iter().map(|gate| {
                 [
                     gate.kind.as_str().to_owned(),
@@ -63,25 +63,29 @@ impl List {
             });
             let header = ["kind", "name", "running", "next", "behind", "opens", "limit"];
             say_table(header, rows.collect());
+        };
+        let found = show_all(&engine, &self.target.tenant, kind, show).await?;
+        if !found && !json {
+            say("Nothing is limited: see windlass quota set --help.");
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-/// All gates of a tenant, of one kind or of any.
-pub(crate) async fn all(
+/// Gives all gates of a tenant, of one kind or of any, to `show`, a page at a time. Says whether
+/// there are any.
+pub(crate) async fn show_all(
     engine: &Engine,
     tenant: &Tenant,
     kind: Option<GateKind>,
-) -> Result<Vec<Arc<Gate>>, Error> {
-    let mut gates: Vec<Arc<Gate>> = Vec::new();
+    mut show: impl FnMut(&[Arc<Gate>]),
+) -> Result<bool, Error> {
+    let mut last: Option<Arc<Gate>> = None;
     loop {
-        let after = gates.last().map(|gate| &**gate);
-        let page = engine.gates(tenant, kind, after, PAGE).await?;
-        if page.is_empty() {
-            return Ok(gates);
-        }
-        gates.extend(page);
+        let page = engine.gates(tenant, kind, last.as_deref(), PAGE).await?;
+        let Some(end) = page.last() else { return Ok(last.is_some()) };
+        show(&page);
+        last = Some(end.clone());
     }
 }
 

@@ -5,6 +5,6 @@ mod options;
 mod set;
 mod told;
 
-pub(crate) use list::all;
+pub(crate) use list::show_all;
 pub(crate) use options::QuotaCommand;
 pub(crate) use told::{described, limits, window};

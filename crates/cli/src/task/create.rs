@@ -9,7 +9,7 @@ use windlass::{
 
 use crate::duration::{self, BadDuration};
 use crate::error::CliError;
-use crate::output::{say, say_json};
+use crate::output::{say, say_aside, say_json};
 use crate::payload::PayloadArgs;
 use crate::target::Target;
 
@@ -122,7 +122,8 @@ impl Create {
         }
         let engine = self.target.open_or_make().await?;
         if !is_there && !self.target.json {
-            eprintln!("windlass: {} was not there and has been made", self.target.store);
+            let store = &self.target.store;
+            say_aside(&format!("windlass: {store} was not there and has been made"));
         }
         let creation = self.describe(engine.create(self.kind.clone()), payload);
         let created = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;

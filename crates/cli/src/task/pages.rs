@@ -88,22 +88,25 @@ impl Page {
                 }
             }
         }
-        let limit = self.limit as usize;
-        let mut found: Vec<Arc<Task>> = Vec::new();
-        // One more than is shown tells whether there is more.
-        while found.len() <= limit {
-            let most = if self.only.is_some() { MOST } else { limit + 1 - found.len() };
-            let page = pages.next(most).await?;
+        let (mut left, mut last) = (self.limit as usize, None);
+        loop {
+            // One more than is shown tells whether there is more.
+            let most = if self.only.is_some() { MOST } else { left + 1 };
+            let mut page = pages.next(most).await?;
             if page.is_empty() {
-                break;
+                return Ok(None);
             }
-            found.extend(page.into_iter().filter(is_shown));
+            page.retain(is_shown);
+            let more = page.len() > left;
+            page.truncate(left);
+            left -= page.len();
+            if let Some(shown) = page.last() {
+                last = Some(shown.id.clone());
+                show(&page);
+            }
+            if more {
+                return Ok(last);
+            }
         }
-        let more = found.len() > limit;
-        found.truncate(limit);
-        if !found.is_empty() {
-            show(&found);
-        }
-        Ok(found.last().filter(|_| more).map(|last| last.id.clone()))
     }
 }

@@ -1,14 +1,15 @@
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use windlass::{Config, Context, Engine, Kind, LaneName, Running, TagFilter};
 
 use crate::duration;
 use crate::error::CliError;
-use crate::output::reader_left;
+use crate::output::{self, reader_left};
 use crate::signals::Signals;
 use crate::target::Target;
+use crate::worker::outage::Outage;
 use crate::worker::program::Program;
 use crate::worker::told::{Telling, Told, complaint};
 use crate::worker::verdict::{HELP, line, object, verdict};
@@ -95,7 +96,7 @@ impl Exec {
         let program = Program::find(self.command.clone(), self.target.store.clone())?;
         let mut signals = Signals::listen()?;
         let engine = Engine::open_with(&self.target.store, Config::default()).await?;
-        let mut told = Told::start(self.target.json);
+        let mut told = Told::start(self.target.json)?;
         let running = self.start(&engine, &program, told.telling())?;
         let outcome = self.until_ended(running, &mut signals, &program, &mut told).await;
         if matches!(outcome, Err(CliError::Interrupted)) {
@@ -118,6 +119,7 @@ impl Exec {
         let begun = format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store);
         self.note(&telling, begun);
         let json = self.target.json;
+        let (outage, complaints) = (Outage::default(), telling.clone());
         let mut worker = engine
             .worker(name)
             .tenant(self.target.tenant.clone())
@@ -127,6 +129,11 @@ impl Exec {
             .lease(self.lease)
             .on_settled(move |came| {
                 telling.tell(if json { object(came).to_string() } else { line(came) });
+            })
+            .on_heartbeat_failed(move |error| {
+                if let Some(text) = outage.report(error, Instant::now()) {
+                    complaints.complain(output::complaint(error.code(), &text, json));
+                }
             });
         if !self.lanes.is_empty() {
             worker = worker.lanes(self.lanes.clone());

@@ -4,6 +4,7 @@ mod exec;
 mod group;
 mod list;
 mod options;
+mod outage;
 mod program;
 mod starts;
 mod streams;

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use tokio::sync::oneshot;
 
 use crate::error::CliError;
-use crate::output::printable;
+use crate::output::{printable, say_aside};
 
 /// What a worker tells: objects on standard output, or lines on standard error.
 ///
@@ -12,33 +12,48 @@ use crate::output::printable;
 /// nobody reads any more, it goes quiet.
 #[derive(Debug)]
 pub(crate) struct Told {
-    lines: mpsc::Sender<Option<String>>,
+    lines: mpsc::Sender<Option<Line>>,
     /// The writer's last word: why it cannot write, or none. None here once it was heard.
     finished: Option<oneshot::Receiver<io::Error>>,
 }
 
+/// Something to tell.
+#[derive(Debug)]
+enum Line {
+    Outcome(String),
+    /// On standard error, in any case.
+    Complaint(String),
+}
+
 /// Where lines are put in. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Telling(mpsc::Sender<Option<String>>);
+pub(crate) struct Telling(mpsc::Sender<Option<Line>>);
 
 impl Telling {
     pub(crate) fn tell(&self, line: String) {
         // The writer goes before the last line only with the process.
-        let _ = self.0.send(Some(line));
+        let _ = self.0.send(Some(Line::Outcome(line)));
+    }
+
+    pub(crate) fn complain(&self, line: String) {
+        // As above.
+        let _ = self.0.send(Some(Line::Complaint(line)));
     }
 }
 
 impl Told {
-    pub(crate) fn start(json: bool) -> Self {
+    pub(crate) fn start(json: bool) -> Result<Self, CliError> {
         let (lines, queued) = mpsc::channel();
         let (said, finished) = oneshot::channel();
-        std::thread::spawn(move || {
+        let write = move || {
             if let Err(error) = write(&queued, json) {
                 // Nobody asks any more when the worker is at its end.
                 let _ = said.send(error);
             }
-        });
-        Self { lines, finished: Some(finished) }
+        };
+        let started = std::thread::Builder::new().spawn(write);
+        started.map_err(|error| CliError::System { what: "starting a thread", error })?;
+        Ok(Self { lines, finished: Some(finished) })
     }
 
     pub(crate) fn telling(&self) -> Telling {
@@ -74,12 +89,12 @@ pub(crate) fn complaint(error: io::Error) -> Result<(), CliError> {
     }
 }
 
-fn write(lines: &mpsc::Receiver<Option<String>>, json: bool) -> io::Result<()> {
+fn write(lines: &mpsc::Receiver<Option<Line>>, json: bool) -> io::Result<()> {
     while let Ok(Some(line)) = lines.recv() {
-        if json {
-            writeln!(io::stdout(), "{line}")?;
-        } else {
-            writeln!(io::stderr(), "{}", printable(&line))?;
+        match line {
+            Line::Complaint(line) => say_aside(&printable(&line)),
+            Line::Outcome(line) if json => writeln!(io::stdout(), "{line}")?,
+            Line::Outcome(line) => writeln!(io::stderr(), "{}", printable(&line))?,
         }
     }
     Ok(())

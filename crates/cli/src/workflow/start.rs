@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass::{Config, Creation, Engine, Kind, LaneName, Payload, StoreUrl, TaskId};
 
 use crate::error::CliError;
-use crate::output::{say, say_json};
+use crate::output::{say, say_aside, say_json};
 use crate::payload::{json_text, read_bytes};
 use crate::target::Target;
 use crate::task::label;
@@ -110,7 +110,8 @@ impl Start {
         }
         let engine = self.target.open_or_make().await?;
         if !is_there && !self.target.json {
-            eprintln!("windlass: {} was not there and has been made", self.target.store);
+            let store = &self.target.store;
+            say_aside(&format!("windlass: {store} was not there and has been made"));
         }
         let creation = self.describe(engine.create(self.kind.clone()), input);
         let started = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;

@@ -68,6 +68,7 @@ fn an_empty_database_a_made_one_and_one_that_is_not_there() {
         "rights",
         "vacuum",
         "indexes",
+        "records",
         "pooler",
     ] {
         assert!(made.checks().contains(&check), "{check}: {:?}", made.checks());
@@ -205,6 +206,7 @@ fn a_file() {
         "format",
         "tables",
         "integrity",
+        "records",
     ] {
         assert!(report.checks().contains(&check), "{check}: {:?}", report.checks());
     }
@@ -229,4 +231,50 @@ fn a_file_that_is_damaged() {
     std::fs::write(place.file("app.db"), bytes).unwrap();
     let report = Report::of(&place, "");
     assert_eq!(report.code, 1, "{:#?}", report.findings);
+}
+
+/// `sql` runs a statement on the store, in which `{}` stands before the name of a table.
+fn unreadable_records_are_named(place: &Place, sql: impl Fn(&str)) {
+    place.ok("task create k --id good");
+    for n in 0..30 {
+        place.ok(&format!("task create k --id bad{n:02} --idempotency-key key{n:02}"));
+    }
+    assert_eq!(Report::of(place, "").found("records", "can be read").0, "ok");
+    sql("UPDATE {}task SET body = '{\"id\": 7}' WHERE id = 'bad03'");
+    sql("UPDATE {}admission SET body = 'torn' WHERE key = 'key05'");
+    let report = Report::of(place, "");
+    let (level, advice) = report.found("records", "2 records cannot be read");
+    assert!(level == "problem" && advice.contains("backup"), "{advice}");
+    assert_eq!(report.code, 1);
+    report.found("records", "\ntask tenant=default, id=bad03");
+    report.found("records", "\nadmission tenant=default, ");
+    report.found("records", "key=key05");
+    assert!(place.run("doctor").out.contains("id=bad03"));
+    sql("UPDATE {}task SET body = '' WHERE id <> 'good'");
+    let many = Report::of(place, "");
+    many.found("records", "31 records cannot be read");
+    many.found("records", "and 11 more");
+}
+
+#[test]
+fn unreadable_records_of_a_file() {
+    let place = Place::empty();
+    unreadable_records_are_named(&place, |text| {
+        let conn = rusqlite::Connection::open(place.file("app.db")).unwrap();
+        conn.execute_batch(&text.replace("{}", "")).unwrap();
+    });
+    // A body that is not even UTF-8.
+    let conn = rusqlite::Connection::open(place.file("app.db")).unwrap();
+    conn.execute_batch("UPDATE task SET body = CAST(x'ff00' AS TEXT) WHERE id = 'good'").unwrap();
+    Report::of(&place, "").found("records", "32 records cannot be read");
+}
+
+#[test]
+fn unreadable_records_of_a_database() {
+    let server = Server::start();
+    let place = Place::at(server.url());
+    place.ok("migrate");
+    unreadable_records_are_named(&place, |text| {
+        server.sql(&text.replace("{}", "windlass."));
+    });
 }

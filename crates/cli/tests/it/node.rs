@@ -22,6 +22,7 @@ async fn the_engines_on_a_database_are_listed() {
     let server = Server::start();
     let place = Place::empty();
     let list = format!("node list --store {}", server.url());
+    place.ok(&format!("migrate --store {}", server.url()));
     assert_eq!(place.ok(&list), "There is no node: no engine is running here.\n");
     let config = Config { node_name: Some("app-1".into()), ..Config::default() };
     let engine = Engine::open_with(&server.url().parse().unwrap(), config).await.unwrap();

@@ -10,7 +10,6 @@ use crate::place::{Place, claim, fail};
 async fn tasks_lanes_and_the_log() {
     let server = Server::start();
     let place = Place::at(server.url());
-    assert_eq!(place.ok("task list"), "There is no such task.\n");
     assert_eq!(place.one("task create k --id a --payload 1")["duplicate"], false);
     place.ok("task create k --id b --after 1h --lane slow");
     place.ok("task create k --id c --attempts 1");

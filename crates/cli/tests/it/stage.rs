@@ -1,3 +1,4 @@
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -106,6 +107,17 @@ impl Process {
     /// Reads nothing of what it prints, as `head` when it has seen enough.
     pub(crate) fn stop_reading(&mut self) {
         drop(self.0.stdout.take());
+    }
+
+    /// The next line that it complains of; empty at its end.
+    pub(crate) fn next_complaint(&mut self) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let stderr = self.0.stderr.as_mut().unwrap();
+        // Byte by byte, so that whoever reads on finds the rest.
+        while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// Waits until it has ended; says how, and what it had printed and complained of.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use windlass::PublicState;
 use windlass::command::{Claim, Complete};
+use windlass::{PublicState, Tenant};
 
 use crate::stage::{Stage, ended, is_running};
 
@@ -186,4 +186,25 @@ async fn a_program_gives_no_orders_to_the_terminal() {
     stage.script("printf '\\033[31mred\\007' >&2; exit 100").await.unwrap();
     let (_, _, told) = stage.run_scripts(&["--once"]).ended().await;
     assert!(told.contains("exit code 100: \u{fffd}[31mred\u{fffd}"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_was_moved_away_is_told() {
+    for json in [false, true] {
+        let stage = Stage::new().await;
+        let options: &[&str] = if json { &["--json"] } else { &[] };
+        let mut worker = stage.run_scripts(options);
+        if !json {
+            assert!(worker.next_complaint().contains("takes tasks from"));
+        }
+        // It has registered: from then on its heartbeats go to the file.
+        while stage.engine.workers(&Tenant::default(), None, 1).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::rename(stage.path("tasks.db"), stage.path("moved.db")).unwrap();
+        let told = worker.next_complaint();
+        assert!(told.contains("the file was removed or replaced"), "{told}");
+        assert!(told.contains("store_unavailable"), "{told}");
+        assert_eq!(told.starts_with('{'), json, "{told}");
+    }
 }

@@ -10,3 +10,4 @@ mod life;
 mod schema;
 mod sharing;
 mod suites;
+mod unfinished;

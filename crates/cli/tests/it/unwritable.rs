@@ -1,0 +1,67 @@
+//! Streams that cannot be written, and too few descriptors: an exit code, never a panic.
+
+use std::process::Command;
+
+use crate::place::Place;
+
+/// Runs a line of shell in which `$W` is the command; its exit code and what it complained of.
+fn shell(place: &Place, line: &str) -> (i32, String) {
+    let output = Command::new("sh")
+        .args(["-c", line])
+        .env("W", env!("CARGO_BIN_EXE_windlass"))
+        .env("WINDLASS_STORE", place.url())
+        .current_dir(place.file(""))
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(!complaint.contains("panicked"), "{line}: {complaint}");
+    (output.status.code().unwrap(), complaint)
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let place = Place::empty();
+    place.ok("task create k");
+    for line in
+        ["--help", "--version", "task --help", "completions bash", "task list", "stats --json"]
+    {
+        let (code, complaint) = shell(&place, &format!("\"$W\" {line} >/dev/full"));
+        assert_eq!(code, 1, "{line}: {complaint}");
+        assert!(complaint.contains("standard output cannot be written"), "{line}: {complaint}");
+        let (code, complaint) = shell(&place, &format!("\"$W\" {line} >/dev/full 2>&1"));
+        assert_eq!((code, complaint.as_str()), (1, ""), "{line}");
+    }
+    // A reader that has seen enough is no error.
+    assert_eq!(shell(&place, "{ \"$W\" --help; echo $? >code; } | true; exit $(cat code)").0, 0);
+}
+
+#[test]
+fn complaints_that_cannot_be_written_change_no_exit_code() {
+    let place = Place::empty();
+    for (line, expected) in [
+        ("nope", 2),
+        ("task", 2),
+        ("stats", 4),
+        ("stats --json", 4),
+        ("task create k", 0),
+        ("task show nope", 4),
+    ] {
+        let (code, _) = shell(&place, &format!("\"$W\" {line} 2>/dev/full"));
+        assert_eq!(code, expected, "{line}");
+    }
+    assert_eq!(shell(&place, "\"$W\" task show nope 2>&-").0, 4);
+}
+
+#[test]
+fn too_few_descriptors_are_an_error() {
+    let place = Place::empty();
+    place.ok("migrate");
+    for line in ["task list", "task create k", "worker exec --kind k --once -- true"] {
+        for most in 4..16 {
+            let (code, complaint) = shell(&place, &format!("ulimit -n {most}; \"$W\" {line}"));
+            // Where not even the libraries can be loaded, the loader says so.
+            assert!(matches!(code, 1 | 127), "{line}, {most}: {code}: {complaint}");
+            assert!(complaint.contains("open"), "{line}, {most}: {complaint}");
+        }
+    }
+}
