@@ -10,9 +10,13 @@ const DEFAULT_SEEDS: Range<u64> = 0..300;
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
-const ONCE_BROKEN: [u64; 1] = [
+const ONCE_BROKEN: [u64; 3] = [
     // An effect was settled and its task reaped in one commit.
     123_456_789_073,
+    // A gate did not find a task that the batch had scanned before it came to that gate.
+    123_456_793_404,
+    // A commit failed that would have written a row of history and dropped it.
+    900_002_907,
 ];
 
 /// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
