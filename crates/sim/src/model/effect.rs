@@ -314,7 +314,8 @@ impl Model {
         Some(if judged { Ok(()) } else { breach(Kind::Effect, "it was never so") })
     }
 
-    /// Whether a commit since then has claimed, or settled, this call and forgotten it with its task.
+    /// Whether a commit since then has claimed, or settled, this call and forgotten it with its
+    /// task.
     fn was_unrecorded(&self, asked: &Asked<'_>, call: &CallName, what: &'static str) -> bool {
         let moment = |moment: u64| (call.clone(), what, moment);
         let mut since = self.effects.unrecorded.range(moment(asked.moment + 1)..);
