@@ -8,13 +8,18 @@ use crate::tree;
 
 /// One call of cargo, printable as the line to type.
 pub(crate) struct Cargo {
-    args: Vec<&'static str>,
+    args: Vec<String>,
     env: Vec<(&'static str, String)>,
 }
 
 impl Cargo {
     pub(crate) fn new(line: &'static str) -> Self {
-        Self { args: line.split(' ').collect(), env: Vec::new() }
+        Self { args: line.split(' ').map(String::from).collect(), env: Vec::new() }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
     }
 
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::cargo::{Cargo, has_nextest, seconds};
 use crate::table::{row, table};
-use crate::tidy;
+use crate::{tidy, tree};
 
 struct Step {
     name: &'static str,
@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<(), String> {
     require_pgbouncer()?;
     let start = Instant::now();
     let mut rows = vec![row([&"step", &"took"])];
-    for step in steps(has_nextest()) {
+    for step in steps(has_nextest(), seed_start(tree::commit())) {
         println!("==> {}: {}", step.name, step.work.line());
         let begun = Instant::now();
         let result = step.work.run();
@@ -41,13 +41,20 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-fn steps(with_nextest: bool) -> Vec<Step> {
+/// The first of the simulator's seeds that are run beside the fixed ones: the same for the same
+/// commit, another for the next one, and zero, which adds none, where there is no commit.
+fn seed_start(commit: Option<u32>) -> u64 {
+    commit.map_or(0, |commit| u64::from(commit) * 1_000)
+}
+
+fn steps(with_nextest: bool, seed_start: u64) -> Vec<Step> {
     let tests = if with_nextest {
         "nextest run --workspace --locked"
     } else {
         println!("note: cargo-nextest is not installed, so cargo test stands in for it");
         "test --workspace --locked"
     };
+    let tests = Cargo::new(tests).env("WINDLASS_SEED_START", seed_start.to_string());
     let clippy = "clippy --workspace --all-targets --locked -- -D warnings";
     let doc = Cargo::new("doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings");
     let cargo = |name, cargo| Step { name, work: Work::Cargo(cargo) };
@@ -55,7 +62,7 @@ fn steps(with_nextest: bool) -> Vec<Step> {
         Step { name: "tidy", work: Work::Tidy },
         cargo("fmt", Cargo::new("fmt --all --check")),
         cargo("clippy", Cargo::new(clippy)),
-        cargo("tests", Cargo::new(tests)),
+        cargo("tests", tests),
         // Nextest runs no doctests.
         cargo("doctests", Cargo::new("test --workspace --doc --locked")),
         cargo("docs", doc),
@@ -141,16 +148,24 @@ mod tests {
 
     #[test]
     fn the_steps_in_order() {
-        let lines: Vec<String> = steps(true).iter().map(|step| step.work.line()).collect();
+        let lines: Vec<String> = steps(true, 7_000).iter().map(|step| step.work.line()).collect();
         let expected = [
             "cargo xtask tidy",
             "cargo fmt --all --check",
             "cargo clippy --workspace --all-targets --locked -- -D warnings",
-            "cargo nextest run --workspace --locked",
+            "WINDLASS_SEED_START=7000 cargo nextest run --workspace --locked",
             "cargo test --workspace --doc --locked",
             "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked",
         ];
         assert_eq!(lines, expected);
-        assert_eq!(steps(false)[3].work.line(), "cargo test --workspace --locked");
+        let line = "WINDLASS_SEED_START=0 cargo test --workspace --locked";
+        assert_eq!(steps(false, 0)[3].work.line(), line);
+    }
+
+    #[test]
+    fn the_seeds_move_with_the_commit() {
+        for (commit, start) in [(None, 0), (Some(0x9a2f_6d5c), 2_586_799_452_000)] {
+            assert_eq!(seed_start(commit), start);
+        }
     }
 }

@@ -4,20 +4,17 @@
 
 mod bench;
 mod bench_postgres;
-mod bite;
-mod bite_foreign;
-mod bite_postgres;
-mod bite_requests;
-mod bite_workflows;
 mod cargo;
 mod ci;
 mod duroxide;
 mod duroxide_examples;
 mod json;
 mod matrix;
+mod mutate;
 mod options;
 mod peers;
 mod peers_workflows;
+mod proof;
 mod prove;
 mod sides;
 mod source;
@@ -41,11 +38,17 @@ commands:
   matrix   how many rows the tables of core have, by command and state
   prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
-  bite     switches off one rule at a time and counts the simulator's seeds that notice
+  mutate   switches off one rule at a time and counts the simulator's seeds that notice
              workflows      only the rules of workflows
              foreign        only those for workflows of another runtime
-             --seeds N      seeds for each rule (1000)
+             --seeds N      seeds for each rule at most (1000)
+             --stop-after N seeds that notice, after which a rule needs no more (3)
+             --every-seed   all seeds for each rule, to count how many notice
              --postgres     runs the tests on Postgres instead, each without its rule
+           prove and mutate keep what they find for the sources it was found on:
+             --part K/N     only this part; together, parts 1/N to N/N are the whole
+             --again        runs what has a result, too
+             --report       runs nothing, and prints the results of all parts
   bench    batched against unbatched, on a SQLite file
              --seconds N    how long each run lasts (10)
              --postgres     the measuring points on Postgres instead, each on a server of its own
@@ -99,26 +102,8 @@ fn run(args: &[String]) -> Result<(), Failure> {
         "ci" => Options::none(rest).and_then(|()| Ok(ci::run()?)),
         "tidy" => Options::none(rest).and_then(|()| Ok(tidy::run()?)),
         "matrix" => Options::none(rest).and_then(|()| Ok(matrix::run()?)),
-        "prove" => {
-            let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 10_000)?;
-            Ok(prove::run(seeds)?)
-        }
-        "bite" => {
-            if rest == ["--postgres"] {
-                return Ok(bite_postgres::run()?);
-            }
-            let (bites, rest) = match rest.split_first() {
-                Some((word, rest)) if word == "workflows" => {
-                    (bite_workflows::BITES.iter().collect(), rest)
-                }
-                Some((word, rest)) if word == "foreign" => {
-                    (bite_foreign::BITES.iter().collect(), rest)
-                }
-                _ => (bite::all(), rest),
-            };
-            let seeds = Options::parse(rest, &["--seeds"])?.number("--seeds", 1_000)?;
-            Ok(bite::run(&bites, seeds)?)
-        }
+        "prove" => prove::run(rest),
+        "mutate" => mutate::run(rest),
         "duroxide" if rest == ["examples"] => Ok(duroxide_examples::run()?),
         "duroxide" => Options::none(rest).and_then(|()| Ok(duroxide::run()?)),
         "bench" if rest == ["--postgres"] => Ok(bench_postgres::run()?),

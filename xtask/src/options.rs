@@ -1,13 +1,25 @@
 use crate::Failure;
 
-/// The `--name N` and `--name=N` of a command line.
+/// The `--name N`, `--name=N` and, for flags, `--name` of a command line.
 pub(crate) struct Options(Vec<(String, String)>);
 
 impl Options {
     pub(crate) fn parse(args: &[String], known: &[&str]) -> Result<Self, Failure> {
+        Self::parse_with_flags(args, known, &[])
+    }
+
+    pub(crate) fn parse_with_flags(
+        args: &[String],
+        known: &[&str],
+        flags: &[&str],
+    ) -> Result<Self, Failure> {
         let mut found = Vec::new();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
+            if flags.contains(&arg.as_str()) {
+                found.push((arg.clone(), String::new()));
+                continue;
+            }
             let (name, value) = match arg.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (arg.as_str(), None),
@@ -28,11 +40,21 @@ impl Options {
         Self::parse(args, &[]).map(|_| ())
     }
 
+    /// Whether a flag was given.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.text(flag).is_some()
+    }
+
+    /// The last value given.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// A number above zero; the last one given counts.
     pub(crate) fn number(&self, name: &str, otherwise: u64) -> Result<u64, Failure> {
-        match self.0.iter().rev().find(|(known, _)| known == name) {
+        match self.text(name) {
             None => Ok(otherwise),
-            Some((_, value)) => match value.parse() {
+            Some(value) => match value.parse() {
                 Ok(number) if number > 0 => Ok(number),
                 _ => Err(Failure::Usage(format!("{name} needs a number above zero: {value}"))),
             },
@@ -67,5 +89,15 @@ mod tests {
         ] {
             assert_eq!(seeds(line), expected.map_err(String::from), "{line}");
         }
+    }
+
+    #[test]
+    fn flags_take_no_value() {
+        let args = ["--again", "--part", "2/5", "--part=3/5"].map(String::from);
+        let parsed = Options::parse_with_flags(&args, &["--part"], &["--again", "--report"]);
+        let options = parsed.unwrap_or_else(|_| panic!("all of them are known"));
+        assert!(options.has("--again") && !options.has("--report"));
+        assert_eq!((options.text("--part"), options.text("--seeds")), (Some("3/5"), None));
+        assert!(Options::parse_with_flags(&args, &["--part"], &["--report"]).is_err());
     }
 }

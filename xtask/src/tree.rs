@@ -23,26 +23,46 @@ pub(crate) fn sources() -> Result<Vec<Source>, String> {
     files("rs")?.into_iter().map(read).collect()
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
+}
+
+/// The first digits of the commit that is checked out, as a number; none without git or outside a
+/// clone.
+pub(crate) fn commit() -> Option<u32> {
+    let asked = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output();
+    let output = asked.ok().filter(|output| output.status.success())?;
+    u32::from_str_radix(String::from_utf8_lossy(&output.stdout).get(..8)?, 16).ok()
+}
+
 /// The files with this extension, tracked or new, without the ignored ones, in order.
 pub(crate) fn files(extension: &str) -> Result<Vec<String>, String> {
-    let pattern = format!("*.{extension}");
-    let args = ["ls-files", "-z", "-co", "--exclude-standard", &pattern];
+    let ending = format!(".{extension}");
+    files_where(|path| path.ends_with(&ending))
+}
+
+/// The files whose paths are accepted, tracked or new, without the ignored ones, in order.
+pub(crate) fn files_where(accepts: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
+    let args = ["ls-files", "-z", "-co", "--exclude-standard"];
     let listed = Command::new("git").args(args).current_dir(root()).output();
     let mut paths = match listed {
         Ok(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let existing = |path: &&str| !path.is_empty() && root().join(path).is_file();
+            let existing =
+                |path: &&str| !path.is_empty() && accepts(path) && root().join(path).is_file();
             text.split('\0').filter(existing).map(String::from).collect()
         }
         // A copy without its history, or a machine without git.
-        _ => walk(&root(), extension)?,
+        _ => walk(&root(), &accepts)?,
     };
     paths.sort();
     paths.dedup();
     Ok(paths)
 }
 
-fn walk(root: &Path, extension: &str) -> Result<Vec<String>, String> {
+/// The same without git: what is hidden, and what cargo builds, is left out.
+pub(crate) fn walk(root: &Path, accepts: &impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -54,9 +74,11 @@ fn walk(root: &Path, extension: &str) -> Result<Vec<String>, String> {
                 if name != "target" && !name.starts_with('.') {
                     folders.push(path);
                 }
-            } else if path.extension().is_some_and(|found| found == extension) {
-                let inside = path.strip_prefix(root).unwrap_or(&path);
-                found.push(inside.to_string_lossy().into_owned());
+                continue;
+            }
+            let inside = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            if accepts(&inside) {
+                found.push(inside);
             }
         }
     }
@@ -95,7 +117,7 @@ mod tests {
     fn a_walk_finds_what_git_lists() {
         let inside = |path: &String| path.starts_with("xtask/");
         let listed: Vec<String> = files("rs").unwrap().into_iter().filter(inside).collect();
-        let mut walked = walk(&root(), "rs").unwrap();
+        let mut walked = walk(&root(), &|path: &str| path.ends_with(".rs")).unwrap();
         walked.retain(inside);
         walked.sort();
         assert_eq!(listed, walked);

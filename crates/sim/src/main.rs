@@ -13,15 +13,19 @@ Runs seeds of the simulation.
 usage: windlass-sim [options]
 
 options:
-  --seeds N    how many seeds, from 0 on (200)
-  --count      go on after a violation, and count
-  --seed N     only this one: tells what happens line by line, and shortens what breaks a rule
-  --coverage   say how often what happened
+  --seeds N       how many seeds (200)
+  --start N       the first of them (0)
+  --count         go on after a violation, and count
+  --stop-after N  with --count: stop after so many violations
+  --seed N        only this one: tells what happens line by line, and shortens what breaks a rule
+  --coverage      say how often what happened
 ";
 
 #[derive(Debug, Default)]
 struct Options {
     seeds: Option<u64>,
+    start: u64,
+    stop_after: Option<u64>,
     seed: Option<u64>,
     count: bool,
     coverage: bool,
@@ -55,6 +59,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         };
         match arg.as_str() {
             "--seeds" => options.seeds = Some(number()?),
+            "--start" => options.start = number()?,
+            "--stop-after" => options.stop_after = Some(number()?),
             "--seed" => options.seed = Some(number()?),
             "--count" => options.count = true,
             "--coverage" => options.coverage = true,
@@ -83,9 +89,14 @@ fn tell(seed: u64) -> bool {
 }
 
 fn run(options: &Options) -> bool {
-    let until = if options.count { Until::End } else { Until::FirstViolation };
+    let until = match options.stop_after {
+        _ if !options.count => Until::Violations(1),
+        Some(violations) => Until::Violations(violations),
+        None => Until::End,
+    };
     let begun = Instant::now();
-    let tally = run_many(0..options.seeds.unwrap_or(200), until);
+    let end = options.start.saturating_add(options.seeds.unwrap_or(200));
+    let tally = run_many(options.start..end, until);
     if options.coverage {
         print!("{}", tally.coverage);
     }

@@ -10,16 +10,17 @@ use crate::generate;
 use crate::simulation::{Report, Simulation};
 use crate::violation::{Kind, Violation};
 
-/// Whether to go on after a violation.
+/// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    FirstViolation,
+    /// So many were found.
+    Violations(u64),
     /// Runs every seed and counts.
     End,
 }
 
 /// Of so many seeds that break a rule it is said which.
-const MOST_TOLD: usize = 12;
+const MOST_TOLD: usize = 100;
 
 /// What many seeds came to.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +93,11 @@ pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
                 }
                 Err(violation) => {
                     tally.broken.insert(seed, *violation);
-                    over.store(until == Until::FirstViolation, Ordering::Relaxed);
+                    if let Until::Violations(enough) = until
+                        && tally.broken.len() as u64 >= enough
+                    {
+                        over.store(true, Ordering::Relaxed);
+                    }
                 }
             }
         }

@@ -107,11 +107,17 @@ impl World {
         }
     }
 
-    /// The first sight of a record counts: if the store has a later one by the time of a second
-    /// look, the commit will find the difference.
+    /// The first sight of a record counts once a command has read or changed it: if the store has a
+    /// later one by the time of a second look, the commit will find the difference. What was only
+    /// scanned is not checked there, so its latest state counts.
     fn learn_row(&mut self, row: StoredRow) {
-        if self.entries.contains_key(&row.key) {
-            return;
+        if let Some(known) = self.entries.get(&row.key) {
+            let is_later = known.base.is_some_and(|base| base < row.version);
+            if known.read || known.changed || !is_later {
+                return;
+            }
+            let old = known.slot.clone();
+            self.unplace(&row.key, &old);
         }
         let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {
             Some((record, extra)) if record.key() == row.key => (Slot::Here(record), extra),

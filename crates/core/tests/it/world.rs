@@ -2,11 +2,11 @@
 //! commands on one record come to together.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask, Reap, Release, Renew, Replay, Sweep,
-    TrimLog,
+    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask, Reap, Release, Renew, Replay, Start,
+    Sweep, TrimLog,
 };
 use windlass_core::{
-    ChangeSet, Command, Decided, FailureClass, Hints, Lane, Loaded, Log, Outcome, Payload,
+    ChangeSet, Command, Decided, FailureClass, GateKey, Hints, Lane, Loaded, Log, Outcome, Payload,
     PublicState, Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Timestamp, Version, World,
     decide, probe, read_row,
 };
@@ -358,6 +358,38 @@ fn what_cannot_be_read_does_not_stop_the_sweep() {
         let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
         assert_eq!(task.lifecycle.public(), PublicState::Waiting, "{broken:?}");
     }
+}
+
+/// Decides a command with as many loads as it takes.
+fn decide_with(world: &mut World, shelf: &Shelf, command: &Command) {
+    while let Decided::Parked = decide(world, command) {
+        let wanted = world.wanted().expect("a parked command lacks something");
+        let loaded = shelf.load(&wanted);
+        world.learn(&wanted, loaded);
+    }
+}
+
+/// A sweep sees a task that is not due yet and does not read it. Another batch moves the task
+/// behind its gate. Whoever opens the gate in the first batch finds the task there.
+#[test]
+fn a_record_that_was_only_scanned_is_seen_again_as_it_is() {
+    let gate = Some(GateKey::Key("k".into()));
+    let holder = NewTask { gate: gate.clone(), ..new_task("holder") };
+    let next = NewTask { gate, start: Start::After { ms: 100 }, ..new_task("next") };
+    let mut shelf = Shelf::default();
+    for command in [bulk(vec![holder, next]), claim(1).into()] {
+        shelf.execute(START, &command).expect("a fixture is accepted");
+    }
+    let mut world = World::new(START, Hints::default());
+    decide_with(&mut world, &shelf, &Sweep::default().into());
+    let swept = shelf.execute(START.plus_ms(200), &Sweep::default().into());
+    assert!(matches!(swept, Ok(Outcome::Swept { swept: 1, .. })), "{swept:?}");
+    let complete = Complete { fence: fence("holder", 1), result: None };
+    decide_with(&mut world, &shelf, &complete.into());
+    shelf.commit(&world.finish().0).expect("nothing that was read has changed");
+    let row = shelf.row(&task_row("next")).expect("it was created");
+    let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
+    assert_eq!(task.lifecycle.public(), PublicState::Waiting);
 }
 
 /// Where transactions run side by side, a batch can see what was committed after it began.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::{ClaimEffect, SettleEffect};
 use windlass_core::{
-    Caller, Command, Digest, Effect, Outcome, Rejection, RowKey, TaskId, Timestamp, Value,
+    Caller, Change, Command, Digest, Effect, IdempotencyKey, Outcome, Rejection, RowKey, TaskId,
+    Timestamp, Value,
 };
 use windlass_store::MemoryStore;
 
@@ -18,6 +19,10 @@ use crate::model::state::Model;
 use crate::requests::key_of_provider;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
+
+/// How the log tells of calls.
+const CLAIMED: &str = "effect_claimed";
+const SETTLED: &str = "effect_settled";
 
 /// Whose call it is, and which of its calls.
 pub(crate) type CallName = (Parent, String);
@@ -66,6 +71,13 @@ pub(super) struct Effects {
     done: BTreeSet<String>,
     /// By id, what the first settle that somebody was told of has said.
     settled: BTreeMap<String, Vec<u8>>,
+    /// By call, the entry of the log of the commit under observation that tells so.
+    logged: BTreeMap<(CallName, &'static str), u64>,
+    /// Calls that were claimed, and perhaps settled, and forgotten with their task by one commit,
+    /// which leaves no record, and that commit.
+    unrecorded: BTreeSet<(CallName, &'static str, u64)>,
+    /// By id, who claimed such a call and was told so.
+    claimed_unrecorded: BTreeMap<String, Right>,
 }
 
 fn call_of(row: &RowKey) -> Option<CallName> {
@@ -93,11 +105,16 @@ impl Model {
     /// The log tells that a task calls somebody, or has called: it is held, and its attempt has
     /// begun.
     pub(super) fn calls(
-        &self,
+        &mut self,
         at: &Step<'_>,
         facts: &mut Facts,
         spec: &TaskSpec,
+        change: &Change,
     ) -> Result<(), Breach> {
+        if let Change::EffectClaimed { name, .. } | Change::EffectSettled { name, .. } = change {
+            let call = (Parent::Task(at.id.clone()), name.clone());
+            self.effects.logged.insert((call, change.name()), at.seq);
+        }
         let Some(hold) = facts.hold().copied().filter(|hold| hold.began_at.is_some()) else {
             return breach(Kind::IllegalMove, "nobody works on it");
         };
@@ -137,12 +154,32 @@ impl Model {
             let kind = if is.is_some() { "claimed anew" } else { "forgotten" };
             return breach(Kind::Effect, format!("{call:?} is {kind} at {}", self.now));
         }
+        // Settled and forgotten by one commit: the log tells of it, and no record does.
+        let settled = self.effects.logged.contains_key(&(call.clone(), SETTLED));
+        let answered =
+            gone.filter(|_| settled).map(|gone| Known { answered: true, ..gone.clone() });
         if is != was {
             let moment = self.moment;
             let track = self.effects.rows.entry(call).or_insert_with(|| Track::new(None));
+            if answered.is_some() {
+                track.push(moment, answered);
+            }
             track.push(moment, is);
         }
         Ok(())
+    }
+
+    /// After the records of a commit: what its log tells of calls that left no record.
+    pub(super) fn find_unrecorded_calls(&mut self) {
+        let logged = std::mem::take(&mut self.effects.logged);
+        for (call, what) in logged.keys() {
+            let Parent::Task(task) = &call.0 else { continue };
+            let Some(claimed) = logged.get(&(call.clone(), CLAIMED)) else { continue };
+            let reaped = self.happened.get(&(task.clone(), "reaped"));
+            if reaped.is_some_and(|reaped| reaped > claimed) {
+                self.effects.unrecorded.insert((call.clone(), what, self.moment));
+            }
+        }
     }
 
     /// A call that is known for the first time.
@@ -200,10 +237,11 @@ impl Model {
         let known = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.id == *id);
         let claims = track.into_iter().flat_map(|track| track.since(0));
         let mut claims = claims.filter(|(_, is)| known(is)).filter_map(|(_, is)| is.as_ref());
-        let Some(first) = claims.next() else {
+        let unrecorded = || self.effects.claimed_unrecorded.get(*id).map(|right| Some(*right));
+        let Some(first) = claims.next().map(|first| first.right).or_else(unrecorded) else {
             return breach(Kind::Effect, format!("{call:?} is made and was not claimed"));
         };
-        let is_first = first.right.is_none_or(|first| first == *right);
+        let is_first = first.is_none_or(|first| first == *right);
         let again = !self.effects.done.insert((*id).to_owned());
         if again && !threaded && !looked && !is_first {
             return breach(Kind::Effect, format!("{call:?} is made again by {right:?}"));
@@ -256,6 +294,7 @@ impl Model {
                 let call = call_by(caller, name);
                 let there = self.known_since(&call, asked.moment).iter().flatten().any(own);
                 let fresh = *known || *request_id == claim.request_id && answer.is_none();
+                let there = there || self.claimed_unrecorded(asked, caller, &call, request_id);
                 there && fresh && self.held_call(asked, caller)
             }
             (Command::SettleEffect(settle), Outcome::EffectSettled) => {
@@ -267,11 +306,37 @@ impl Model {
                     let says = self.effects.settled.entry(is.id.clone());
                     *says.or_insert_with(|| answer.bytes.to_vec()) == answer.bytes.to_vec()
                 });
+                let same = same || self.was_unrecorded(asked, &call, SETTLED);
                 same && self.held_call(asked, caller)
             }
             _ => return None,
         };
         Some(if judged { Ok(()) } else { breach(Kind::Effect, "it was never so") })
+    }
+
+    /// Whether a commit since then has claimed, or settled, this call and forgotten it with its
+    /// task.
+    fn was_unrecorded(&self, asked: &Asked<'_>, call: &CallName, what: &'static str) -> bool {
+        let moment = |moment: u64| (call.clone(), what, moment);
+        let mut since = self.effects.unrecorded.range(moment(asked.moment + 1)..);
+        since.next().is_some_and(|found| *found <= moment(self.moment))
+    }
+
+    /// The same for whoever was told of the claim, and may make the call from here on.
+    fn claimed_unrecorded(
+        &mut self,
+        asked: &Asked<'_>,
+        caller: &Caller,
+        call: &CallName,
+        id: &IdempotencyKey,
+    ) -> bool {
+        let Caller::Task(fence) = caller else { return false };
+        let found = self.was_unrecorded(asked, call, CLAIMED);
+        if found {
+            let right = Right::Epoch(fence.epoch);
+            self.effects.claimed_unrecorded.entry(id.reveal().to_owned()).or_insert(right);
+        }
+        found
     }
 
     /// Whether something about calls may be refused so; none if this is about something else, or
@@ -282,16 +347,21 @@ impl Model {
             Command::SettleEffect(settle) => (&settle.caller, &settle.name),
             _ => return None,
         };
-        let known = self.known_since(&call_by(caller, name), asked.moment);
+        let call = call_by(caller, name);
+        let known = self.known_since(&call, asked.moment);
         match (rejection, caller) {
             (Rejection::Conflict, _) => Some(match asked.command {
                 Command::ClaimEffect(claim) => {
-                    known.iter().flatten().any(|is| is.fingerprint != claim.fingerprint)
+                    let other = |is: &Known| is.fingerprint != claim.fingerprint;
+                    known.iter().flatten().any(other) || self.was_unrecorded(asked, &call, CLAIMED)
                 }
                 _ => false,
             }),
             (Rejection::EffectNotClaimed, _) => Some(known.iter().any(Option::is_none)),
-            (Rejection::SettledOtherwise, _) => Some(known.iter().flatten().any(|is| is.answered)),
+            (Rejection::SettledOtherwise, _) => {
+                let answered = known.iter().flatten().any(|is| is.answered);
+                Some(answered || self.was_unrecorded(asked, &call, SETTLED))
+            }
             (Rejection::RequestReleased, Caller::Request { request, owner }) => {
                 let (key, giver) = (request.key.reveal(), super::Giver::Owner(owner.clone()));
                 let answered = |is: &super::admit::Stage| !is.is_open();

@@ -101,7 +101,9 @@ impl Model {
         for key in limiters {
             self.compare_limiter(memory, key)?;
         }
-        effects.iter().try_for_each(|key| self.compare_effect(memory, key))
+        effects.iter().try_for_each(|key| self.compare_effect(memory, key))?;
+        self.find_unrecorded_calls();
+        Ok(())
     }
 
     /// Compares everything.

@@ -51,7 +51,7 @@ impl Model {
                 self.keeps(at, facts, change, spec)
             }
             Change::EffectClaimed { .. } | Change::EffectSettled { .. } => {
-                self.calls(at, facts, spec)
+                self.calls(at, facts, spec, change)
             }
             other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
         }

@@ -331,7 +331,10 @@ impl Workflows {
             let goes_on = |task: &Arc<Task>| {
                 task.generation == key.generation && task.lifecycle.ended_at().is_none()
             };
-            if task.as_ref().is_some_and(goes_on) && payload(memory, key).is_none() {
+            // A row that was written and dropped by a commit that failed was never there.
+            let was_there =
+                self.lives.get(&key.task).is_none_or(|life| number_of(key) < life.rows());
+            if was_there && task.as_ref().is_some_and(goes_on) && payload(memory, key).is_none() {
                 return breach(Kind::History, format!("{key:?} is gone"));
             }
         }

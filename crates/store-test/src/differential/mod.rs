@@ -20,4 +20,4 @@ mod workers;
 mod workflows;
 
 pub use coverage::{Coverage, REQUIRED};
-pub use run::{DEFAULT_SEEDS, Divergence, STEPS, run, seeds};
+pub use run::{DEFAULT_SEEDS, Divergence, STEPS, run, seeds, seeds_of_commit};

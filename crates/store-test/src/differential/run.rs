@@ -24,6 +24,9 @@ const SEED_VARIABLE: &str = "WINDLASS_SEED";
 /// The variable that says how many seeds a long proof runs.
 const COUNT_VARIABLE: &str = "WINDLASS_SEEDS";
 
+/// The first of the seeds that `cargo xtask ci` derives from the commit.
+const START_VARIABLE: &str = "WINDLASS_SEED_START";
+
 /// Where a store first did something else than the shelf. Its text is one line, and enough to see
 /// the same again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +54,17 @@ pub fn seeds(otherwise: Range<u64>, slower: u64) -> Range<u64> {
         Some(count) => 0..(count / slower).max(otherwise.end),
         None => otherwise,
     }
+}
+
+/// The seeds in addition to the fixed ones that a commit is tested with: as many as given from the
+/// start that the environment names. None without a start, or where it names one seed.
+pub fn seeds_of_commit(otherwise: u64) -> Option<Range<u64>> {
+    if number(SEED_VARIABLE).is_some() {
+        return None;
+    }
+    let start = number(START_VARIABLE).filter(|start| *start > 0)?;
+    let count = number(COUNT_VARIABLE).unwrap_or(otherwise);
+    Some(start..start.saturating_add(count))
 }
 
 fn number(variable: &str) -> Option<u64> {

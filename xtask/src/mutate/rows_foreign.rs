@@ -1,21 +1,21 @@
 //! The rules of workflows whose runtime is another.
 
-use crate::bite::Bite;
+use super::mutation::Mutation;
 
-pub(crate) const BITES: &[Bite] = &[
-    Bite {
+pub(super) const ROWS: &[Mutation] = &[
+    Mutation {
         rule: "what a lost lease had in hand was received in vain",
         file: "crates/core/src/primitive/place.rs",
         from: "    put_back(world, task, &lease.received, None, true)?;\n",
         to: "",
     },
-    Bite {
+    Mutation {
         rule: "what is declined counts as it was asked",
         file: "crates/core/src/command/decline.rs",
         from: "let mut task = empty_handed(&known);",
         to: "let mut task = (*known).clone();",
     },
-    Bite {
+    Mutation {
         rule: "a lease receives all that is to be seen",
         file: "crates/core/src/primitive/receive.rs",
         from: ".filter(|message| message.is_visible(now)).take(most)",

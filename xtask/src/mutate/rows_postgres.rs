@@ -1,16 +1,11 @@
-//! Whether the tests on Postgres bite: switches off one rule at a time, and runs the test that is
-//! there for it.
+//! The rules that the tests on Postgres are there for.
 
-use std::process::Stdio;
-
-use crate::bite::{Bite, Place};
-use crate::cargo::Cargo;
-use crate::table::{row, table};
+use super::mutation::Mutation;
 
 /// A rule, and the test that must fail without it.
-struct Guard {
-    bite: Bite,
-    test: &'static str,
+pub(super) struct Guard {
+    pub(super) mutation: Mutation,
+    pub(super) test: &'static str,
 }
 
 const fn guard(
@@ -20,7 +15,7 @@ const fn guard(
     from: &'static str,
     to: &'static str,
 ) -> Guard {
-    Guard { bite: Bite { rule, file, from, to }, test }
+    Guard { mutation: Mutation { rule, file, from, to }, test }
 }
 
 const SAVE: &str = "crates/store-postgres/src/save.rs";
@@ -32,7 +27,7 @@ const ERROR: &str = "crates/store-postgres/src/error.rs";
 const TABLES: &str = "crates/store-postgres/migrations/0001_tables.sql";
 const BATCHER: &str = "crates/engine/src/batcher.rs";
 
-const GUARDS: &[Guard] = &[
+pub(super) const ROWS: &[Guard] = &[
     guard(
         "what was only read is checked at the commit",
         "reads::a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause",
@@ -378,105 +373,3 @@ const GUARDS: &[Guard] = &[
         "Ok::<_, StoreError>(session.all(&requests).await) else",
     ),
 ];
-
-/// The tests of one run: how many passed and how many failed.
-#[derive(Debug, PartialEq)]
-struct Ran {
-    passed: u64,
-    failed: u64,
-}
-
-pub(crate) fn run() -> Result<(), String> {
-    let place = Place::new();
-    place.copy()?;
-    let mut rows = vec![row([&"switched off", &"test", &"fails"])];
-    let mut unnoticed = Vec::new();
-    for Guard { bite, test } in GUARDS {
-        println!("==> without: {}", bite.rule);
-        let ran = place.without(bite, || try_out(&place, &[test]))?;
-        if ran.passed + ran.failed != 1 {
-            return Err(format!("there is no test {test}"));
-        }
-        let fails = if ran.failed == 1 { "yes" } else { "NO" };
-        println!("    {test} fails: {fails}");
-        rows.push(row([&bite.rule, test, &fails]));
-        if ran.failed == 0 {
-            unnoticed.push(bite.rule);
-        }
-    }
-    let whole = whole(&place)?;
-    print!("\n{}", table(&rows));
-    if whole.failed > 0 {
-        return Err(format!("with nothing switched off: {whole:?}"));
-    }
-    match unnoticed[..] {
-        [] => Ok(()),
-        _ => Err(format!("no test fails without: {}", unnoticed.join(", "))),
-    }
-}
-
-/// All these tests with nothing switched off.
-fn whole(place: &Place) -> Result<Ran, String> {
-    let mut tests: Vec<&str> = GUARDS.iter().map(|guard| guard.test).collect();
-    tests.sort_unstable();
-    tests.dedup();
-    println!("==> without: nothing");
-    let ran = try_out(place, &tests)?;
-    println!("    {} pass, {} fail", ran.passed, ran.failed);
-    Ok(ran)
-}
-
-/// Builds the copy as it is and runs these tests of it.
-fn try_out(place: &Place, tests: &[&str]) -> Result<Ran, String> {
-    const BUILD: &str = "test --quiet --package windlass-store-postgres --test it --no-run";
-    const RUN: &str = "test --quiet --package windlass-store-postgres --test it -- --exact";
-    let mut build = place.command(Cargo::new(BUILD));
-    let built = build.status().map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !built.success() {
-        return Err("the build failed".into());
-    }
-    let mut run = place.command(Cargo::new(RUN));
-    // A test that fails has more to say than whether it does.
-    let output = run.args(tests).stderr(Stdio::null()).output();
-    let output = output.map_err(|error| format!("cannot run {run:?}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ran::read(&text).ok_or_else(|| format!("{run:?} ended early: {}", output.status))
-}
-
-impl Ran {
-    /// Reads `test result: ok. 3 passed; 0 failed; ...`.
-    fn read(text: &str) -> Option<Self> {
-        let line = text.lines().find(|line| line.starts_with("test result: "))?;
-        let count = |what: &str| {
-            let before = line.split(what).next()?;
-            before.trim_end().rsplit(' ').next()?.parse().ok()
-        };
-        Some(Self { passed: count(" passed")?, failed: count(" failed")? })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tree;
-
-    #[test]
-    fn every_patch_fits_and_every_test_is_there() {
-        for Guard { bite, test } in GUARDS {
-            let text = tree::read(bite.file).unwrap();
-            assert_ne!(bite.patch(&text).unwrap(), text);
-            let (file, name) = test.split_once("::").unwrap();
-            let path = format!("crates/store-postgres/tests/it/{file}.rs");
-            assert!(tree::read(&path).unwrap().contains(&format!("fn {name}()")), "{test}");
-        }
-    }
-
-    #[test]
-    fn what_the_tests_say_is_read() {
-        let text = "\nrunning 1 test\nF\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
-        assert_eq!(Ran::read(text), Some(Ran { passed: 0, failed: 1 }));
-        let text = "test result: ok. 31 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out\n";
-        assert_eq!(Ran::read(text), Some(Ran { passed: 31, failed: 0 }));
-        assert_eq!(Ran::read("error: no such thing"), None);
-    }
-}

@@ -1,0 +1,15 @@
+//! Mutation testing: switches off one rule at a time, and shows that a seed of the simulator or a
+//! test on Postgres notices.
+
+mod command;
+mod copy;
+mod mutation;
+mod postgres;
+mod rows_core;
+mod rows_foreign;
+mod rows_postgres;
+mod rows_requests;
+mod rows_workflows;
+mod simulator;
+
+pub(crate) use command::run;

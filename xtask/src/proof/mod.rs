@@ -1,0 +1,16 @@
+//! Proofs that take longer than one sitting: rows that are run in parts, and whose results are
+//! kept for the tree that they were found on.
+
+mod hash;
+mod part;
+mod report;
+mod request;
+mod results;
+mod rows;
+
+pub(crate) use hash::{Hash, tree_hash};
+pub(crate) use part::Part;
+pub(crate) use report::Report;
+pub(crate) use request::Request;
+pub(crate) use results::{Outcome, Results};
+pub(crate) use rows::{Row, run_rows};
