@@ -112,7 +112,9 @@ impl<'s> Driver<'s> {
             Action::Advance { ms } => self.advance(Duration::from_millis(*ms)),
             Action::SetClock { by_ms } => {
                 self.ground.time.set_wall(*by_ms);
-                self.ground.watch.see().count(Happening::ClockSet);
+                let mut seen = self.ground.watch.see();
+                seen.model.clock_is_set = true;
+                seen.count(Happening::ClockSet);
             }
         }
     }

@@ -80,7 +80,7 @@ fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) ->
     let judged = seen.model.started(&fenced, worker, attempt);
     seen.judge(judged);
     let left = context.lease_deadline().saturating_duration_since(Instant::now());
-    let judged = seen.model.lease_left(worker, left);
+    let judged = seen.model.lease_left(&fenced, worker, left);
     seen.judge(judged);
     seen.running.insert(fenced.clone());
     let judged = seen.model.input_shown(&fenced, input);

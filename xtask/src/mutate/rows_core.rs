@@ -286,6 +286,36 @@ pub(super) const ROWS: &[Mutation] = &[
         to: "if worker.as_str() != \"\" && until",
     },
     Mutation {
+        rule: "a lease that was given up is released until the store answers",
+        file: "crates/worker/src/lease.rs",
+        from: "failed and is retried\");\n                    sleep(pause.next()).await;",
+        to: "failed and is retried\");\n                    return;",
+    },
+    Mutation {
+        rule: "a heartbeat reports the leases that its worker holds",
+        file: "crates/worker/src/pulse.rs",
+        from: "held: self.leases.report(), ",
+        to: "held: None, ",
+    },
+    Mutation {
+        rule: "a lease whose grant is on its way is not ended as not held",
+        file: "crates/core/src/worker.rs",
+        from: "            && request.number < self.answered_below\n",
+        to: "",
+    },
+    Mutation {
+        rule: "a claim that is being decided when its wait is over is answered",
+        file: "crates/engine/src/engine.rs",
+        from: "Err(_) if parking.end() => return Ok(Vec::new()),",
+        to: "Err(_) if parking.end() || true => return Ok(Vec::new()),",
+    },
+    Mutation {
+        rule: "a lease counts from the start of the batch that granted it",
+        file: "crates/engine/src/answer.rs",
+        from: "Claimed { task, input, leased_from: batch_began }\n            });",
+        to: "Claimed { task, input, leased_from: Instant::now() }\n            });",
+    },
+    Mutation {
         rule: "what was revoked is held by nobody",
         file: "crates/core/src/command/revoke.rs",
         from: "                task.put_off(now, now);\n",

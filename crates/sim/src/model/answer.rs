@@ -120,6 +120,9 @@ impl Model {
             (Command::Claim(claim), Outcome::Claimed(tasks)) => {
                 let fences = tasks.iter().map(|task| (task.id.clone(), task.epoch));
                 let fences: Vec<Fenced> = fences.collect();
+                if fences.is_empty() {
+                    return self.nothing_as_told(asked, claim);
+                }
                 if fences.len() > claim.limit as usize {
                     return breach(Kind::StrangeClaim, "more than it asked for");
                 }

@@ -5,16 +5,17 @@ use std::time::Duration;
 use windlass_core::command::Claim;
 use windlass_core::{GateKey, TaskId, Timestamp};
 
-use crate::model::answer::Fenced;
+use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Hold, Stand, State};
 use crate::model::log::Step;
-use crate::model::state::Model;
+use crate::model::state::{ClaimSeen, Model};
 use crate::script::{CAPABILITY, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
     /// From here on tasks may be handed out to whoever claims like this.
     pub(crate) fn offered(&mut self, claim: &Claim) {
+        *self.asks.entry(claim.worker.to_string()).or_default() += 1;
         self.offers.insert(claim.worker.to_string(), claim.clone());
     }
 
@@ -91,13 +92,48 @@ impl Model {
         holder.is_some_and(|worker| self.staff.dead.contains(worker) && self.is_silent(worker))
     }
 
-    /// A handler never counts on a lease for longer than it was asked for.
-    pub(crate) fn lease_left(&self, worker: &str, left: Duration) -> Result<(), Breach> {
+    /// A handler never counts on a lease for longer than it was asked for, nor for longer than it
+    /// lasts in the store, as long as nobody sets the clock of the store.
+    pub(crate) fn lease_left(
+        &self,
+        fenced: &Fenced,
+        worker: &str,
+        left: Duration,
+    ) -> Result<(), Breach> {
         let asked = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
-        if asked.is_some_and(|asked| left <= asked) {
+        if !asked.is_some_and(|asked| left <= asked) {
+            let what = format!("{worker} counts on {left:?} of {asked:?}");
+            return breach(Kind::LeaseLength, what);
+        }
+        let hold = self.facts(&fenced.0).hold().filter(|hold| hold.epoch == fenced.1);
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        match hold {
+            Some(hold)
+                if !self.clock_is_set
+                    && hold.expires_at.plus_ms(1) < self.latest.plus_ms(left_ms) =>
+            {
+                let what = format!("{worker} counts on {left:?} at {}: {hold:?}", self.latest);
+                breach(Kind::LeaseLength, what)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A caller that is told that there was nothing to claim was granted nothing. Whether it was is
+    /// known of a name that asked once.
+    pub(super) fn nothing_as_told(&self, asked: &Asked<'_>, claim: &Claim) -> Result<(), Breach> {
+        let worker = claim.worker.as_str();
+        if self.asks.get(worker) != Some(&1) {
             return Ok(());
         }
-        breach(Kind::LeaseLength, format!("{worker} counts on {left:?} of {asked:?}"))
+        let granted =
+            |(_, seen): &(&Fenced, &ClaimSeen)| seen.worker == worker && seen.seq > asked.seq;
+        match self.claims.iter().find(granted) {
+            Some((fenced, _)) => {
+                breach(Kind::Worker, format!("{fenced:?} was granted to {worker}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Until when a lease is renewed: as one who asked for it said.

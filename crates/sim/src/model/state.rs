@@ -41,6 +41,8 @@ pub(crate) struct Model {
     pub(super) unread: Vec<(Fenced, u32)>,
     /// By worker, the claim that it asks.
     pub(super) offers: BTreeMap<String, Claim>,
+    /// How often each has asked.
+    pub(super) asks: BTreeMap<String, u32>,
     /// How long renewals that were asked are to last.
     pub(super) renewing: BTreeMap<Fenced, BTreeSet<u64>>,
     /// Failures that holders told of, and what they wish to follow.
@@ -58,6 +60,8 @@ pub(crate) struct Model {
     pub(super) logged_at: Timestamp,
     /// The times of batches that are about to begin, each with the worker beside its node.
     beginning: Vec<(String, Weak<Timestamp>)>,
+    /// Somebody has set the clock of the store.
+    pub(crate) clock_is_set: bool,
     /// What ended tasks looked like when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
     /// Workers that said that they are there.
@@ -108,6 +112,7 @@ impl Model {
             given: BTreeMap::new(),
             unread: Vec::new(),
             offers: BTreeMap::new(),
+            asks: BTreeMap::new(),
             renewing: BTreeMap::new(),
             failing: BTreeMap::new(),
             reaping: BTreeSet::new(),
@@ -117,6 +122,7 @@ impl Model {
             latest: Timestamp::default(),
             logged_at: Timestamp::default(),
             beginning: Vec::new(),
+            clock_is_set: false,
             frozen: BTreeMap::new(),
             staff: super::staff::Staff::default(),
             gates: super::gate::Gates::default(),

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 use std::{fmt, io};
 
 use windlass_core::ChangeSet;
@@ -91,6 +92,7 @@ pub(super) struct Script {
     mishaps: Vec<Planned<Mishap>>,
     holds: Vec<Planned<Hold>>,
     outage: Option<Failure>,
+    slow: Duration,
     refused: Option<Refused>,
     /// By ticket: whether its commit took effect.
     truths: BTreeMap<u64, bool>,
@@ -132,7 +134,16 @@ impl Script {
         self.mishaps.clear();
         self.holds.clear();
         self.outage = None;
+        self.slow = Duration::ZERO;
         self.refused = None;
+    }
+
+    pub(super) fn set_slow(&mut self, by: Duration) {
+        self.slow = by;
+    }
+
+    pub(super) fn slow(&self) -> Duration {
+        self.slow
     }
 
     pub(super) fn set_outage(&mut self, outage: Option<Failure>) {

@@ -27,6 +27,7 @@ use super::script::{Call, CrashPoint, Failure, Mishap, Script};
 /// | the next two questions for an outcome fail | `fail_times(Call::Outcome, 2, failure)` |
 /// | a change that the store cannot hold | `refuse_if(\|changes\| ..)` |
 /// | a store that is away for a while | `outage(failure)`, later `recover()` |
+/// | commits that take long | `slow_commits(Duration::from_millis(100))` |
 /// | nothing more go wrong | `calm()` |
 /// | one engine's commit held while another runs | `pause_commit(1)` |
 ///
@@ -89,6 +90,11 @@ impl FaultStore {
     /// Refuses every commit of a change set like this, as a store does that cannot hold it.
     pub fn refuse_if(&self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
         lock(&self.script).refuse(refused);
+    }
+
+    /// Lets every commit take so long from here on.
+    pub fn slow_commits(&self, by: Duration) {
+        lock(&self.script).set_slow(by);
     }
 
     pub fn recover(&self) {
@@ -240,6 +246,10 @@ impl Tx for FaultTx {
         let (hold, mishap) = lock(script).enter(Call::Commit);
         if let Some(hold) = hold {
             hold.wait().await;
+        }
+        let slow = lock(script).slow();
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
         }
         match mishap {
             Some(Mishap::Fail(failure)) => return Err(failure.error()),

@@ -6,6 +6,7 @@ mod children;
 mod drain;
 mod end;
 mod lease;
+mod outage;
 mod outcome;
 mod payload;
 mod registry;

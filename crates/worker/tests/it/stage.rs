@@ -45,12 +45,22 @@ impl Stage {
     }
 
     pub(crate) async fn with(config: Config) -> Self {
+        Self::of(config.clone(), config).await
+    }
+
+    /// With everybody else's engine configured like this.
+    pub(crate) async fn beside(other: Config) -> Self {
+        Self::of(Config::default(), other).await
+    }
+
+    async fn of(config: Config, other: Config) -> Self {
         let clock = Arc::new(RuntimeClock(Instant::now()));
         let config = Config { clock: clock.clone(), ..config };
+        let other = Config { clock: clock.clone(), ..other };
         let memory = MemoryStore::with_clock(clock);
         let faults = FaultStore::new(Arc::new(memory.another()));
-        let engine = Engine::start(faults.clone(), config.clone()).await.unwrap();
-        let other = Engine::start(memory.another(), config).await.unwrap();
+        let engine = Engine::start(faults.clone(), config).await.unwrap();
+        let other = Engine::start(memory.another(), other).await.unwrap();
         Self { memory, faults, engine, other }
     }
 
