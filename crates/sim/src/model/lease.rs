@@ -110,6 +110,7 @@ impl Model {
         match hold {
             Some(hold)
                 if !self.clock_is_set
+                    && left_ms > 0
                     && hold.expires_at.plus_ms(1) < self.latest.plus_ms(left_ms) =>
             {
                 let what = format!("{worker} counts on {left:?} at {}: {hold:?}", self.latest);
