@@ -29,6 +29,7 @@ mod factory;
 mod fault;
 mod fixture;
 pub mod format;
+mod log_fold;
 pub mod mishap;
 pub mod postgres;
 mod random;
@@ -37,6 +38,7 @@ mod snapshot;
 
 pub use factory::{Factory, MemoryFactory};
 pub use fault::{Call, CrashPoint, Failure, FaultStore, Pause};
+pub use log_fold::LogFold;
 pub use random::Random;
 pub use runner::{Answer, Batch, Order, execute, execute_batch};
 pub use snapshot::Snapshot;

@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
-use crate::command::deed::{make, note, post, start};
+use crate::command::deed::{Started, make, note, post, start};
 use crate::command::foreign::Foreign;
 use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
-use crate::event::{Change, Event};
+use crate::event::{AfterTurn, Change, Event};
 use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
@@ -143,10 +143,20 @@ impl CommitTurn {
         }
         world.put::<Task>(self.kept(&known, workflow, &lease));
         self.take(world, &known)?;
-        let mut claimed = Vec::new();
-        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
+        let position = world.log_position();
+        let mut made = Activities::default();
+        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut made))?;
         let known = task(world, &self.fence.task)?;
         let goes_on = self.stand(world, &known, &run)?;
+        let Activities { created, claimed } = made;
+        let change = Change::TurnCommitted {
+            epoch: self.fence.epoch,
+            turn: self.turn,
+            then: if goes_on.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
+            activities: created,
+        };
+        // Before what it did: an activity is claimed after it was created.
+        world.emit_at(position, Event::of_task(&known, world.now(), change));
         Ok(Outcome::Turned { claimed, goes_on })
     }
 
@@ -313,13 +323,14 @@ impl CommitTurn {
         world: &mut World,
         known: &Task,
         deed: &Deed,
-        claimed: &mut Vec<Arc<Task>>,
+        made: &mut Activities,
     ) -> Result<(), Halt> {
         match deed {
             Deed::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
-                let eager = eager.filter(|claim| claimed.len() < claim.limit as usize);
-                claimed.extend(make(world, known, task, *step, eager)?);
+                let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
+                let started = make(world, known, task, *step, eager)?;
+                made.note(&task.id, started);
                 Ok(())
             }
             Deed::Child { step, task } => make(world, known, task, *step, None).map(drop),
@@ -380,6 +391,35 @@ impl CommitTurn {
             _ => place(world, task),
         }?;
         Ok(None)
+    }
+}
+
+impl Then {
+    /// What it comes to where the lease does not stay.
+    const fn after_turn(&self) -> AfterTurn {
+        match self {
+            Then::GoOn | Then::Wait | Then::Rest => AfterTurn::Waits,
+            Then::Complete(_) | Then::Fail { .. } | Then::Cancel { .. } => AfterTurn::Ends,
+            Then::ContinueAsNew { .. } => AfterTurn::StartsOver,
+        }
+    }
+}
+
+/// The activities that a turn has created, and those of them that it leased to its worker.
+#[derive(Default)]
+struct Activities {
+    created: Vec<TaskId>,
+    claimed: Vec<Arc<Task>>,
+}
+
+impl Activities {
+    fn note(&mut self, id: &TaskId, started: Started) {
+        match started {
+            Started::No => return,
+            Started::Unleased => {}
+            Started::Leased(task) => self.claimed.push(task),
+        }
+        self.created.push(id.clone());
     }
 }
 

@@ -105,6 +105,8 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
         workflow.cancelling = Some(reason.to_owned());
     }
     let seq = open(world, &mut task)?.next_seq;
+    let reason = reason.to_owned();
+    world.emit(Event::of_task(&task, now, Change::CancelRequested { reason }));
     world.put::<Task>(task.clone());
     let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
     put_for_engine(world, &task, message)?;

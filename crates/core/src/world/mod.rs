@@ -176,6 +176,16 @@ impl World {
         self.events.push(event);
     }
 
+    /// Where the next entry of the log comes, for [`World::emit_at`].
+    pub(crate) fn log_position(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Puts an entry before those that the same command has emitted since `position`.
+    pub(crate) fn emit_at(&mut self, position: usize, event: Event) {
+        self.events.insert(position, event);
+    }
+
     pub(crate) fn attach(&mut self, key: PayloadKey, payload: Payload) {
         self.payloads.push((key, Some(payload)));
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use windlass_core::command::Claim;
 use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
+use windlass_store_test::LogFold;
 
 use crate::coverage::Happening;
 use crate::model::answer::{Fenced, Since};
@@ -48,6 +49,8 @@ pub(crate) struct Model {
     /// Tasks that somebody asked to reap.
     pub(super) reaping: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
+    /// What the log alone leads to, of the tasks of every tenant.
+    pub(super) fold: LogFold,
     /// How far the log had come when the commit under observation began.
     pub(super) view: u64,
     /// The time of that commit.
@@ -112,6 +115,7 @@ impl Model {
             failing: BTreeMap::new(),
             reaping: BTreeSet::new(),
             last_seq: 0,
+            fold: LogFold::default(),
             view: 0,
             now: Timestamp::default(),
             latest: Timestamp::default(),
@@ -200,6 +204,7 @@ impl Model {
             tell(&entry);
             self.read(&entry)?;
         }
+        self.compare_with_log(memory, changes)?;
         self.read_results(memory)?;
         self.compare(memory, changes)?;
         self.check_waits()
