@@ -35,6 +35,7 @@ pub mod postgres;
 mod random;
 mod runner;
 mod snapshot;
+pub mod time_order;
 
 pub use factory::{Factory, MemoryFactory};
 pub use fault::{Call, CrashPoint, Failure, FaultStore, Pause};

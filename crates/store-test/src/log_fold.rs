@@ -20,6 +20,8 @@ struct Folded {
     /// None where the last entry leaves open whether an attempt was counted.
     attempts: Option<u32>,
     generation: u32,
+    /// The lease that ran out last, whose holder may settle it late.
+    lost: Option<u64>,
     /// Its record was seen, and is one that has a retention.
     is_retained: bool,
 }
@@ -49,6 +51,7 @@ impl Default for Folded {
             epoch: None,
             attempts: Some(0),
             generation: 0,
+            lost: None,
             is_retained: false,
         }
     }
@@ -147,10 +150,16 @@ impl Folded {
                 self.attempts = None;
                 self.held(*epoch).map(|_| Phase::Ready)
             }
-            Change::LeaseExpired { epoch, .. } => self.held(*epoch).map(|_| Phase::Ready),
+            Change::LeaseExpired { epoch, .. } => {
+                self.lost = Some(*epoch);
+                self.held(*epoch).map(|_| Phase::Ready)
+            }
             Change::RetryScheduled { .. } | Change::Delayed { .. } => {
                 self.attempts = None;
-                self.any_lease().map(|_| Phase::Ready)
+                let late = self.phase == Phase::Ready && self.lost.take().is_some();
+                // A wait may fail by its timeout.
+                let held = self.phase == Phase::Suspended || self.any_lease().is_some();
+                (held || late).then_some(Phase::Ready)
             }
             Change::Revoked { .. } => {
                 self.attempts = None;
@@ -158,6 +167,8 @@ impl Folded {
             }
             Change::Suspended { epoch, .. } => self.held(*epoch).map(|_| Phase::Suspended),
             Change::WaitingChildren { epoch, .. } => {
+                // It begins an attempt where none has begun.
+                self.attempts = None;
                 self.held(*epoch).map(|_| Phase::WaitingChildren)
             }
             Change::Resumed { .. } => match self.phase {
@@ -176,7 +187,11 @@ impl Folded {
             }
             Change::Reaped => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
             Change::Replayed { generation } => self.start_over(*generation),
-            other => self.end(other).or_else(|| self.stay(other)),
+            Change::Completed { epoch } => self.complete(*epoch),
+            Change::Failed { .. } => self.end(PublicState::Failed),
+            Change::Cancelled { .. } => self.end(PublicState::Cancelled),
+            Change::Expired => self.end(PublicState::Expired),
+            other => self.stay(other),
         }
     }
 
@@ -184,7 +199,7 @@ impl Folded {
         if self.phase != Phase::Ready || self.epoch.is_some_and(|last| epoch != last + 1) {
             return None;
         }
-        self.epoch = Some(epoch);
+        (self.epoch, self.lost) = (Some(epoch), None);
         match (attempt, self.attempts) {
             // An attempt that goes on is the same one.
             (Some(attempt), Some(known)) if attempt == known => {}
@@ -221,18 +236,14 @@ impl Folded {
         }
     }
 
-    fn end(&mut self, change: &Change) -> Option<Phase> {
-        let state = match change {
-            Change::Completed { epoch } => {
-                let ends = self.phase == Phase::TurnEnds { epoch: *epoch };
-                return (ends || self.held(*epoch).is_some())
-                    .then_some(Phase::Ended(PublicState::Completed));
-            }
-            Change::Failed { .. } => PublicState::Failed,
-            Change::Cancelled { .. } => PublicState::Cancelled,
-            Change::Expired => PublicState::Expired,
-            _ => return None,
-        };
+    fn complete(&self, epoch: u64) -> Option<Phase> {
+        let ends = self.phase == Phase::TurnEnds { epoch };
+        let late = self.phase == Phase::Ready && self.lost == Some(epoch);
+        let completed = Phase::Ended(PublicState::Completed);
+        (ends || late || self.held(epoch).is_some()).then_some(completed)
+    }
+
+    fn end(&mut self, state: PublicState) -> Option<Phase> {
         self.attempts = None;
         self.is_open().then_some(Phase::Ended(state))
     }

@@ -197,6 +197,7 @@ impl Model {
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
+        self.latest = self.latest.max(now);
         self.moment += 1;
         self.learn_dead(changes);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
