@@ -249,7 +249,7 @@ impl CommitTurn {
                     create.prefetch(world, task, &task.route());
                 }
                 Deed::Start { task, .. } => create.prefetch(world, task, &task.route()),
-                Deed::CancelTimer { step } => {
+                Deed::Timer { step, .. } | Deed::CancelTimer { step } => {
                     world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
                 Deed::CancelTask { id: step, .. } => {
@@ -266,7 +266,6 @@ impl CommitTurn {
                 Deed::Note { name, .. } => {
                     world.prefetch(Note::key_of(tenant, id, name));
                 }
-                Deed::Timer { .. } => {}
             }
         }
     }
