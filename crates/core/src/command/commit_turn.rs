@@ -645,6 +645,46 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
     }
 
+    fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
+        let told = stage.shelf.events_after(0).filter_map(|entry| match entry.change() {
+            Some(Change::TurnCommitted { then, activities, .. }) => {
+                let ids = activities.iter().map(ToString::to_string).collect();
+                Some((then.as_str(), ids))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn every_part_of_a_turn_is_logged_with_its_activities() {
+        let mut stage = started();
+        let taken = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
+        stage.must(Create::one(taken));
+        let deeds = vec![activity(0), activity(1), eager_activity(2)];
+        let eager = Some(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
+        stage.must(CommitTurn { deeds, next_step: 3, eager, ..turn(1, 0, Then::GoOn) });
+        stage.must(CommitTurn { next_step: 3, ..turn(1, 1, Then::Complete(None)) });
+        let created = vec!["t/0".to_owned(), "t/2".to_owned()];
+        let expected = [("keeps_lease", created), ("ends", Vec::new())];
+        assert_eq!(turns_logged(&stage), expected, "t/1 could not be made");
+        let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
+        assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
+    }
+
+    #[test]
+    fn a_timer_has_a_step_of_its_own() {
+        let mut stage = started();
+        let timer = || vec![Deed::Timer { step: 0, at: stage_time() }];
+        stage.must(CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 0, Then::GoOn) });
+        let again = CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 1, Then::GoOn) };
+        assert_eq!(stage.run(again), Err(Rejection::Conflict));
+    }
+
+    fn stage_time() -> Timestamp {
+        Stage::new().now.plus_ms(1_000)
+    }
+
     #[test]
     fn a_timer_fires_and_can_be_called_off() {
         let mut stage = started();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use windlass_core::command::{NewMessage, Post, Replay, RequestCancel};
+use windlass_core::command::{Cancel, NewMessage, Post, Replay, RequestCancel};
 use windlass_core::{PublicState, TaskKey, Tenant};
 use windlass_engine::TaskFilter;
 use windlass_store::Store;
@@ -70,8 +70,10 @@ async fn run(stage: &Stage) {
     assert_eq!(order.result::<u32>().await.unwrap(), 2);
     saga.ended().await.unwrap();
     fails.ended().await.unwrap();
-    stage.other.submit(Replay { task: fails.key().clone() }).await.unwrap();
-    fails.ended().await.unwrap();
+    let plain = TaskKey::new(&Tenant::default(), &"plain".into());
+    let cancel = Cancel { task: plain.clone(), reason: "not needed".into() };
+    stage.other.submit(cancel).await.unwrap();
+    stage.other.submit(Replay { task: plain, generation: 0 }).await.unwrap();
     running.drain(Duration::from_secs(10)).await;
 }
 
