@@ -118,6 +118,20 @@ pub enum Change {
         epoch: u64,
         reason: SuspendReason,
     },
+    /// A part of a turn of a workflow was committed: the last part, unless the lease is kept.
+    TurnCommitted {
+        epoch: u64,
+        /// How many rows the history of this execution had before.
+        turn: u32,
+        then: AfterTurn,
+        /// The activities that it created. They have no `created` entry.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        activities: Vec<TaskId>,
+    },
+    /// A workflow was asked to end: its code is told, and may clean up first.
+    CancelRequested {
+        reason: String,
+    },
     /// What it waited for was there: at last, or already when it was about to wait.
     Resumed {
         cause: ResumeCause,
@@ -183,6 +197,31 @@ impl LeaseLoss {
     }
 }
 
+/// What becomes of a workflow and its lease after the commit of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterTurn {
+    /// The lease stays: there is more of this turn to commit, or a message to read.
+    KeepsLease,
+    /// The lease ends. The workflow is claimed again when there is a message for it.
+    Waits,
+    /// The lease ends and the next execution begins: a `replayed` entry follows.
+    StartsOver,
+    /// The lease ends with the workflow: the entry of its end follows.
+    Ends,
+}
+
+impl AfterTurn {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AfterTurn::KeepsLease => "keeps_lease",
+            AfterTurn::Waits => "waits",
+            AfterTurn::StartsOver => "starts_over",
+            AfterTurn::Ends => "ends",
+        }
+    }
+}
+
 /// What a subscriber can choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -220,6 +259,8 @@ impl Change {
                 | Change::Signaled { .. }
                 | Change::EffectClaimed { .. }
                 | Change::EffectSettled { .. }
+                | Change::TurnCommitted { .. }
+                | Change::CancelRequested { .. }
         )
     }
 
@@ -259,6 +300,8 @@ impl Change {
             Change::EffectSettled { .. } => "effect_settled",
             Change::StatusChanged { .. } => "status_changed",
             Change::Suspended { .. } => "suspended",
+            Change::TurnCommitted { .. } => "turn_committed",
+            Change::CancelRequested { .. } => "cancel_requested",
             Change::Resumed { .. } => "resumed",
             Change::Escalated => "escalated",
         }
@@ -283,6 +326,7 @@ impl Change {
             | Change::Begun { .. }
             | Change::Renewed { .. }
             | Change::Released { .. }
+            | Change::TurnCommitted { .. }
             | Change::LeaseExpired { .. }
             | Change::Granted { .. }
             | Change::GrantExpired { .. }
@@ -299,6 +343,7 @@ impl Change {
             | Change::Freed { .. }
             | Change::EffectClaimed { .. }
             | Change::EffectSettled { .. }
+            | Change::CancelRequested { .. }
             | Change::StatusChanged { .. } => Family::Task,
             Change::QuotaSet { .. } => Family::Lane,
             Change::Signaled { .. }

@@ -64,7 +64,7 @@ pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
 pub use effect::{Caller, Effect, EffectAnswer};
-pub use event::{Change, Event, Family, LeaseLoss, Logged};
+pub use event::{AfterTurn, Change, Event, Family, LeaseLoss, Logged};
 pub use execution::Execution;
 pub use fingerprint::{EXCLUDED, fingerprint};
 pub use gate::{Gate, GateKey, GateKind, Owner};

@@ -52,8 +52,8 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Says which state of a record was read. Rises with every write; the first one is the time of
-/// the insert in microseconds, so that a key that is deleted and made again never repeats one.
+/// Says which state of a record was read: the time of its last write in microseconds. It rises
+/// with every write, and a key that is deleted and made again never repeats one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub i64);

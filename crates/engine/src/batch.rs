@@ -82,6 +82,9 @@ pub(crate) async fn attempt(
             Ok(loaded) => world.learn(&wanted, loaded),
             Err(error) => return Tried::Failed(error),
         }
+        if world.is_late() {
+            return Tried::Failed(StoreError::Conflict);
+        }
     }
     let (changes, hints) = world.finish();
     let changes = Arc::new(changes);

@@ -220,7 +220,7 @@ impl Tx for SimTx {
         if writes {
             store.pass(Point::Decided).await;
         }
-        let view = (view, inner.now());
+        let view = (view, changes.at);
         let committed = inner.commit(changes.clone()).await;
         // Nobody runs between a commit and this: the model sees every state there ever is.
         store.watch.see().committed(&store.memory, &changes, view, &store.worker);

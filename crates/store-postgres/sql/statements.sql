@@ -45,10 +45,12 @@ SELECT pg_advisory_xact_lock($1)
 -- Raises the clock, by something in any case so that a look at it shows every commit, and tells
 -- the others. $4 is the last deletion when the batch began, $5 the marks of the keys that it found
 -- absent and makes. It is an error if one of them was deleted since then: each deletion since then
--- must be known, and of other keys.
+-- must be known, and of other keys. $6 is the latest time that the log may tell of for the events
+-- of this batch to follow: it is an error if there is a later commit.
 SELECT setval('{schema}.clock', greatest($1, (SELECT last_value + 1 FROM {schema}.clock))),
        pg_notify($2, $3),
-       1 / (CASE WHEN $5 = '{}' OR NOT EXISTS (
+       1 / (CASE WHEN (SELECT last_value FROM {schema}.clock) > $6 THEN 0
+           WHEN $5 = '{}' OR NOT EXISTS (
            SELECT FROM (
                SELECT last_value AS number FROM {schema}.deletion
                UNION ALL SELECT before FROM {schema}.gone WHERE number > $4

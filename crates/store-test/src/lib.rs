@@ -29,14 +29,17 @@ mod factory;
 mod fault;
 mod fixture;
 pub mod format;
+mod log_fold;
 pub mod mishap;
 pub mod postgres;
 mod random;
 mod runner;
 mod snapshot;
+pub mod time_order;
 
 pub use factory::{Factory, MemoryFactory};
 pub use fault::{Call, CrashPoint, Failure, FaultStore, Pause};
+pub use log_fold::LogFold;
 pub use random::Random;
 pub use runner::{Answer, Batch, Order, execute, execute_batch};
 pub use snapshot::Snapshot;

@@ -73,6 +73,9 @@ pub(crate) async fn attempt(
         let wanted = Arc::new(wanted);
         let loaded = tx.load(wanted.clone()).await?;
         deciding.world.learn(&wanted, loaded);
+        if deciding.world.is_late() {
+            return Err(StoreError::Conflict);
+        }
     }
     let batch = deciding.finish();
     match tx.commit(Arc::new(batch.changes.clone())).await {

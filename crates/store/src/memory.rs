@@ -163,13 +163,14 @@ impl Tx for MemoryTx {
     }
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        Ok(self.shared.lock().shelf.load(&wanted))
+        let kept = self.shared.lock();
+        Ok(Loaded { as_of: kept.last_commit_at, ..kept.shelf.load(&wanted) })
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let mut kept = self.shared.lock();
         // A first version is the time of its batch: at a time that has passed it might repeat one.
-        if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
+        if !changes.inserts.is_empty() && self.now.max(changes.now) <= kept.last_commit_at {
             return Err(StoreError::Conflict);
         }
         kept.shelf.commit(&changes).map_err(|_| StoreError::Conflict)?;

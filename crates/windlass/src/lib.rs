@@ -105,8 +105,8 @@ pub use store_url::{BadUrl, Secret, StoreUrl};
 pub use windlass_core::Worker as RegisteredWorker;
 pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
 pub use windlass_core::{
-    Backoff, Bookmark, Caller, Change, ChildCounts, Children, Command, Condition, Cursor,
-    CursorExpired, Distinct, Effect, FailureClass, Family, Fence, Gate, GateKey, GateKind,
+    AfterTurn, Backoff, Bookmark, Caller, Change, ChildCounts, Children, Command, Condition,
+    Cursor, CursorExpired, Distinct, Effect, FailureClass, Family, Fence, Gate, GateKey, GateKind,
     HeldLeases, IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, LeaseLoss,
     LeaseRequest, Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome,
     Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, RequestKey,

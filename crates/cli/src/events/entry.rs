@@ -1,7 +1,7 @@
 //! A log entry as people and programs get it.
 
 use serde_json::{Map, Value, json};
-use windlass::{Change, LeaseLoss, Logged, ResumeCause, Timestamp};
+use windlass::{AfterTurn, Change, LeaseLoss, Logged, ResumeCause, TaskId, Timestamp};
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
@@ -72,6 +72,10 @@ pub(crate) fn details(entry: &Logged) -> String {
         }
         Change::StatusChanged { number } => format!("number {number}"),
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
+        Change::TurnCommitted { turn, then, activities, .. } => {
+            turn_committed(turn, then, &activities)
+        }
+        Change::CancelRequested { reason } => one_line(&reason),
         Change::Escalated
         | Change::Admitted
         | Change::Recalled
@@ -82,6 +86,27 @@ pub(crate) fn details(entry: &Logged) -> String {
         | Change::Expired
         | Change::Reaped => String::new(),
     }
+}
+
+/// The first activities are named: a turn may create more than fit a line.
+fn turn_committed(turn: u32, then: AfterTurn, activities: &[TaskId]) -> String {
+    const NAMED: usize = 3;
+    let then = match then {
+        AfterTurn::KeepsLease => "keeps the lease",
+        AfterTurn::Waits => "waits",
+        AfterTurn::StartsOver => "starts over",
+        AfterTurn::Ends => "ends",
+    };
+    let line = format!("turn {turn}, {then}");
+    if activities.is_empty() {
+        return line;
+    }
+    let named: Vec<&str> = activities.iter().take(NAMED).map(TaskId::as_str).collect();
+    let more = match activities.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{line}, creates {}{more}", named.join(", "))
 }
 
 fn resumed(cause: ResumeCause, messages: &[u64], by: Option<&str>) -> String {

@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
-use crate::command::deed::{make, note, post, start};
+use crate::command::deed::{Started, make, note, post, start};
 use crate::command::foreign::Foreign;
 use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
-use crate::event::{Change, Event};
+use crate::event::{AfterTurn, Change, Event};
 use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
@@ -143,10 +143,20 @@ impl CommitTurn {
         }
         world.put::<Task>(self.kept(&known, workflow, &lease));
         self.take(world, &known)?;
-        let mut claimed = Vec::new();
-        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut claimed))?;
+        let position = world.log_position();
+        let mut made = Activities::default();
+        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut made))?;
         let known = task(world, &self.fence.task)?;
         let goes_on = self.stand(world, &known, &run)?;
+        let Activities { created, claimed } = made;
+        let change = Change::TurnCommitted {
+            epoch: self.fence.epoch,
+            turn: self.turn,
+            then: if goes_on.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
+            activities: created,
+        };
+        // Before what it did: an activity is claimed after it was created.
+        world.emit_at(position, Event::of_task(&known, world.now(), change));
         Ok(Outcome::Turned { claimed, goes_on })
     }
 
@@ -239,7 +249,7 @@ impl CommitTurn {
                     create.prefetch(world, task, &task.route());
                 }
                 Deed::Start { task, .. } => create.prefetch(world, task, &task.route()),
-                Deed::CancelTimer { step } => {
+                Deed::Timer { step, .. } | Deed::CancelTimer { step } => {
                     world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
                 Deed::CancelTask { id: step, .. } => {
@@ -256,7 +266,6 @@ impl CommitTurn {
                 Deed::Note { name, .. } => {
                     world.prefetch(Note::key_of(tenant, id, name));
                 }
-                Deed::Timer { .. } => {}
             }
         }
     }
@@ -313,13 +322,14 @@ impl CommitTurn {
         world: &mut World,
         known: &Task,
         deed: &Deed,
-        claimed: &mut Vec<Arc<Task>>,
+        made: &mut Activities,
     ) -> Result<(), Halt> {
         match deed {
             Deed::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
-                let eager = eager.filter(|claim| claimed.len() < claim.limit as usize);
-                claimed.extend(make(world, known, task, *step, eager)?);
+                let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
+                let started = make(world, known, task, *step, eager)?;
+                made.note(&task.id, started);
                 Ok(())
             }
             Deed::Child { step, task } => make(world, known, task, *step, None).map(drop),
@@ -380,6 +390,35 @@ impl CommitTurn {
             _ => place(world, task),
         }?;
         Ok(None)
+    }
+}
+
+impl Then {
+    /// What it comes to where the lease does not stay.
+    const fn after_turn(&self) -> AfterTurn {
+        match self {
+            Then::GoOn | Then::Wait | Then::Rest => AfterTurn::Waits,
+            Then::Complete(_) | Then::Fail { .. } | Then::Cancel { .. } => AfterTurn::Ends,
+            Then::ContinueAsNew { .. } => AfterTurn::StartsOver,
+        }
+    }
+}
+
+/// The activities that a turn has created, and those of them that it leased to its worker.
+#[derive(Default)]
+struct Activities {
+    created: Vec<TaskId>,
+    claimed: Vec<Arc<Task>>,
+}
+
+impl Activities {
+    fn note(&mut self, id: &TaskId, started: Started) {
+        match started {
+            Started::No => return,
+            Started::Unleased => {}
+            Started::Leased(task) => self.claimed.push(task),
+        }
+        self.created.push(id.clone());
     }
 }
 
@@ -604,6 +643,46 @@ mod tests {
         assert!(!goes_on(&stage.must(taken)));
         stage.must(Post::one(message("go")));
         assert_eq!(state(&stage), "resumable");
+    }
+
+    fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
+        let told = stage.shelf.events_after(0).filter_map(|entry| match entry.change() {
+            Some(Change::TurnCommitted { then, activities, .. }) => {
+                let ids = activities.iter().map(ToString::to_string).collect();
+                Some((then.as_str(), ids))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn every_part_of_a_turn_is_logged_with_its_activities() {
+        let mut stage = started();
+        let taken = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
+        stage.must(Create::one(taken));
+        let deeds = vec![activity(0), activity(1), eager_activity(2)];
+        let eager = Some(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
+        stage.must(CommitTurn { deeds, next_step: 3, eager, ..turn(1, 0, Then::GoOn) });
+        stage.must(CommitTurn { next_step: 3, ..turn(1, 1, Then::Complete(None)) });
+        let created = vec!["t/0".to_owned(), "t/2".to_owned()];
+        let expected = [("keeps_lease", created), ("ends", Vec::new())];
+        assert_eq!(turns_logged(&stage), expected, "t/1 could not be made");
+        let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
+        assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
+    }
+
+    #[test]
+    fn a_timer_has_a_step_of_its_own() {
+        let mut stage = started();
+        let timer = || vec![Deed::Timer { step: 0, at: stage_time() }];
+        stage.must(CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 0, Then::GoOn) });
+        let again = CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 1, Then::GoOn) };
+        assert_eq!(stage.run(again), Err(Rejection::Conflict));
+    }
+
+    fn stage_time() -> Timestamp {
+        Stage::new().now.plus_ms(1_000)
     }
 
     #[test]

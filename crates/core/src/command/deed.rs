@@ -12,6 +12,14 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
 
+/// What became of a task that a turn was to create.
+pub(super) enum Started {
+    /// It was refused, or it is there already.
+    No,
+    Unleased,
+    Leased(Arc<Task>),
+}
+
 /// Makes a task for a workflow, and leases it where that is wished and may be. What cannot be made
 /// has failed, as a step: the workflow goes on with that.
 pub(super) fn make(
@@ -20,7 +28,7 @@ pub(super) fn make(
     new: &NewTask,
     step: u64,
     eager: Option<&Claim>,
-) -> Result<Option<Arc<Task>>, Halt> {
+) -> Result<Started, Halt> {
     let parent = Some(workflow.id.clone());
     let new = NewTask { parent, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
@@ -30,15 +38,15 @@ pub(super) fn make(
             {
                 match claim.lease_kept(world, &Arc::new(made.clone()), true) {
                     Err(Halt::Rejected(_)) => {}
-                    leased => return leased.map(Some),
+                    leased => return leased.map(Started::Leased),
                 }
             }
             place(world, made)?;
-            Ok(None)
+            Ok(Started::Unleased)
         }
-        Ok(None) => Ok(None),
+        Ok(None) => Ok(Started::No),
         Err(Halt::Rejected(refusal)) => {
-            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| None)
+            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| Started::No)
         }
         Err(Halt::Parked) => Err(Halt::Parked),
     }

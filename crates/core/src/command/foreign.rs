@@ -1,4 +1,5 @@
 use crate::command::commit_turn::{pin, start_over};
+use crate::event::{Change, Event};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::task::Task;
@@ -38,6 +39,8 @@ impl Foreign {
         if self.execution > task.generation {
             start_over(world, &mut task, None, None, None)?;
             task.generation = self.execution;
+            let change = Change::Replayed { generation: task.generation };
+            world.emit(Event::of_task(&task, world.now(), change));
         }
         let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if self.first_step.is_some_and(|first| first < workflow.next_step) {

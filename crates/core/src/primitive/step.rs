@@ -6,6 +6,7 @@ use crate::name::TaskId;
 use crate::primitive::{
     cancel, existing, leave, open, place, put_for_engine, remove_activity, tell_holder,
 };
+use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::workflow::{Report, Reporter, WorkflowState};
@@ -18,9 +19,14 @@ pub(crate) fn set_timer(
     step: u64,
     at: Timestamp,
 ) -> Result<(), Halt> {
-    let now = world.now();
+    let (now, seq) = (world.now(), Message::of_step(step));
+    let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
+    if world.get::<Message>(&key)?.is_some() {
+        // The step was given before, and has been told of.
+        return Err(Rejection::Conflict.into());
+    }
     let message = Message {
-        seq: Message::of_step(step),
+        seq,
         visible_at: at,
         report: Some(Report { step, task: None }),
         due_at: (now < at).then_some(at),
@@ -105,6 +111,8 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
         workflow.cancelling = Some(reason.to_owned());
     }
     let seq = open(world, &mut task)?.next_seq;
+    let reason = reason.to_owned();
+    world.emit(Event::of_task(&task, now, Change::CancelRequested { reason }));
     world.put::<Task>(task.clone());
     let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
     put_for_engine(world, &task, message)?;

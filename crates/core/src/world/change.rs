@@ -13,6 +13,8 @@ use crate::world::{Hints, World};
 /// All effects of one batch: net, checked, and committed together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
+    /// The time of the batch: everything in it was decided as of this.
+    pub at: Timestamp,
     /// The time of the batch, or a little later: the clock of the store goes on from here.
     pub now: Timestamp,
     /// Read as absent; a key that is there by the time of the commit is a conflict.
@@ -89,6 +91,11 @@ impl ChangeSet {
             && self.trim_through.is_none()
     }
 
+    /// A version is the time of the write in microseconds, and rises in any case.
+    fn version_after(&self, expected: Version) -> Version {
+        expected.next().max(Version(self.now.micros()))
+    }
+
     fn note_due(&mut self, row: &Row) {
         let Some(index) = row.key.table.due() else { return };
         let present = index.spec().present;
@@ -121,7 +128,7 @@ impl ChangeSet {
                 self.inserts.push(row);
             }
             (Some(expected), Slot::Here(record), true) => {
-                let row = encode(&record, extra.as_deref(), expected.next());
+                let row = encode(&record, extra.as_deref(), self.version_after(expected));
                 self.note_due(&row);
                 self.updates.push(Update { row, expected });
             }
@@ -134,10 +141,24 @@ impl ChangeSet {
 }
 
 impl World {
+    /// Writes every task that the log tells of, also where its record stays the same: two batches
+    /// that log something of one task conflict, so that its entries are in the order of their times.
+    fn write_logged_tasks(&mut self) {
+        for event in &self.events {
+            let Some((id, _)) = &event.task else { continue };
+            let key = TaskKey::new(&event.tenant, id).row_key();
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.changed |= matches!(entry.slot, Slot::Here(_));
+            }
+        }
+    }
+
     /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
-    pub fn finish(self) -> (ChangeSet, Hints) {
+    pub fn finish(mut self) -> (ChangeSet, Hints) {
+        self.write_logged_tasks();
         let wakes = self.wakes_since(0);
         let mut changes = ChangeSet {
+            at: self.now,
             now: self.latest,
             events: self.events,
             trim_through: self.trim_through,

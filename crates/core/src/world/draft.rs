@@ -70,6 +70,7 @@ impl World {
 
     /// Ends a command that was accepted: those after it see what it did.
     pub(crate) fn accept(&mut self) {
+        self.has_changes |= !self.draft.undo.is_empty() || self.events.len() > self.draft.events;
         self.keep_reads();
         self.open();
     }

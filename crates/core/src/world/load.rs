@@ -28,6 +28,15 @@ pub struct Loaded {
     pub as_of: Timestamp,
 }
 
+impl Loaded {
+    /// Whether any record was last written at this time or later: its version is that time.
+    fn shows_later_than(&self, now: Timestamp) -> bool {
+        let rows = self.rows.iter().map(|row| row.version);
+        let found = self.pages.iter().flatten().map(|row| row.version);
+        rows.chain(found).any(|version| version.0 >= now.micros())
+    }
+}
+
 /// A row found by a scan, with its values of the index columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRow {
@@ -71,9 +80,16 @@ impl World {
         })
     }
 
-    /// Takes in what was loaded for `wanted`.
+    /// Takes in what was loaded for `wanted`. Until something is changed, the time of the batch is
+    /// raised above every commit that this may show: no record is written at an earlier time than
+    /// it was before.
     pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
         self.latest = self.latest.max(loaded.as_of.next());
+        if self.has_changes {
+            self.is_late |= loaded.shows_later_than(self.now);
+        } else {
+            self.now = self.now.max(loaded.as_of.next());
+        }
         for row in loaded.rows {
             self.learn_row(row);
         }

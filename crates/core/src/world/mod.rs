@@ -72,6 +72,10 @@ pub struct World {
     now: Timestamp,
     /// What the clock must be past once this batch is committed.
     latest: Timestamp,
+    /// A command was accepted that changes something: `now` is in what it wrote.
+    has_changes: bool,
+    /// A record that was loaded after that was written at `now` or later.
+    is_late: bool,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
     reaches: BTreeMap<Range, Reach>,
@@ -92,6 +96,8 @@ impl World {
         Self {
             now,
             latest: now,
+            has_changes: false,
+            is_late: false,
             entries: BTreeMap::new(),
             positions: BTreeMap::new(),
             reaches: BTreeMap::new(),
@@ -109,6 +115,13 @@ impl World {
 
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// Whether the batch saw a record that was written at its own time or later, when it was too
+    /// late to raise that time. What it writes would be earlier than what it writes over: it must
+    /// not be committed, and is to be decided again by a batch that begins after this.
+    pub fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// The epoch that the first claim of a task created here counts on from. It is higher than any
@@ -174,6 +187,16 @@ impl World {
 
     pub(crate) fn emit(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// Where the next entry of the log comes, for [`World::emit_at`].
+    pub(crate) fn log_position(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Puts an entry before those that the same command has emitted since `position`.
+    pub(crate) fn emit_at(&mut self, position: usize, event: Event) {
+        self.events.insert(position, event);
     }
 
     pub(crate) fn attach(&mut self, key: PayloadKey, payload: Payload) {

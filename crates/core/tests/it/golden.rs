@@ -177,6 +177,8 @@ fn number_of_change(change: &Change) -> usize {
         Change::EffectClaimed { .. } => 33,
         Change::EffectSettled { .. } => 34,
         Change::StatusChanged { .. } => 35,
+        Change::TurnCommitted { .. } => 36,
+        Change::CancelRequested { .. } => 37,
     }
 }
 
@@ -226,7 +228,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 36);
+    all_seen(numbers.into_iter(), 38);
 }
 
 fn number_of_made(made: &Made) -> usize {

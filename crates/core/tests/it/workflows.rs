@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{CommitTurn, Deed, NewTask, Then};
 use windlass_core::{
-    Command, Execution, Fence, Lifecycle, Message, Outcome, Payload, PayloadKey, Task, TaskId,
+    Change, Command, Event, Execution, Fence, Lease, Lifecycle, Message, Outcome, Payload,
+    PayloadKey, Task, TaskId,
 };
 
 use crate::batch::new_task;
@@ -193,16 +194,44 @@ pub(crate) fn is_activity(task: &Task) -> bool {
     task.step.is_some() && task.workflow.is_none()
 }
 
-/// The log tells of a workflow that it is made, leased, starts over, ends and is forgotten, and of
-/// its activities that they are leased and end. What comes between is in its history.
-pub(crate) fn is_told_by_history(was: Option<&Task>, is: Option<&Task>) -> bool {
+/// What leaves no entry on a task itself: the creation of an activity, which the entry of its turn
+/// names, and what a message does to a workflow that nobody holds.
+pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Task>) -> bool {
     match (was, is) {
-        (None, Some(task)) | (Some(task), None) => is_activity(task),
-        (Some(was), Some(is)) => {
-            let seen = |task: &Task| (task.generation, task.epoch, task.lifecycle.ended_at());
-            was.workflow.is_some() && seen(was) == seen(is)
+        (None, Some(task)) if is_activity(task) => {
+            step.changes.events.iter().any(|event| creates(event, task))
         }
-        (None, None) => false,
+        (Some(was), Some(is)) if was.workflow.is_some() => {
+            lease(was) == lease(is) && is_open(was) && is_open(is) && beside_mail(was, is) == *is
+        }
+        _ => false,
+    }
+}
+
+/// A workflow as it was, with all that a message changes, or the end of a worker that has it in
+/// memory, as it is.
+fn beside_mail(was: &Task, is: &Task) -> Task {
+    let mut task = was.clone();
+    task.lifecycle = is.lifecycle.clone();
+    (task.due_at, task.has_mail, task.has_children) = (is.due_at, is.has_mail, is.has_children);
+    if let (Some(workflow), Some(is)) = (&mut task.workflow, &is.workflow) {
+        workflow.sticky = is.sticky.clone();
+    }
+    task
+}
+
+fn creates(event: &Event, activity: &Task) -> bool {
+    let (Some((id, _)), Change::TurnCommitted { activities, .. }) = (&event.task, &event.change)
+    else {
+        return false;
+    };
+    activity.parent.as_ref() == Some(id) && activities.contains(&activity.id)
+}
+
+fn lease(task: &Task) -> Option<&Lease> {
+    match &task.lifecycle {
+        Lifecycle::Active(lease) => Some(lease),
+        _ => None,
     }
 }
 

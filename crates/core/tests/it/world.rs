@@ -2,8 +2,8 @@
 //! commands on one record come to together.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask, Reap, Release, Renew, Replay, Start,
-    Sweep, TrimLog,
+    Cancel, Claim, Complete, Create, Fail, LimitLane, NewMessage, NewTask, Post, Reap, Release,
+    Renew, Replay, Start, Sweep, TrimLog,
 };
 use windlass_core::{
     ChangeSet, Command, Decided, FailureClass, GateKey, Hints, Lane, Loaded, Log, Outcome, Payload,
@@ -411,5 +411,38 @@ fn a_task_starts_above_all_that_was_seen() {
     let task = changes.inserts.iter().find(|row| row.key.table == Table::Task).unwrap();
     let task = read_row::<Task>(task.schema, &task.body).unwrap();
     assert!(task.epoch > as_of.micros() as u64);
-    assert_eq!(task.created_at, now);
+    assert_eq!((task.created_at, changes.at), (as_of.next(), as_of.next()));
+    assert!(changes.events.iter().all(|event| event.at == changes.at));
+}
+
+/// Once something is decided the time of a batch stays: what was written later is not written over.
+#[test]
+fn a_batch_that_sees_a_later_write_is_late() {
+    let (before, now) = (Timestamp::from_millis(1), Timestamp::from_millis(1_000));
+    for (written_at, late) in [(now.plus_ms(1), true), (now, true), (before, false)] {
+        let mut shelf = Shelf::default();
+        let create = |id: &str| Command::from(Create::one(NewTask::new(id, "k")));
+        shelf.execute(written_at, &create("there")).expect("it is the first");
+        let mut world = World::new(now, Hints::default());
+        let other = Create { tenant: Tenant::new("other"), tasks: vec![NewTask::new("t", "k")] };
+        for command in [other.into(), create("new")] {
+            while decide(&mut world, &command) == Decided::Parked {
+                let wanted = world.wanted().unwrap();
+                let loaded = shelf.load(&wanted);
+                world.learn(&wanted, loaded);
+            }
+        }
+        assert_eq!(world.is_late(), late, "{written_at}");
+    }
+}
+
+/// Who logs something of a task conflicts with whoever does so at the same time.
+#[test]
+fn what_the_log_tells_of_is_written() {
+    let mut shelf = Shelf::default();
+    let post = || Command::from(Post::one(NewMessage::new("t", "go", "ops")));
+    shelf.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
+    shelf.execute(START, &post()).expect("it is open");
+    let (_, one) = shelf.attempt(START, &post());
+    assert!(one.updates.iter().any(|update| update.row.key == task_row("t")), "{one:?}");
 }

@@ -65,6 +65,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     rows: BTreeMap<CallName, Track<Option<Known>>>,
+    /// By task, the lease under which the log tells of a call: others may follow in one commit.
+    claimed_by: BTreeMap<TaskId, Right>,
     /// By id, until when it must be kept at least.
     keep_until: BTreeMap<String, Timestamp>,
     /// Ids under which something was done.
@@ -118,6 +120,7 @@ impl Model {
         let Some(hold) = facts.hold().copied().filter(|hold| hold.began_at.is_some()) else {
             return breach(Kind::IllegalMove, "nobody works on it");
         };
+        self.effects.claimed_by.insert(at.id.clone(), Right::Epoch(hold.epoch));
         super::lease::held(facts, hold.epoch, at, spec).map(drop)
     }
 
@@ -185,7 +188,7 @@ impl Model {
     /// A call that is known for the first time.
     fn claimed_call(&mut self, call: &CallName, effect: &Effect) -> Known {
         let right = match &call.0 {
-            Parent::Task(task) => self.facts(task).hold().map(|hold| Right::Epoch(hold.epoch)),
+            Parent::Task(task) => self.effects.claimed_by.get(task).copied(),
             Parent::Request(key) => {
                 let stage = self.stage(key).cloned();
                 if let Some(stage) = &stage {

@@ -32,6 +32,7 @@ impl Model {
         let Some(change) = entry.change() else {
             return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
         };
+        self.fold.read(entry).or_else(|what| breach(Kind::IllegalMove, what))?;
         if [crate::workflow::TENANT, crate::foreign::TENANT].contains(&entry.tenant.as_str()) {
             return Ok(());
         }

@@ -30,6 +30,29 @@ pub(crate) struct Frozen {
 }
 
 impl Model {
+    /// Compares the tasks that a commit wrote, of every tenant, with what the log alone leads to.
+    pub(super) fn compare_with_log(
+        &mut self,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+    ) -> Result<(), Breach> {
+        let inserts = changes.inserts.iter().map(|row| &row.key);
+        let updates = changes.updates.iter().map(|update| &update.row.key);
+        let deletes = changes.deletes.iter().map(|(key, _)| key);
+        let tasks = inserts.chain(updates).chain(deletes).filter(|key| key.table == Table::Task);
+        for key in tasks {
+            let (Some(Value::Text(tenant)), Some(id)) = (key.values.first(), second_text(key))
+            else {
+                continue;
+            };
+            let task = one::<Task>(memory, key.clone());
+            let named = TaskKey::new(&Tenant::new(&**tenant), &id);
+            let checked = self.fold.check(&named, task.as_deref());
+            checked.or_else(|what| breach(Kind::RecordDiffers, what))?;
+        }
+        Ok(())
+    }
+
     /// Compares what a commit wrote.
     pub(super) fn compare(
         &mut self,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use windlass_core::command::Claim;
 use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
+use windlass_store_test::LogFold;
 
 use crate::coverage::Happening;
 use crate::model::answer::{Fenced, Since};
@@ -50,6 +51,8 @@ pub(crate) struct Model {
     /// Tasks that somebody asked to reap.
     pub(super) reaping: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
+    /// What the log alone leads to, of the tasks of every tenant.
+    pub(super) fold: LogFold,
     /// How far the log had come when the commit under observation began.
     pub(super) view: u64,
     /// The time of that commit.
@@ -117,6 +120,7 @@ impl Model {
             failing: BTreeMap::new(),
             reaping: BTreeSet::new(),
             last_seq: 0,
+            fold: LogFold::default(),
             view: 0,
             now: Timestamp::default(),
             latest: Timestamp::default(),
@@ -199,6 +203,7 @@ impl Model {
         tell: &mut dyn FnMut(&windlass_core::Logged),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
+        self.latest = self.latest.max(now);
         self.moment += 1;
         self.learn_dead(changes);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
@@ -206,6 +211,7 @@ impl Model {
             tell(&entry);
             self.read(&entry)?;
         }
+        self.compare_with_log(memory, changes)?;
         self.read_results(memory)?;
         self.compare(memory, changes)?;
         self.check_waits()

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
+use windlass_core::Timestamp;
+use windlass_core::command::{Claim, Complete, NewMessage, Post, Renew};
 use windlass_engine::{Config, Engine};
-use windlass_store::{Store, StoreError};
-use windlass_store_postgres::PostgresStore;
-use windlass_store_test::execute;
+use windlass_store::{ManualClock, Store, StoreError};
+use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::postgres::Server;
+use windlass_store_test::{execute, time_order};
 
 use crate::stage::{create, must, open, prepare};
 
@@ -155,4 +157,79 @@ async fn the_numbers_of_an_emptied_log_go_on() {
             FROM windlass.event";
         assert_eq!(server.sql(left), format!("0 left behind {last}"));
     }
+}
+
+/// Two engines with two batches each, and callers that meet at the same tasks: the times of a task
+/// never fall, and those of the log by no more than the patience of the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_times_of_a_task_never_fall() {
+    let server = Server::start();
+    let config = || Config { batches_at_once: Some(2), ..Config::default() };
+    let engines = [
+        Engine::start(open(&server).await, config()).await.unwrap(),
+        Engine::start(open(&server).await, config()).await.unwrap(),
+    ];
+    let callers: Vec<_> = (0..32_usize)
+        .map(|n| tokio::spawn(work(engines[n % 2].clone(), engines[(n / 2) % 2].clone(), n)))
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let entries = open(&server).await.events(0, 100_000).await.unwrap();
+    let order = time_order::check(&entries);
+    println!("{order:?}");
+    assert!(order.entries > 1_500, "{order:?}");
+    assert!(order.most_ms <= 5_000, "{order:?}");
+}
+
+/// Creates tasks at one engine, and brings what it is given by another to its end.
+async fn work(maker: Engine, taker: Engine, number: usize) {
+    for n in 0..12 {
+        maker.submit(create(&format!("{number}-{n}"))).await.unwrap();
+        let claim = Claim { limit: 2, ..Claim::new(format!("w{number}")) };
+        for claimed in taker.claim(claim, Duration::from_millis(50)).await.unwrap() {
+            let (fence, lease_ms) = (claimed.task.fence(), 60_000);
+            let post = Post::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
+            let renew = maker.submit(Renew { fence: fence.clone(), lease_ms });
+            let (renewed, posted) = tokio::join!(renew, taker.submit(post));
+            renewed.and(posted).unwrap();
+            maker.submit(Complete { fence, result: None }).await.unwrap();
+        }
+    }
+}
+
+/// A batch whose time is further back than the store has patience for is decided again: the log
+/// is out of order by no more than that.
+#[tokio::test]
+async fn a_batch_that_is_too_old_is_decided_again() {
+    let server = Server::start();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
+    let options = || Options { clock: Some(clock.clone()), ..Options::default() };
+    let url = || server.url().parse().unwrap();
+    let store = PostgresStore::open_with(url(), options()).await.unwrap();
+    // The lane is there before.
+    must(&store, create("first")).await;
+    for (later_ms, fits) in [(5_000, true), (5_001, false)] {
+        let prepared = prepare(&store, create(&format!("early-{later_ms}"))).await;
+        clock.advance_ms(later_ms);
+        must(&store, create(&format!("late-{later_ms}"))).await;
+        let committed = prepared.commit().await;
+        assert_eq!(committed.is_ok(), fits, "{later_ms}: {committed:?}");
+        if !fits {
+            assert!(matches!(committed, Err(StoreError::Conflict)), "{committed:?}");
+        }
+    }
+    let order = time_order::check(&store.events(0, 100).await.unwrap());
+    assert_eq!((order.falls, order.most_ms), (1, 5_000));
+}
+
+/// The same through the store alone, as every store has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_keep_the_times_of_a_task_in_order() {
+    let server = Server::start();
+    let handles: [Arc<dyn Store>; 2] =
+        [Arc::new(open(&server).await), Arc::new(open(&server).await)];
+    let order = time_order::run(&handles).await;
+    println!("{order:?}");
+    assert!(order.entries > 500 && order.most_ms <= 5_000, "{order:?}");
 }

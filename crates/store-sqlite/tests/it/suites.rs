@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use windlass_store::{ManualClock, Store};
 use windlass_store_sqlite::{Options, SqliteStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{Factory, conformance, mishap};
+use windlass_store_test::{Factory, conformance, mishap, time_order};
 
 /// A folder with a file for every place.
 struct Files(TempDir);
@@ -21,6 +21,17 @@ impl Factory for Files {
 #[tokio::test]
 async fn sqlite_conforms() {
     conformance::run(&Files(tempfile::tempdir().unwrap())).await;
+}
+
+/// Batches follow one another: the times of the whole log are in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite_keeps_the_times_of_its_log_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(folder.path().join("time.db")).unwrap())
+    };
+    let order = time_order::run(&[open(), open()]).await;
+    assert!(order.entries > 500 && order.falls == 0, "{order:?}");
 }
 
 #[tokio::test]

@@ -32,8 +32,10 @@ pub(super) async fn fields_of_a_newer_version_are_kept(ground: &Ground<'_>) -> V
     let (tenant, lane) = (Tenant::default(), LaneName::new("l"));
     ground.must(SetLaneState { tenant, lane, state: LaneState::Paused }).await?;
     let row = ground.row(&lane_key("l")).await?;
-    let seen = row.as_ref().map(|row| (row.version, row.body.contains(r#""state":"paused""#)));
-    same("the change", &seen, &Some((Version(8), true)))?;
+    let seen = row
+        .as_ref()
+        .map(|row| (row.version > Version(7), row.body.contains(r#""state":"paused""#)));
+    same("the change", &seen, &Some((true, true)))?;
     keeps_its_fields("the lane", row, NEWER)
 }
 

@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
+use windlass_store::{MemoryStore, Store};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{MemoryFactory, conformance, mishap};
+use windlass_store_test::{MemoryFactory, conformance, mishap, time_order};
 
 #[tokio::test]
 async fn memory_conforms() {
@@ -21,4 +24,13 @@ async fn memory_does_what_the_shelf_does() {
 #[tokio::test]
 async fn memory_comes_to_the_same_end_through_every_mishap() {
     assert!(mishap::run(&MemoryFactory::default()).await > 70);
+}
+
+/// Batches of several engines run side by side in memory as they do on a server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory_keeps_the_times_of_a_task_in_order() {
+    let memory = MemoryStore::new();
+    let handles: [Arc<dyn Store>; 2] = [Arc::new(memory.another()), Arc::new(memory.another())];
+    let order = time_order::run(&handles).await;
+    assert!(order.entries > 500, "{order:?}");
 }

@@ -25,6 +25,7 @@ mod workflow_engine;
 mod workflow_fair;
 mod workflow_golden;
 mod workflow_handle;
+mod workflow_log;
 mod workflow_lost_answer;
 mod workflow_mail;
 mod workflow_random;

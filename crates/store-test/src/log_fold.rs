@@ -1,0 +1,340 @@
+use std::collections::BTreeMap;
+
+use windlass_core::{AfterTurn, Change, Lifecycle, Logged, PublicState, Task, TaskKey, Timestamp};
+
+/// The tasks of a log as its entries alone tell of them. It says when an entry does not follow from
+/// the entries before it, and when a record is not what the log leads to.
+#[derive(Debug, Default)]
+pub struct LogFold {
+    tasks: BTreeMap<TaskKey, Folded>,
+}
+
+/// A task as the log tells of it.
+#[derive(Clone, Debug)]
+struct Folded {
+    phase: Phase,
+    /// The time of its last entry.
+    at: Timestamp,
+    /// The epoch of its last lease.
+    epoch: Option<u64>,
+    /// None where the last entry leaves open whether an attempt was counted.
+    attempts: Option<u32>,
+    generation: u32,
+    /// The lease that ran out last, whose holder may settle it late.
+    lost: Option<u64>,
+    /// Its record was seen, and is one that has a retention.
+    is_retained: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Absent,
+    /// Open, and nobody holds it. Workflows that wait for a message are here as well.
+    Ready,
+    Held {
+        epoch: u64,
+    },
+    /// A turn has ended its lease: the entry of what it came to follows in the same commit.
+    TurnEnds {
+        epoch: u64,
+    },
+    Suspended,
+    WaitingChildren,
+    Ended(PublicState),
+}
+
+impl Default for Folded {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Absent,
+            at: Timestamp::default(),
+            epoch: None,
+            attempts: Some(0),
+            generation: 0,
+            lost: None,
+            is_retained: false,
+        }
+    }
+}
+
+impl LogFold {
+    /// Takes in the next entry of the log.
+    pub fn read(&mut self, entry: &Logged) -> Result<(), String> {
+        let Some(change) = entry.change() else { return Err(format!("unknown: {}", entry.body)) };
+        let Some(id) = &entry.task else { return Ok(()) };
+        self.apply(&TaskKey::new(&entry.tenant, id), entry.at, &change)?;
+        if let Change::TurnCommitted { activities, .. } = &change {
+            for id in activities {
+                let key = TaskKey::new(&entry.tenant, id);
+                self.apply(&key, entry.at, &Change::Created)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, key: &TaskKey, at: Timestamp, change: &Change) -> Result<(), String> {
+        let known = self.tasks.entry(key.clone()).or_default();
+        let before = known.clone();
+        let told = || format!("{} {} at {at} after {before:?}", key.id, change.name());
+        if at < before.at {
+            return Err(format!("time falls: {}", told()));
+        }
+        let phase = known.next(change).ok_or_else(told)?;
+        if phase == Phase::Absent || *change == Change::Created {
+            *known = Folded::default();
+        }
+        (known.phase, known.at) = (phase, at);
+        Ok(())
+    }
+
+    /// Compares a record with what the log leads to, after a whole commit was read.
+    pub fn check(&mut self, key: &TaskKey, record: Option<&Task>) -> Result<(), String> {
+        let known = self.tasks.entry(key.clone()).or_default();
+        let differs = || format!("{known:?} in the log is {record:?}");
+        let Some(task) = record else {
+            // An activity goes with its end, which is its last entry.
+            let gone = match known.phase {
+                Phase::Absent => true,
+                Phase::Ended(_) => !known.is_retained,
+                _ => false,
+            };
+            if !gone {
+                return Err(differs());
+            }
+            known.phase = Phase::Absent;
+            return Ok(());
+        };
+        let same = known.is_at(task)
+            && known.generation == task.generation
+            && known.epoch.is_none_or(|epoch| epoch == task.epoch)
+            && known.attempts.is_none_or(|attempts| attempts == task.attempts);
+        if !same {
+            return Err(differs());
+        }
+        known.is_retained = task.step.is_none() || task.workflow.is_some();
+        Ok(())
+    }
+
+    /// The tasks that are there by the log.
+    pub fn present(&self) -> impl Iterator<Item = &TaskKey> {
+        let present = |known: &Folded| known.phase != Phase::Absent;
+        self.tasks.iter().filter(move |(_, known)| present(known)).map(|(key, _)| key)
+    }
+
+    /// How many entries of the log are earlier than one before them, and by how much at most.
+    pub fn falls(entries: &[Logged]) -> (usize, u64) {
+        let (mut latest, mut falls, mut most_ms) = (Timestamp::default(), 0, 0);
+        for entry in entries {
+            if entry.at < latest {
+                falls += 1;
+                most_ms = most_ms.max(entry.at.ms_until(latest));
+            }
+            latest = latest.max(entry.at);
+        }
+        (falls, most_ms)
+    }
+}
+
+impl Folded {
+    /// Where the task is after this, if it can be.
+    fn next(&mut self, change: &Change) -> Option<Phase> {
+        match change {
+            Change::Created => (self.phase == Phase::Absent).then_some(Phase::Ready),
+            Change::Claimed { epoch, attempt, .. } => self.claim(*epoch, *attempt),
+            Change::Begun { epoch, attempt } => {
+                self.count(*attempt)?;
+                self.held(*epoch)
+            }
+            Change::Renewed { epoch, .. } | Change::Progressed { epoch, .. } => self.held(*epoch),
+            Change::Released { epoch } => {
+                self.attempts = None;
+                self.held(*epoch).map(|_| Phase::Ready)
+            }
+            Change::LeaseExpired { epoch, .. } => {
+                self.lost = Some(*epoch);
+                self.held(*epoch).map(|_| Phase::Ready)
+            }
+            Change::RetryScheduled { .. } | Change::Delayed { .. } => {
+                self.attempts = None;
+                let late = self.phase == Phase::Ready && self.lost.take().is_some();
+                // A wait may fail by its timeout.
+                let held = self.phase == Phase::Suspended || self.any_lease().is_some();
+                (held || late).then_some(Phase::Ready)
+            }
+            Change::Revoked { .. } => {
+                self.attempts = None;
+                (self.phase == Phase::Ready || self.any_lease().is_some()).then_some(Phase::Ready)
+            }
+            Change::Suspended { epoch, .. } => self.held(*epoch).map(|_| Phase::Suspended),
+            Change::WaitingChildren { epoch, .. } => {
+                // It begins an attempt where none has begun.
+                self.attempts = None;
+                self.held(*epoch).map(|_| Phase::WaitingChildren)
+            }
+            Change::Resumed { .. } => match self.phase {
+                Phase::Suspended | Phase::WaitingChildren => Some(Phase::Ready),
+                // What it was about to wait for was there: the lease stays.
+                held @ Phase::Held { .. } => Some(held),
+                _ => None,
+            },
+            Change::TurnCommitted { epoch, then, .. } => {
+                let held = self.held(*epoch)?;
+                Some(match then {
+                    AfterTurn::KeepsLease => held,
+                    AfterTurn::Waits => Phase::Ready,
+                    AfterTurn::StartsOver | AfterTurn::Ends => Phase::TurnEnds { epoch: *epoch },
+                })
+            }
+            Change::Reaped => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
+            Change::Replayed { generation } => self.start_over(*generation),
+            Change::Completed { epoch } => self.complete(*epoch),
+            Change::Failed { .. } => self.end(PublicState::Failed),
+            Change::Cancelled { .. } => self.end(PublicState::Cancelled),
+            Change::Expired => self.end(PublicState::Expired),
+            other => self.stay(other),
+        }
+    }
+
+    fn claim(&mut self, epoch: u64, attempt: Option<u32>) -> Option<Phase> {
+        if self.phase != Phase::Ready || self.epoch.is_some_and(|last| epoch != last + 1) {
+            return None;
+        }
+        (self.epoch, self.lost) = (Some(epoch), None);
+        match (attempt, self.attempts) {
+            // An attempt that goes on is the same one.
+            (Some(attempt), Some(known)) if attempt == known => {}
+            (Some(attempt), _) => self.count(attempt)?,
+            (None, _) => {}
+        }
+        Some(Phase::Held { epoch })
+    }
+
+    fn count(&mut self, attempt: u32) -> Option<()> {
+        let next = self.attempts.is_none_or(|known| attempt == known + 1);
+        self.attempts = Some(attempt);
+        next.then_some(())
+    }
+
+    fn held(&self, epoch: u64) -> Option<Phase> {
+        self.any_lease().filter(|phase| *phase == Phase::Held { epoch })
+    }
+
+    fn any_lease(&self) -> Option<Phase> {
+        Some(self.phase).filter(|phase| matches!(phase, Phase::Held { .. }))
+    }
+
+    /// The next generation: of a task that has ended, or of a workflow within or after a turn.
+    fn start_over(&mut self, generation: u32) -> Option<Phase> {
+        if generation <= self.generation {
+            return None;
+        }
+        (self.generation, self.attempts) = (generation, None);
+        match self.phase {
+            Phase::Ended(_) | Phase::TurnEnds { .. } => Some(Phase::Ready),
+            held @ Phase::Held { .. } => Some(held),
+            _ => None,
+        }
+    }
+
+    fn complete(&self, epoch: u64) -> Option<Phase> {
+        let ends = self.phase == Phase::TurnEnds { epoch };
+        let late = self.phase == Phase::Ready && self.lost == Some(epoch);
+        let completed = Phase::Ended(PublicState::Completed);
+        (ends || late || self.held(epoch).is_some()).then_some(completed)
+    }
+
+    fn end(&mut self, state: PublicState) -> Option<Phase> {
+        self.attempts = None;
+        self.is_open().then_some(Phase::Ended(state))
+    }
+
+    /// What does not move a task.
+    fn stay(&self, change: &Change) -> Option<Phase> {
+        let stays = match change {
+            Change::Promoted
+            | Change::Admitted
+            | Change::Recalled
+            | Change::Kept { .. }
+            | Change::Freed { .. }
+            | Change::Granted { .. }
+            | Change::GrantExpired { .. } => self.phase == Phase::Ready,
+            Change::Escalated => self.phase == Phase::Suspended,
+            _ => self.is_open(),
+        };
+        stays.then_some(self.phase)
+    }
+
+    fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Absent | Phase::Ended(_))
+    }
+
+    fn is_at(&self, task: &Task) -> bool {
+        let lease = matches!(task.lifecycle, Lifecycle::Active(_)).then_some(task.epoch);
+        match (self.phase, task.lifecycle.public()) {
+            (Phase::Held { epoch }, _) => lease == Some(epoch),
+            (Phase::Ended(ended), state) => ended == state,
+            (Phase::Suspended, PublicState::Suspended) => true,
+            (Phase::WaitingChildren, PublicState::WaitingChildren) => true,
+            (Phase::Ready, PublicState::Suspended) => task.workflow.is_some(),
+            (
+                Phase::Ready,
+                PublicState::Waiting
+                | PublicState::Resumable
+                | PublicState::Blocked
+                | PublicState::Delayed,
+            ) => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::Tenant;
+
+    use super::*;
+
+    fn entry(body: &str) -> Logged {
+        let change: Change = serde_json::from_str(body).expect("it is a change");
+        Logged {
+            seq: 1,
+            at: Timestamp::from_millis(1),
+            tenant: Tenant::default(),
+            lane: "mail".into(),
+            task: Some("t".into()),
+            kind: Some("send".into()),
+            family: change.family().as_str().into(),
+            name: change.name().into(),
+            body: body.into(),
+        }
+    }
+
+    const CLAIMED: &str = r#"{"change":"claimed","epoch":5,"worker":"w","attempt":1}"#;
+    const AGAIN: &str = r#"{"change":"claimed","epoch":6,"worker":"w","attempt":1}"#;
+    const WAITS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"waits"}"#;
+    const KEEPS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"keeps_lease"}"#;
+    const CREATED: &str = r#"{"change":"created"}"#;
+
+    fn reads(bodies: &[&str]) -> bool {
+        let mut fold = LogFold::default();
+        bodies.iter().all(|body| fold.read(&entry(body)).is_ok())
+    }
+
+    #[test]
+    fn a_lease_ends_before_the_next_begins() {
+        assert!(reads(&[CREATED, CLAIMED, WAITS, AGAIN]));
+        assert!(!reads(&[CREATED, CLAIMED, AGAIN]));
+        assert!(!reads(&[CREATED, CLAIMED, KEEPS, AGAIN]));
+        assert!(!reads(&[CLAIMED]));
+        assert!(!reads(&[CREATED, CREATED]));
+        assert!(!reads(&[CREATED, CLAIMED, WAITS, WAITS]));
+    }
+
+    #[test]
+    fn the_time_of_a_task_does_not_fall() {
+        let mut fold = LogFold::default();
+        fold.read(&entry(CREATED)).unwrap();
+        let early = Logged { at: Timestamp::default(), ..entry(CLAIMED) };
+        assert!(fold.read(&early).unwrap_err().starts_with("time falls"));
+    }
+}

@@ -1,0 +1,79 @@
+//! The times of a log that many write at once: for each task they never fall.
+
+use std::sync::Arc;
+
+use windlass_core::command::{Claim, Complete, Create, NewTask, Post, Renew};
+use windlass_core::{Command, Logged, Outcome};
+use windlass_store::{Store, StoreError};
+
+use crate::log_fold::LogFold;
+use crate::runner::execute;
+
+/// Writers per handle, and how many tasks each of them creates.
+const WRITERS: usize = 4;
+const TASKS: usize = 30;
+
+/// How far the times of a log are out of order.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeOrder {
+    pub entries: usize,
+    /// Entries that are earlier than one before them.
+    pub falls: usize,
+    /// By how much at most.
+    pub most_ms: u64,
+}
+
+/// Lets many writers create, claim, renew and complete tasks through these handles on one store,
+/// reads the log, and panics where the entries of a task are not in order.
+pub async fn run(handles: &[Arc<dyn Store>]) -> TimeOrder {
+    let writers: Vec<_> = handles
+        .iter()
+        .flat_map(|handle| (0..WRITERS).map(move |_| handle.clone()))
+        .enumerate()
+        .map(|(number, store)| tokio::spawn(async move { write(&*store, number).await }))
+        .collect();
+    for writer in writers {
+        writer.await.expect("a writer does not panic");
+    }
+    let entries = handles[0].events(0, usize::MAX >> 1).await.expect("the log can be read");
+    check(&entries)
+}
+
+/// Judges a log.
+pub fn check(entries: &[Logged]) -> TimeOrder {
+    let mut fold = LogFold::default();
+    for entry in entries {
+        fold.read(entry).unwrap_or_else(|what| panic!("entry {}: {what}", entry.seq));
+    }
+    let (falls, most_ms) = LogFold::falls(entries);
+    TimeOrder { entries: entries.len(), falls, most_ms }
+}
+
+async fn write(store: &dyn Store, number: usize) {
+    for task in 0..TASKS {
+        let id = format!("{number}-{task}");
+        until_done(store, Create::one(NewTask::new(id.clone(), "order")).into()).await;
+        let claim = Claim::new(format!("w{number}"));
+        let Some(Outcome::Claimed(claimed)) = until_done(store, claim.into()).await else {
+            continue;
+        };
+        for task in claimed {
+            let (fence, lease_ms) = (task.fence(), 60_000);
+            let message = windlass_core::command::NewMessage::new(task.id.clone(), "go", "ops");
+            until_done(store, Renew { fence: fence.clone(), lease_ms }.into()).await;
+            until_done(store, Post::one(message).into()).await;
+            until_done(store, Complete { fence, result: None }.into()).await;
+        }
+    }
+}
+
+/// None where the command was refused.
+async fn until_done(store: &dyn Store, command: Command) -> Option<Outcome> {
+    loop {
+        match execute(store, &command).await {
+            Ok(answer) => return answer.ok(),
+            Err(StoreError::Conflict) => tokio::task::yield_now().await,
+            Err(other) => panic!("{command:?}: {other}"),
+        }
+    }
+}
