@@ -202,8 +202,8 @@ impl Lease {
         self.settle_timed(command).await.map(|(outcome, _)| outcome)
     }
 
-    /// As [`Lease::settle`], with when the batch began that settled it: leases that it granted count
-    /// from there.
+    /// As [`Lease::settle`], with when the batch began that settled it: leases that it granted
+    /// count from there.
     pub(crate) async fn settle_timed(
         &self,
         command: Command,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use windlass_core::{Fence, HeldLeases, LeaseRequest, TaskId, limits};
 
-/// The leases that a worker holds, and its requests under way that may grant it more. Each heartbeat
-/// reports them, so that the store ends leases that the worker does not know of.
+/// The leases that a worker holds, and its requests under way that may grant it more. Each
+/// heartbeat reports them, so that the store ends leases that the worker does not know of.
 #[derive(Debug)]
 pub(crate) struct LeaseRegistry {
     instance: u64,

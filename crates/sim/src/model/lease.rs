@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::Claim;
-use windlass_core::{GateKey, TaskId, Timestamp};
+use windlass_core::{GateKey, LeaseLoss, TaskId, Timestamp};
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Hold, Stand, State};
@@ -65,6 +65,24 @@ impl Model {
                 return breach(Kind::Order, format!("{id} stands before it"));
             }
         }
+        Ok(())
+    }
+
+    /// A lease is lost, and its task waits again.
+    pub(super) fn lease_lost(
+        &mut self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        epoch: u64,
+        cause: LeaseLoss,
+    ) -> Result<(), Breach> {
+        let early = facts.hold().is_some_and(|hold| at.at < hold.expires_at);
+        if early && cause == LeaseLoss::Expired {
+            return breach(Kind::LeaseLength, "it has not expired");
+        }
+        self.runs_out(at, facts, epoch)?;
+        facts.reclaims += 1;
+        facts.state = State::Waiting { lost: Some(epoch), since: at.at, pause: None };
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, LeaseLoss, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled,
-    Slot, TaskId, Tenant, Timestamp, limits,
+    Change, LaneName, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
+    Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
@@ -199,18 +199,12 @@ impl Model {
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
             Change::LeaseExpired { epoch, reclaims, cause } => {
-                let early = facts.hold().is_some_and(|hold| at.at < hold.expires_at);
-                if early && *cause == LeaseLoss::Expired {
-                    return breach(Kind::LeaseLength, "it has not expired");
-                }
-                self.runs_out(at, facts, *epoch)?;
-                facts.reclaims += 1;
+                self.lease_lost(at, facts, *epoch, *cause)?;
                 let spent =
                     facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
                 if facts.reclaims != *reclaims || spent {
                     return breach(Kind::Attempts, format!("{reclaims} leases ran out"));
                 }
-                facts.state = State::Waiting { lost: Some(*epoch), since: at.at, pause: None };
             }
             Change::Expired => {
                 if facts.deadline.is_none_or(|deadline| at.at < deadline) {
