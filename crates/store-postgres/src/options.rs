@@ -77,6 +77,11 @@ impl Options {
         timeout(4 * self.patience, it).await.map_err(|_| unavailable(Oddity::Silent))
     }
 
+    /// How much earlier than an entry before it an entry of the log may be, in microseconds.
+    pub(crate) fn most_behind(&self) -> i64 {
+        i64::try_from(self.patience.as_micros()).unwrap_or(i64::MAX)
+    }
+
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let named = (1..=54).contains(&self.schema.len()) && self.schema.chars().all(fits);

@@ -1,7 +1,5 @@
 //! Makes a change set into the one flight that checks, writes and commits it.
 
-use std::time::Duration;
-
 use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Value, Version};
 
 use crate::flight::{Param, Request};
@@ -19,18 +17,8 @@ pub(crate) struct Seal<'c> {
     pub(crate) word: &'c str,
     /// Of its events.
     pub(crate) bodies: &'c [String],
-    /// How much earlier than an entry before them its events may be.
-    pub(crate) most_behind: Duration,
-}
-
-impl Seal<'_> {
-    /// The latest time that an entry before these events may have.
-    fn latest_before(&self, events: &[Event]) -> Timestamp {
-        let Some(first) = events.iter().map(|event| event.at).min() else {
-            return Timestamp::from_micros(i64::MAX);
-        };
-        first.plus_ms(u64::try_from(self.most_behind.as_millis()).unwrap_or(u64::MAX))
-    }
+    /// The latest time of an entry that its events may follow, in microseconds.
+    pub(crate) follows: i64,
 }
 
 pub(crate) fn commit<'c>(
@@ -50,8 +38,8 @@ pub(crate) fn commit<'c>(
         let at = || Param::Int(seal.at.micros());
         let (channel, word) = (Param::Text(seal.channel), Param::Text(seal.word));
         let made = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.mark())).collect());
-        let latest = Param::Int(seal.latest_before(&changes.events).micros());
-        add("seal", vec![at(), channel, word, Param::Int(seal.deletion), made, latest]);
+        let (deletion, follows) = (Param::Int(seal.deletion), Param::Int(seal.follows));
+        add("seal", vec![at(), channel, word, deletion, made, follows]);
         if !changes.deletes.is_empty() {
             let gone = changes.deletes.iter().map(|(key, _)| Some(key.mark())).collect();
             add("note_deletion", vec![at(), Param::Ints(gone)]);

@@ -105,10 +105,8 @@ impl Tx for PostgresTx {
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
-        if let Some(event) = changes.events.first() {
-            // The events of a batch prove its commit by their time.
-            self.ticket.at = event.at;
-        }
+        // The events of a batch prove its commit by their time.
+        self.ticket.at = changes.events.first().map_or(at, |event| event.at);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
@@ -121,7 +119,7 @@ impl Tx for PostgresTx {
             channel: &shared.channel,
             word: &word.written(LONGEST_WORD),
             bodies: &bodies,
-            most_behind: shared.options.patience,
+            follows: self.now.max(changes.at).micros().saturating_add(shared.options.most_behind()),
         };
         let requests = save::commit(shared.sql(), &changes, &seal);
         let flown = self.fly(&requests).await;

@@ -142,7 +142,7 @@ impl ChangeSet {
 
 impl World {
     /// Writes every task that the log tells of, also where its record stays the same: two batches
-    /// that log something of one task conflict, so that its entries are in the order of their times.
+    /// that log something of one task conflict, and its entries are in the order of their times.
     fn write_logged_tasks(&mut self) {
         for event in &self.events {
             let Some((id, _)) = &event.task else { continue };
