@@ -38,7 +38,8 @@ impl Waiters {
             match wake.route {
                 Some(_) => woken.extend(self.take_first(wake)),
                 None => {
-                    woken.extend(unparked(self.claims.extract_if(.., |job| concerns(wake, job))))
+                    let called = self.claims.extract_if(.., |job| concerns(wake, job));
+                    woken.extend(unparked(called));
                 }
             }
         }

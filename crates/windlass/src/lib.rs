@@ -123,5 +123,7 @@ pub use windlass_engine::{
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;
-pub use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Until, Worker};
+pub use windlass_worker::{
+    Answer, Asked, Context, Failure, Running, Settlement, ShortLease, Until, Worker,
+};
 pub use workflow::Workflow;

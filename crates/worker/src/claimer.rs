@@ -14,15 +14,12 @@ use crate::lease_registry::PendingRequest;
 use crate::pause::Pause;
 use crate::pulse::Pulse;
 use crate::running::Stop;
+use crate::short_lease::ShortLease;
 use crate::team::{Slot, Team};
 use crate::worker::Worker;
 
 /// The shortest time for which a claim waits for a task before it is sent again.
 const SHORTEST_WAIT: Duration = Duration::from_secs(5);
-
-/// A lease is to last for so many times as long as the store takes to grant it: it is renewed when
-/// a third has passed, and each renewal takes about as long.
-const SLOW_SHARE: u32 = 6;
 
 /// How soon to warn again.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
@@ -122,17 +119,13 @@ impl Claimer {
 
     /// Warns when granting a lease takes so much of it that little is left to renew it in.
     fn check_length(&mut self, took: Duration) {
-        let length = self.worker.lease_length();
-        let is_told = self.warned_at.is_some_and(|at| at.elapsed() < WARN_AGAIN);
-        if SLOW_SHARE * took <= length || is_told {
+        let Some(short) = ShortLease::check(self.worker.lease_length(), took) else { return };
+        if self.warned_at.is_some_and(|at| at.elapsed() < WARN_AGAIN) {
             return;
         }
         self.warned_at = Some(Instant::now());
-        let recommended = SLOW_SHARE * took;
-        tracing::warn!(
-            worker = %self.worker.claim.worker, lease = ?length, ?took, ?recommended,
-            "leases are too short for this store: it takes much of one to grant it"
-        );
+        tracing::warn!(worker = %self.worker.claim.worker, "{short}");
+        self.worker.short_leases.tell(&short);
     }
 
     /// How many tasks may be started before this worker ends by itself.

@@ -21,6 +21,7 @@ use crate::programs::Programs;
 use crate::pulse::PATIENCE;
 use crate::running::Running;
 use crate::settlement::{Listener, Settlement};
+use crate::short_lease::ShortLease;
 use crate::workflow::{Program, Unnamed, Workflow, name_of};
 
 /// How often a worker says that it is there, unless told otherwise.
@@ -50,6 +51,7 @@ pub struct Worker {
     pub(crate) end: End,
     pub(crate) listener: Listener<Settlement>,
     pub(crate) heartbeat_failures: Listener<Error>,
+    pub(crate) short_leases: Listener<ShortLease>,
 }
 
 /// When a worker ends by itself. Unless told otherwise, never.
@@ -78,6 +80,7 @@ impl Worker {
             end: End::default(),
             listener: Listener::default(),
             heartbeat_failures: Listener::default(),
+            short_leases: Listener::default(),
         }
     }
 
@@ -192,6 +195,14 @@ impl Worker {
     #[must_use]
     pub fn on_heartbeat_failed(mut self, listen: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.heartbeat_failures = Listener::new(listen);
+        self
+    }
+
+    /// Calls `listen` when leases are too short for the store, at most once a minute. The worker
+    /// goes on with them. `listen` must not block.
+    #[must_use]
+    pub fn on_short_lease(mut self, listen: impl Fn(&ShortLease) + Send + Sync + 'static) -> Self {
+        self.short_leases = Listener::new(listen);
         self
     }
 

@@ -119,7 +119,7 @@ impl Exec {
         let begun = format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store);
         self.note(&telling, begun);
         let json = self.target.json;
-        let (outage, complaints) = (Outage::default(), telling.clone());
+        let (outage, complaints, warnings) = (Outage::default(), telling.clone(), telling.clone());
         let mut worker = engine
             .worker(name)
             .tenant(self.target.tenant.clone())
@@ -134,6 +134,10 @@ impl Exec {
                 if let Some(text) = outage.report(error, Instant::now()) {
                     complaints.complain(output::complaint(error.code(), &text, json));
                 }
+            })
+            .on_short_lease(move |short| {
+                let text = short.to_string();
+                warnings.complain(output::complaint("short_lease", &text, json));
             });
         if !self.lanes.is_empty() {
             worker = worker.lanes(self.lanes.clone());

@@ -1,0 +1,54 @@
+use std::fmt;
+use std::time::Duration;
+
+/// A lease is to last for so many times as long as the store takes to grant it: it is renewed when
+/// a third has passed, and each renewal takes about as long.
+const LEAST_SHARE: u32 = 6;
+
+/// A lease that is too short for its store; see [`crate::Worker::on_short_lease`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShortLease {
+    pub lease: Duration,
+    /// How long it took from the start of the batch that granted it until the worker had it.
+    pub took: Duration,
+}
+
+impl ShortLease {
+    /// Whether a lease that took so long to grant is too short.
+    pub(crate) fn check(lease: Duration, took: Duration) -> Option<Self> {
+        let short = Self { lease, took };
+        (short.recommended() > lease).then_some(short)
+    }
+
+    /// How long leases should be for this store.
+    pub fn recommended(&self) -> Duration {
+        LEAST_SHARE * self.took
+    }
+}
+
+impl fmt::Display for ShortLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lease, took, least) =
+            (self.lease.as_millis(), self.took.as_millis(), self.recommended().as_millis());
+        write!(
+            f,
+            "leases of {lease} ms are too short for this store: it took {took} ms to grant one; \
+             use at least {least} ms"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_lasts_six_times_as_long_as_it_takes_to_grant() {
+        let ms = Duration::from_millis;
+        for (took, recommended) in [(0, None), (100, None), (101, Some(606)), (600, Some(3_600))] {
+            let short = ShortLease::check(ms(600), ms(took));
+            assert_eq!(short.map(|short| short.recommended()), recommended.map(ms), "{took} ms");
+        }
+    }
+}
