@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +28,19 @@ pub struct Worker {
 }
 
 /// One request of a worker instance that may grant it leases. Kept in each lease it grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRequest {
     /// Drawn at random when a worker starts: processes may share the name of a worker.
     pub instance: u64,
     /// Rises with every request of the instance.
     pub number: u64,
+}
+
+/// Without the instance, which is random: a simulation prints the same twice.
+impl fmt::Debug for LeaseRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseRequest").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 /// The leases that a worker instance holds, as it reports them with a heartbeat.
