@@ -50,7 +50,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let (mut author, workflows) = workflow::Author::new(seed);
     steps.extend(author.opening());
     let mut guest = Guest::new(seed);
-    let mut outages = Outages::new(seed);
+    let mut outages = Outages::new(seed, &nodes);
     for _ in 0..length {
         steps.push(writer.step());
         // Nothing comes between the steps of a scene.

@@ -5,7 +5,10 @@ use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
 use crate::scene::ask;
-use crate::script::{Action, Mishap, Step, Wish};
+use crate::script::{Action, Mishap, NodeSpec, Step, Wish};
+
+/// Longer than an outage.
+const LONG_MS: u64 = 60_000;
 
 /// More lookups than an engine makes before it says that an outcome is not known.
 const LOOKUPS: u64 = 9;
@@ -14,13 +17,17 @@ const LOOKUPS: u64 = 9;
 pub(crate) struct Outages {
     random: Random,
     often: u64,
+    /// Nodes whose workers hold leases that outlast an outage, if there are any.
+    nodes: Vec<u8>,
 }
 
 impl Outages {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, nodes: &[NodeSpec]) -> Self {
         let mut random = Random::new(seed.rotate_left(48) ^ seed);
         let often = if seed % 4 == 1 { *random.pick(&[2, 4]) } else { 0 };
-        Self { random, often }
+        let outlasts = |node: &NodeSpec| node.slots > 0 && node.lease_ms > LONG_MS;
+        let nodes = (0..).zip(nodes).filter(|(_, node)| outlasts(node));
+        Self { random, often, nodes: nodes.map(|(number, _)| number).collect() }
     }
 
     /// What comes next, if anything.
@@ -28,19 +35,25 @@ impl Outages {
         if self.often == 0 || !self.random.percent(self.often) {
             return Vec::new();
         }
-        let (node, task) = (self.small(), self.small());
+        let task = self.small();
+        let node = if self.nodes.is_empty() { task } else { *self.random.pick(&self.nodes) };
         let rival = node.wrapping_add(1);
         let mut steps = Vec::new();
         let mut then = |action, rounds| steps.push(Step { action, rounds });
-        if self.random.percent(50) {
-            // The answer to some commit, perhaps to one that grants a lease, is never heard.
-            let (nth, point) = (1 + self.random.below(2), CrashPoint::AfterCommit);
+        let open = |lane| Wish::SetLaneState { lane, state: LaneState::Active };
+        for wish in [open(0), open(1), Wish::Reap { task, id: 0 }] {
+            then(ask(rival, wish), 6);
+        }
+        let create = Wish::Create { task, id: 0, variant: 0 };
+        if self.random.percent(60) {
+            // The answer to the commit that creates the task, and leases it to the worker that
+            // waits there, is never heard.
+            let (nth, point) = (1, CrashPoint::AfterCommit);
             let lost = Mishap::Unknown { nth, point, lookups: LOOKUPS };
             then(Action::Fault { node, fault: lost }, 0);
-        }
-        let open = |lane| Wish::SetLaneState { lane, state: LaneState::Active };
-        for wish in [open(0), open(1), Wish::Create { task, id: 0, variant: 0 }] {
-            then(ask(rival, wish), 6);
+            then(ask(node, create), 6);
+        } else {
+            then(ask(rival, create), 6);
         }
         then(Action::Advance { ms: 20 }, 16);
         then(Action::Fault { node, fault: Mishap::Outage }, 4);
