@@ -16,7 +16,7 @@ use crate::workflow;
 pub(crate) fn script(seed: u64) -> Script {
     let mut random = Random::new(seed);
     let nodes = 2 + random.below(2);
-    let nodes: Vec<NodeSpec> = (0..nodes).map(|_| node(&mut random)).collect();
+    let mut nodes: Vec<NodeSpec> = (0..nodes).map(|_| node(&mut random)).collect();
     let plain = 2 + random.below(4);
     let keyed = random.below(3);
     let mut tasks = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let (mut author, workflows) = workflow::Author::new(seed);
     steps.extend(author.opening());
     let mut guest = Guest::new(seed);
-    let mut outages = Outages::new(seed, &nodes);
+    let mut outages = Outages::new(seed, &mut nodes);
     for _ in 0..length {
         steps.push(writer.step());
         // Nothing comes between the steps of a scene.
