@@ -131,7 +131,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "leases run out only so often",
-        file: "crates/core/src/command/sweep/task.rs",
+        file: "crates/core/src/primitive/lose.rs",
         from: "task.reclaims > task.policy.max_reclaims",
         to: "false",
     },

@@ -74,8 +74,8 @@ pub(super) const ROWS: &[Guard] = &[
         "first versions are times",
         "reads::a_task_that_was_made_again_is_another_one",
         "crates/core/src/world/change.rs",
-        "Version(self.now.micros())",
-        "Version(1)",
+        "encode(&record, None, Version(self.now.micros()))",
+        "encode(&record, None, Version(1))",
     ),
     guard(
         "an insert is an insert",

@@ -119,7 +119,7 @@ impl Model {
         left: Duration,
     ) -> Result<(), Breach> {
         let asked = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
-        if !asked.is_some_and(|asked| left <= asked) {
+        if asked.is_none_or(|asked| asked < left) {
             let what = format!("{worker} counts on {left:?} of {asked:?}");
             return breach(Kind::LeaseLength, what);
         }

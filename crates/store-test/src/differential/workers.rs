@@ -17,7 +17,7 @@ pub(super) const WORKERS: &[&str] = &["w1", "w\u{f6}rker"];
 
 pub(super) fn wish(random: &mut Random, live: &Live) -> Command {
     match random.below(14) {
-        0..3 => register(random),
+        0..3 => register(random, live),
         3 => retire(random),
         4..7 => grant(random, live),
         7..10 => consume(random, live),
@@ -31,7 +31,14 @@ fn worker(random: &mut Random) -> WorkerId {
     if random.percent(BAD) { "".into() } else { (*random.pick(WORKERS)).into() }
 }
 
-fn register(random: &mut Random) -> Command {
+/// Who holds a task under a lease that a heartbeat may report as not held.
+fn holder(task: &Task) -> Option<WorkerId> {
+    let Lifecycle::Active(lease) = &task.lifecycle else { return None };
+    (lease.registered && lease.request.is_some()).then(|| lease.worker.clone())
+}
+
+fn register(random: &mut Random, live: &Live) -> Command {
+    let found = live.task(random, |task| holder(task).is_some()).filter(|_| random.percent(60));
     let tenant = Tenant::new(*random.pick(TENANTS));
     let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
     let lanes = lanes.collect();
@@ -39,6 +46,10 @@ fn register(random: &mut Random) -> Command {
     let every_ms = *random.pick(&[10, 5_000, 60_000]);
     let held = HeldLeases { answered_below: random.below(2), ..HeldLeases::default() };
     let held = random.percent(40).then_some(held);
+    let (tenant, id) = match found.map(|task| (task.tenant.clone(), holder(task))) {
+        Some((tenant, Some(id))) => (tenant, id),
+        _ => (tenant, id),
+    };
     RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
 }
 
