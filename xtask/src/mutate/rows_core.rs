@@ -166,16 +166,16 @@ pub(super) const ROWS: &[Mutation] = &[
         to: "expires_at: now.plus_ms(wish.window_ms / 2),",
     },
     Mutation {
-        rule: "a worker counts its lease from before it asked",
-        file: "crates/worker/src/claimer.rs",
-        from: "let asked = Instant::now();",
-        to: "let asked = Instant::now() + self.worker.lease_length();",
+        rule: "a lease without a payload counts from the start of its batch, too",
+        file: "crates/engine/src/answer.rs",
+        from: "Claimed { task, input, leased_from: batch_began }\n                };",
+        to: "Claimed { task, input, leased_from: Instant::now() }\n                };",
     },
     Mutation {
         rule: "a handler that does not stop is dropped",
         file: "crates/worker/src/attempt.rs",
-        from: "        handler.shutdown().await;\n",
-        to: "        handler.detach_all();\n",
+        from: "        handler.shutdown().await;\n        ended",
+        to: "        handler.detach_all();\n        ended",
     },
     Mutation {
         rule: "a waitpoint admits one message",
@@ -270,7 +270,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a dead worker loses what it holds",
         file: "crates/core/src/command/sweep/worker.rs",
-        from: "let lost = world.each(&held, |world, task| lose(world, task))?;",
+        from: "let lost = world.each(&held, |world, task| lose(world, task, LeaseLoss::WorkerDead))?;",
         to: "let lost = vec![lose as *const () as usize == 0; held.len()];",
     },
     Mutation {
