@@ -145,8 +145,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// No lease of a living worker stays unattended for long: a worker that does not know of it, or
-    /// does not act under it, has it ended with its next heartbeat.
+    /// No lease of a living worker stays unattended for long: a worker that does not know of it has
+    /// it ended with its next heartbeat. How long a settle takes is another question.
     fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
         let seen = self.ground.watch.see();
         let unattended = seen.model.leases_beyond(UNATTENDED_MS).filter(|(fenced, worker)| {

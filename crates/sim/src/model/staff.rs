@@ -88,12 +88,15 @@ impl Model {
     }
 
     /// Whether the worker of this lease may just have reported that it does not hold it. One that
-    /// has started a handler under a lease settles or releases it, unless it is about to end.
+    /// has started a handler under a lease settles or releases it, unless it is about to end. In
+    /// the store a lease may last for longer than its worker knows: where the clock was set, or
+    /// where the worker never heard of a renewal.
     pub(super) fn may_be_unheld(&self, fenced: &Fenced) -> bool {
         let worker = self.claims.get(fenced).map(|seen| &seen.worker);
+        let is_renewed = self.renewals.keys().any(|(renewed, _)| renewed == fenced);
+        let outlasts = self.clock_is_set || is_renewed || !self.started.contains(fenced);
         worker.is_some_and(|worker| {
-            let ends = self.staff.may_retire(worker);
-            self.staff.heard.contains(worker) && (ends || !self.started.contains(fenced))
+            self.staff.heard.contains(worker) && (outlasts || self.staff.may_retire(worker))
         })
     }
 
@@ -116,13 +119,16 @@ impl Model {
         Ok(())
     }
 
-    /// A lease of a registered worker that lasts for longer than this, and who holds it.
+    /// The leases of registered workers that last for longer than this and that no handler has
+    /// started under, and who holds them.
     pub(crate) fn leases_beyond(&self, ms: u64) -> impl Iterator<Item = (Fenced, &str)> {
         self.present().filter_map(move |(id, facts)| {
             let hold = facts.hold().filter(|hold| hold.registered)?;
             let fenced = (id.clone(), hold.epoch);
             let worker = &self.claims.get(&fenced)?.worker;
-            (self.latest.plus_ms(ms) < hold.expires_at).then_some((fenced, worker.as_str()))
+            let is_on =
+                self.latest.plus_ms(ms) < hold.expires_at && !self.started.contains(&fenced);
+            is_on.then_some((fenced, worker.as_str()))
         })
     }
 
