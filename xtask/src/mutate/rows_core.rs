@@ -270,7 +270,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a dead worker loses what it holds",
         file: "crates/core/src/command/sweep/worker.rs",
-        from: "let lost = world.each(&held, |world, task| lose(world, task, LeaseLoss::WorkerDead))?;",
+        from: "let lost = world.each(&held, |world, task| \
+               lose(world, task, LeaseLoss::WorkerDead))?;",
         to: "let lost = vec![lose as *const () as usize == 0; held.len()];",
     },
     Mutation {
