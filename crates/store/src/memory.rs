@@ -169,8 +169,9 @@ impl Tx for MemoryTx {
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let mut kept = self.shared.lock();
-        // A first version is the time of its batch: at a time that has passed it might repeat one.
-        if !changes.inserts.is_empty() && self.now.max(changes.now) <= kept.last_commit_at {
+        // A key that another batch inserted and deleted since this one began looks as if it had never
+        // been there. So nothing is inserted if there was any commit since then.
+        if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
             return Err(StoreError::Conflict);
         }
         kept.shelf.commit(&changes).map_err(|_| StoreError::Conflict)?;
