@@ -86,10 +86,12 @@ impl Foreign {
             (_, None) => is_free,
             (was, Some(is)) => {
                 let stays = was.as_ref().is_some_and(|was| was.worker == is.worker);
-                let takes =
-                    changed.has_taken(name, is) && Locks::is_asked(claiming, is, changed.now);
+                let is_renewed = Locks::is_asked(renewing, is, changed.now);
+                // The same commit may grant a lock and renew it.
+                let is_granted = Locks::is_asked(claiming, is, changed.now) || is_renewed;
+                let takes = changed.has_taken(name, is) && is_granted;
                 let lasts = was.as_ref().is_some_and(|was| changed.now < was.until);
-                let renews = stays && lasts && Locks::is_asked(renewing, is, changed.now);
+                let renews = stays && lasts && is_renewed;
                 takes && (stays || is_free) || renews
             }
         };

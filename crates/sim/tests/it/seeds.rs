@@ -10,13 +10,23 @@ const DEFAULT_SEEDS: Range<u64> = 0..300;
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
-const ONCE_BROKEN: [u64; 3] = [
+const ONCE_BROKEN: [u64; 9] = [
     // An effect was settled and its task reaped in one commit.
     123_456_789_073,
     // A gate did not find a task that the batch had scanned before it came to that gate.
     123_456_793_404,
     // A commit failed that would have written a row of history and dropped it.
     900_002_907,
+    // A key was taken, expired and was swept while a batch had seen that it is free.
+    5_000_000_004_323,
+    // A commit granted a lock and renewed it.
+    123_456_794_596,
+    // A lease lasted for longer than its worker knew: the clock was set, a renewal was not heard.
+    123_456_790_803,
+    123_456_793_899,
+    // A lease that no handler ran under was about to be settled.
+    123_456_790_612,
+    123_456_791_623,
 ];
 
 /// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
