@@ -19,14 +19,21 @@ const PARTS: u32 = 4;
 /// How many rounds everybody runs after each of them.
 const ROUNDS_PER_PART: u8 = 3;
 
+/// Since when no handler runs under a lease, and how many heartbeats its worker had sent by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Unattended {
+    pub(crate) since: Duration,
+    pub(crate) heartbeats: u32,
+}
+
 /// Plays a script: the only one who decides who runs when.
 pub(crate) struct Driver<'s> {
     pub(crate) script: &'s Script,
     pub(crate) ground: Ground,
     pub(crate) nodes: Vec<Node>,
     pub(crate) calls: Vec<Call>,
-    /// Leases that no handler runs under, and since when, once nothing more goes wrong.
-    pub(crate) unattended: BTreeMap<Fenced, Duration>,
+    /// Leases that no handler runs under, once nothing more goes wrong.
+    pub(crate) unattended: BTreeMap<Fenced, Unattended>,
     random: Random,
     rounds: usize,
 }

@@ -5,7 +5,7 @@ use windlass_core::command::{LimitLane, Resume, SetLaneState};
 use windlass_core::{Command, LaneState, TaskKey, Tenant};
 use windlass_engine::Engine;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Unattended};
 use crate::foreign::{Guest, finish};
 use crate::model::State;
 use crate::node::Node;
@@ -30,6 +30,8 @@ const SLOW: Duration = Duration::from_secs(60);
 /// What a lease that nobody works on may last beyond the next heartbeat: a slow node needs as long
 /// to settle, or to have its heartbeat answered.
 const UNATTENDED_MS: u64 = 15_000;
+/// How many heartbeats of its worker a lease that nobody works on may outlast.
+const UNATTENDED_HEARTBEATS: u32 = 3;
 
 impl Driver<'_> {
     /// Ends everything that goes wrong, and lets time go by until nothing moves: then every task
@@ -146,7 +148,8 @@ impl Driver<'_> {
     }
 
     /// No lease of a living worker stays unattended for long: a worker that does not know of it has
-    /// it ended with its next heartbeat. How long a settle takes is another question.
+    /// it ended with its next heartbeat. How long a settle takes is another question, and so is how
+    /// many turns an engine takes for a heartbeat.
     fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
         let seen = self.ground.watch.see();
         let unattended = seen.model.leases_beyond(UNATTENDED_MS).filter(|(fenced, worker)| {
@@ -156,9 +159,13 @@ impl Driver<'_> {
         let mut since = BTreeMap::new();
         for (fenced, worker) in unattended {
             let every = self.nodes.iter().find_map(|node| node.employs(worker));
-            let from = *self.unattended.get(&fenced).unwrap_or(&spent);
+            let heartbeats = seen.model.heartbeats(worker);
+            let now = Unattended { since: spent, heartbeats };
+            let from = *self.unattended.get(&fenced).unwrap_or(&now);
             let most = every.unwrap_or_default() + Duration::from_millis(UNATTENDED_MS);
-            if spent.saturating_sub(from) > most {
+            if spent.saturating_sub(from.since) > most
+                && heartbeats - from.heartbeats >= UNATTENDED_HEARTBEATS
+            {
                 let what = format!("{worker} holds {fenced:?} and runs no handler for it");
                 return breach(Kind::Worker, what);
             }

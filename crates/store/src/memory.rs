@@ -169,8 +169,8 @@ impl Tx for MemoryTx {
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let mut kept = self.shared.lock();
-        // A key that another batch inserted and deleted since this one began looks as if it had never
-        // been there. So nothing is inserted if there was any commit since then.
+        // A key that another batch inserted and deleted since this one began looks as if it had
+        // never been there. So nothing is inserted if there was any commit since then.
         if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
             return Err(StoreError::Conflict);
         }

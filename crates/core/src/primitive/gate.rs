@@ -84,10 +84,23 @@ impl Gate {
     }
 }
 
-fn of_task(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<Gate, Halt> {
-    let known = world.get::<Gate>(&key.row_key(tenant))?;
-    let fresh = || Gate::new(tenant, key.kind(), key.name());
-    Ok(known.map_or_else(fresh, |known| (*known).clone()))
+/// The gate of a task. That there was none is not checked by the commit: where the task is counted
+/// already, the gate was looked for before another batch wrote both, and it is written, so that the
+/// commit finds the one that is there.
+fn of_task(
+    world: &mut World,
+    tenant: &Tenant,
+    key: &GateKey,
+    is_counted: bool,
+) -> Result<Gate, Halt> {
+    if let Some(known) = world.get::<Gate>(&key.row_key(tenant))? {
+        return Ok((*known).clone());
+    }
+    let new = Gate::new(tenant, key.kind(), key.name());
+    if is_counted {
+        world.put::<Gate>(new.clone());
+    }
+    Ok(new)
 }
 
 /// Puts a gate back, or takes it away when nobody needs it. One that could not be made whole is
@@ -101,8 +114,11 @@ pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(),
         gate.due_at = gate.due_at.map(|due_at| due_at.max(now.plus_ms(POSTPONED_MS)));
     }
     if gate.is_unused() {
-        if known.is_some() {
-            world.remove(&key);
+        match known {
+            Some(_) if world.is_stored(&key) => world.remove(&key),
+            // A gate that this batch has made stays until the next sweep: see `of_task`.
+            Some(_) => world.put::<Gate>(Gate { due_at: Some(now), ..gate }),
+            None => {}
         }
     } else if known.is_none_or(|known| *known != gate) {
         world.put::<Gate>(gate);
@@ -125,7 +141,7 @@ pub(super) fn pass(
     }
     world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
-    let mut gate = of_task(world, &task.tenant, &key)?;
+    let mut gate = of_task(world, &task.tenant, &key, was.is_some())?;
     gate.uncount(was);
     if let Some(before) = before
         && let Lifecycle::Active(lease) = &before.lifecycle
@@ -367,7 +383,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
         return Ok(());
     };
     let now = world.now();
-    let mut gate = of_task(world, &task.tenant, key)?;
+    let mut gate = of_task(world, &task.tenant, key, true)?;
     gate.uncount(Some(Stage::Admitted));
     gate.charge(1, now);
     if gate.kind.is_owned() {
@@ -386,7 +402,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
 /// Notes that something is done for the affinity of a task.
 pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(key @ GateKey::Affinity(_)) = &task.gate else { return Ok(()) };
-    let mut gate = of_task(world, &task.tenant, key)?;
+    let mut gate = of_task(world, &task.tenant, key, true)?;
     gate.touch(world.now());
     save(world, gate, true)
 }

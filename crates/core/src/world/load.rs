@@ -123,17 +123,13 @@ impl World {
         }
     }
 
-    /// The first sight of a record counts once a command has read or changed it: if the store has a
-    /// later one by the time of a second look, the commit will find the difference. What was only
-    /// scanned is not checked there, so its latest state counts.
+    /// The first load of a record counts. If the store has a later version by the second, what this
+    /// batch loaded in between may not fit to the first: rows that were only scanned, and that a
+    /// record does not exist, are not checked by the commit.
     fn learn_row(&mut self, row: StoredRow) {
         if let Some(known) = self.entries.get(&row.key) {
-            let is_later = known.base.is_some_and(|base| base < row.version);
-            if known.read || known.changed || !is_later {
-                return;
-            }
-            let old = known.slot.clone();
-            self.unplace(&row.key, &old);
+            self.is_late |= known.base.is_some_and(|base| base < row.version);
+            return;
         }
         let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {
             Some((record, extra)) if record.key() == row.key => (Slot::Here(record), extra),

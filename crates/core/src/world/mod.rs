@@ -74,7 +74,7 @@ pub struct World {
     latest: Timestamp,
     /// A command was accepted that changes something: `now` is in what it wrote.
     has_changes: bool,
-    /// A record that was loaded after that was written at `now` or later.
+    /// See [`World::is_late`].
     is_late: bool,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
@@ -117,9 +117,10 @@ impl World {
         self.now
     }
 
-    /// Whether the batch saw a record that was written at its own time or later, when it was too
-    /// late to raise that time. What it writes would be earlier than what it writes over: it must
-    /// not be committed, and is to be decided again by a batch that begins after this.
+    /// Whether the batch loaded a record that another one wrote while it was being decided: a later
+    /// version of what it had loaded before, or anything from its own time or later when something
+    /// was already decided at that time. The batch must not be committed: a batch that begins after
+    /// this decides its commands again.
     pub fn is_late(&self) -> bool {
         self.is_late
     }
@@ -150,6 +151,11 @@ impl World {
             Slot::Here(any) => Ok(Some(R::from_any(any).clone())),
             Slot::Unreadable => Err(Rejection::Quarantined { table: key.table.spec().name }.into()),
         }
+    }
+
+    /// Whether the store had this record when it was loaded.
+    pub(crate) fn is_stored(&self, key: &RowKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.base.is_some())
     }
 
     /// Notes a record that will be read, so that several can be asked for at once. Says whether

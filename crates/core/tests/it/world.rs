@@ -6,9 +6,9 @@ use windlass_core::command::{
     Renew, Replay, Start, Sweep, TrimLog,
 };
 use windlass_core::{
-    ChangeSet, Command, Decided, FailureClass, GateKey, Hints, Lane, Loaded, Log, Outcome, Payload,
-    PublicState, Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Timestamp, Version, World,
-    decide, probe, read_row,
+    ChangeSet, Clash, Command, Decided, FailureClass, GateKey, Hints, Lane, Loaded, Log, Outcome,
+    Payload, PublicState, Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Timestamp,
+    Version, World, decide, probe, read_row,
 };
 
 use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
@@ -369,27 +369,45 @@ fn decide_with(world: &mut World, shelf: &Shelf, command: &Command) {
     }
 }
 
-/// A sweep sees a task that is not due yet and does not read it. Another batch moves the task
-/// behind its gate. Whoever opens the gate in the first batch finds the task there.
+/// A sweep scans a task that is not due yet and does not read it. Another batch moves the task
+/// behind its gate. A completion in the first batch then opens the gate and scans the task there:
+/// the batch has seen two versions of it.
 #[test]
-fn a_record_that_was_only_scanned_is_seen_again_as_it_is() {
+fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     let gate = Some(GateKey::Key("k".into()));
     let holder = NewTask { gate: gate.clone(), ..new_task("holder") };
     let next = NewTask { gate, start: Start::After { ms: 100 }, ..new_task("next") };
-    let mut shelf = Shelf::default();
-    for command in [bulk(vec![holder, next]), claim(1).into()] {
-        shelf.execute(START, &command).expect("a fixture is accepted");
+    for is_moved in [false, true] {
+        let mut shelf = Shelf::default();
+        for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {
+            shelf.execute(START, &command).expect("a fixture is accepted");
+        }
+        let mut world = World::new(START, Hints::default());
+        decide_with(&mut world, &shelf, &Sweep::default().into());
+        if is_moved {
+            let swept = shelf.execute(START.plus_ms(200), &Sweep::default().into());
+            assert!(matches!(swept, Ok(Outcome::Swept { swept: 1, .. })), "{swept:?}");
+        }
+        let complete = Complete { fence: fence("holder", 1), result: None };
+        decide_with(&mut world, &shelf, &complete.into());
+        assert_eq!(world.is_late(), is_moved);
     }
+}
+
+/// A batch looks for a gate, with a task that is there already. Another batch makes the gate with
+/// a task that this one then cancels: the counter of the gate must not stay behind.
+#[test]
+fn a_gate_that_was_looked_for_too_early_is_a_conflict() {
+    let keyed = |id: &str| NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) };
+    let mut shelf = Shelf::default();
+    shelf.execute(START, &create("here")).expect("it is the first");
     let mut world = World::new(START, Hints::default());
-    decide_with(&mut world, &shelf, &Sweep::default().into());
-    let swept = shelf.execute(START.plus_ms(200), &Sweep::default().into());
-    assert!(matches!(swept, Ok(Outcome::Swept { swept: 1, .. })), "{swept:?}");
-    let complete = Complete { fence: fence("holder", 1), result: None };
-    decide_with(&mut world, &shelf, &complete.into());
-    shelf.commit(&world.finish().0).expect("nothing that was read has changed");
-    let row = shelf.row(&task_row("next")).expect("it was created");
-    let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
-    assert_eq!(task.lifecycle.public(), PublicState::Waiting);
+    let again = Create::one(NewTask { payload: None, ..keyed("here") });
+    decide_with(&mut world, &shelf, &again.into());
+    shelf.execute(START, &bulk(vec![keyed("t")])).expect("a fixture is accepted");
+    decide_with(&mut world, &shelf, &Cancel { task: key("t"), reason: String::new() }.into());
+    let changes = world.finish().0;
+    assert_eq!(shelf.commit(&changes), Err(Clash), "{changes:?}");
 }
 
 /// Where transactions run side by side, a batch can see what was committed after it began.

@@ -96,7 +96,8 @@ impl Model {
         let fenced = (at.id.clone(), epoch);
         let registered = facts.hold().is_some_and(|hold| hold.registered);
         let is_dead = registered && self.is_dead(&fenced);
-        let is_unheld = registered && !is_dead && self.may_be_unheld(&fenced);
+        let is_ending = facts.hold().is_some_and(|hold| hold.expires_at < at.at.plus_ms(1));
+        let is_unheld = registered && !is_dead && self.may_be_unheld(&fenced, is_ending);
         ran_out(facts, epoch, at, is_dead || is_unheld)?;
         if facts.hold().is_some_and(|hold| at.at < hold.expires_at) {
             if is_unheld { self.note_unheld(fenced) } else { self.note_death() }

@@ -34,6 +34,8 @@ pub(super) struct Staff {
     deaths: u32,
     /// Workers that the commit under observation has a heartbeat of.
     heard: BTreeSet<String>,
+    /// How many heartbeats of a worker were committed.
+    heartbeats: BTreeMap<String, u32>,
     /// Leases that ended because a heartbeat reported that their worker does not hold them.
     unheld: BTreeSet<Fenced>,
     /// How many of these nobody has counted yet.
@@ -73,6 +75,11 @@ impl Model {
         self.staff.dead = updated.chain(gone).filter(missed).collect();
     }
 
+    /// How many heartbeats of a worker were committed.
+    pub(crate) fn heartbeats(&self, worker: &str) -> u32 {
+        self.staff.heartbeats.get(worker).copied().unwrap_or_default()
+    }
+
     /// A worker is about to end, and says so.
     pub(crate) fn retires(&mut self, worker: &str) {
         self.staff.retiring.insert(worker.to_owned());
@@ -89,12 +96,14 @@ impl Model {
 
     /// Whether the worker of this lease may just have reported that it does not hold it. One that
     /// has started a handler under a lease settles or releases it, unless it is about to end. In
-    /// the store a lease may last for longer than its worker knows: where the clock was set, or
-    /// where the worker never heard of a renewal.
-    pub(super) fn may_be_unheld(&self, fenced: &Fenced) -> bool {
+    /// the store a lease may last for longer than its worker knows: where the clock was set, where
+    /// the worker never heard of a renewal, or for less than a millisecond, as the time of a batch
+    /// is raised above every commit that it sees.
+    pub(super) fn may_be_unheld(&self, fenced: &Fenced, is_ending: bool) -> bool {
         let worker = self.claims.get(fenced).map(|seen| &seen.worker);
         let is_renewed = self.renewals.keys().any(|(renewed, _)| renewed == fenced);
-        let outlasts = self.clock_is_set || is_renewed || !self.started.contains(fenced);
+        let is_started = self.started.contains(fenced);
+        let outlasts = self.clock_is_set || is_renewed || is_ending || !is_started;
         worker.is_some_and(|worker| {
             self.staff.heard.contains(worker) && (outlasts || self.staff.may_retire(worker))
         })
@@ -149,7 +158,11 @@ impl Model {
         if let Some(worker) = one::<Worker>(memory, key) {
             let (seen_at, every_ms) = (worker.seen_at, worker.every_ms);
             let missed = worker.missed_at.is_some();
-            self.staff.beats.insert(id, Beat { seen_at, every_ms, missed });
+            let beat = Beat { seen_at, every_ms, missed };
+            let before = self.staff.beats.insert(id.clone(), beat);
+            if before.is_none_or(|before| before.seen_at < seen_at) {
+                *self.staff.heartbeats.entry(id).or_default() += 1;
+            }
             return Ok(());
         }
         if self.staff.beats.remove(&id).is_none() || self.staff.retiring.contains(&id) {

@@ -10,7 +10,7 @@ const DEFAULT_SEEDS: Range<u64> = 0..300;
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
-const ONCE_BROKEN: [u64; 9] = [
+const ONCE_BROKEN: [u64; 13] = [
     // An effect was settled and its task reaped in one commit.
     123_456_789_073,
     // A gate did not find a task that the batch had scanned before it came to that gate.
@@ -27,6 +27,14 @@ const ONCE_BROKEN: [u64; 9] = [
     // A lease that no handler ran under was about to be settled.
     123_456_790_612,
     123_456_791_623,
+    // A batch counted the tasks behind a gate in one state of the store, and scanned another.
+    123_456_789_923,
+    // A gate was looked for before another batch made it with two tasks, which then expired.
+    123_456_789_500,
+    // A lease ended as not held in its last microsecond.
+    5_000_000_006_200,
+    // A heartbeat took longer than a lease may stay unattended.
+    5_000_000_000_451,
 ];
 
 /// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
