@@ -84,9 +84,9 @@ impl Gate {
     }
 }
 
-/// The gate of a task. That there was none is not checked by the commit: where the task is counted
-/// already, the gate was looked for before another batch wrote both, and it is written, so that the
-/// commit finds the one that is there.
+/// The gate of a task. An absent row has no version to check. If the task is already counted by
+/// the gate, the load of the gate predates its insert: [`save`] then inserts it in any case, so
+/// that the commit conflicts with the gate that exists.
 fn of_task(
     world: &mut World,
     tenant: &Tenant,
@@ -96,11 +96,10 @@ fn of_task(
     if let Some(known) = world.get::<Gate>(&key.row_key(tenant))? {
         return Ok((*known).clone());
     }
-    let new = Gate::new(tenant, key.kind(), key.name());
     if is_counted {
-        world.put::<Gate>(new.clone());
+        world.note_missed(key.row_key(tenant));
     }
-    Ok(new)
+    Ok(Gate::new(tenant, key.kind(), key.name()))
 }
 
 /// Puts a gate back, or takes it away when nobody needs it. One that could not be made whole is
@@ -113,12 +112,11 @@ pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(),
     if !whole {
         gate.due_at = gate.due_at.map(|due_at| due_at.max(now.plus_ms(POSTPONED_MS)));
     }
-    if gate.is_unused() {
-        match known {
-            Some(_) if world.is_stored(&key) => world.remove(&key),
-            // A gate that this batch has made stays until the next sweep: see `of_task`.
-            Some(_) => world.put::<Gate>(Gate { due_at: Some(now), ..gate }),
-            None => {}
+    if gate.is_unused() && world.is_missed(&key) {
+        world.put::<Gate>(Gate { due_at: Some(now), ..gate });
+    } else if gate.is_unused() {
+        if known.is_some() {
+            world.remove(&key);
         }
     } else if known.is_none_or(|known| *known != gate) {
         world.put::<Gate>(gate);

@@ -82,6 +82,8 @@ pub struct World {
     log_head: Option<Vec<LogEntry>>,
     wanted: load::Wants,
     held: BTreeSet<RowKey>,
+    /// See [`World::note_missed`].
+    missed: BTreeSet<RowKey>,
     draft: Draft,
     events: Vec<Event>,
     /// In the order they were attached or, without a payload, dropped.
@@ -104,6 +106,7 @@ impl World {
             log_head: None,
             wanted: load::Wants::default(),
             held: BTreeSet::new(),
+            missed: BTreeSet::new(),
             draft: Draft::default(),
             events: Vec::new(),
             payloads: Vec::new(),
@@ -153,9 +156,14 @@ impl World {
         }
     }
 
-    /// Whether the store had this record when it was loaded.
-    pub(crate) fn is_stored(&self, key: &RowKey) -> bool {
-        self.entries.get(key).is_some_and(|entry| entry.base.is_some())
+    /// Notes that a record was loaded as absent, which another record contradicts: the load
+    /// predates the insert of both.
+    pub(crate) fn note_missed(&mut self, key: RowKey) {
+        self.missed.insert(key);
+    }
+
+    pub(crate) fn is_missed(&self, key: &RowKey) -> bool {
+        self.missed.contains(key)
     }
 
     /// Notes a record that will be read, so that several can be asked for at once. Says whether
