@@ -152,9 +152,18 @@ pub(crate) fn decode(table: Table, schema: u16, body: &str) -> Option<Decoded> {
     AnyRecord::read(table, schema, body).ok()
 }
 
-/// Whether this version can read a body back. What it cannot is quarantined.
-pub fn is_readable(table: Table, schema: u16, body: &str) -> bool {
-    decode(table, schema, body).is_some()
+/// Whether this version can read a body back, as the record of this key. Other records are
+/// quarantined.
+pub fn is_readable(table: Table, key: &[String], schema: u16, body: &str) -> bool {
+    let is_text = |(value, text): (&Value, &String)| match value {
+        Value::Text(value) => **value == **text,
+        Value::Int(value) => value.to_string() == *text,
+        Value::Null => false,
+    };
+    decode(table, schema, body).is_some_and(|(record, _)| {
+        let values = record.key().values;
+        values.len() == key.len() && values.iter().zip(key).all(is_text)
+    })
 }
 
 /// A record in the form that programs outside the world read it in, such as lists.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_core::{
     Around, ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
-    PublicState, Rejection, RowKey, Table, Task, TaskId, TaskKey, Tenant, Value, Why, read_row,
-    why,
+    PublicState, Rejection, RowKey, StoredRow, Table, Task, TaskId, TaskKey, Tenant, Value, Why,
+    read_row, why,
 };
 use windlass_store::{Count, Description, Query};
 
@@ -167,7 +167,7 @@ impl Engine {
         let rows = self.store().query(&Query::one(key)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let quarantined = Rejection::Quarantined { table: R::TABLE.spec().name };
-        Ok(Some(read_row::<R>(row.schema, &row.body).ok_or(quarantined)?))
+        Ok(Some(decode::<R>(row).ok_or(quarantined)?))
     }
 
     async fn count(
@@ -192,7 +192,7 @@ impl Engine {
         let mut found = Vec::new();
         loop {
             let rows = self.store().query(&query).await?;
-            found.extend(rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body)));
+            found.extend(rows.iter().filter_map(decode::<R>));
             match rows.last() {
                 Some(last) if rows.len() == MOST_ROWS => {
                     query.after = Some(last.key.values.clone());
@@ -207,7 +207,7 @@ impl Engine {
         let limit = query.limit;
         loop {
             let rows = self.store().query(&query).await?;
-            let read = rows.iter().filter_map(|row| read_row::<R>(row.schema, &row.body));
+            let read = rows.iter().filter_map(decode::<R>);
             let found: Vec<Arc<R>> = read.collect();
             // A page of nothing but what cannot be read is not the end of the list.
             if !found.is_empty() || rows.len() < limit || limit == 0 {
@@ -216,4 +216,10 @@ impl Engine {
             query.after = rows.last().map(|row| row.key.values.clone());
         }
     }
+}
+
+/// Reads a row back; none when this version cannot, or when the body is that of another key.
+fn decode<R: Filed>(row: &StoredRow) -> Option<Arc<R>> {
+    let record = read_row::<R>(row.schema, &row.body)?;
+    (R::row_key(record.key()) == row.key).then_some(record)
 }

@@ -46,7 +46,7 @@ pub(crate) enum Oddity {
     Empty,
     #[error("the transaction has ended")]
     Ended,
-    #[error("{} cannot be written: is it a file, in a folder that is there?", .0.display())]
+    #[error("{} cannot be opened: no folder, no permission, or too many open files", .0.display())]
     Unwritable(PathBuf),
     #[error("another program was busy writing all the time: try again")]
     Busy,

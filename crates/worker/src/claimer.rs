@@ -78,8 +78,9 @@ impl Claimer {
         let mut heard = self.team.heard.clone();
         while self.tasks_left() > 0 {
             let slots = self.free_slots().await;
-            // Whoever is taken for dead would be handed leases that are over at once.
-            if heard.wait_for(|until| Instant::now() < *until).await.is_err() {
+            // A worker about to be declared dead would get leases that it has to release at once.
+            let margin = self.worker.beat_every;
+            if heard.wait_for(|until| Instant::now() + margin < *until).await.is_err() {
                 return;
             }
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);

@@ -77,12 +77,26 @@ impl Pulse {
         let retired = tokio::time::timeout(PATIENCE, async {
             // A beat that is under way would register it again.
             drop((&mut self.beats).await);
-            self.engine.submit_many(self.heartbeat.last()).await
+            // A heartbeat ends one page of leases that are not held.
+            while self.retire_once().await? > 0 {}
+            Ok(())
         });
         match retired.await {
-            Ok(Ok(_) | Err(Error::ShuttingDown)) => {}
+            Ok(Ok(()) | Err(Error::ShuttingDown)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "a worker could not say that it ends"),
             Err(_) => tracing::warn!("a worker could not say in time that it ends"),
+        }
+    }
+}
+
+impl Pulse {
+    /// Returns how many leases the last heartbeat has ended.
+    async fn retire_once(&self) -> Result<usize, Error> {
+        let answers = self.engine.submit_many(self.heartbeat.last()).await?;
+        let answers = answers.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        match answers.first() {
+            Some(Outcome::WorkerRegistered { lost, .. }) => Ok(*lost),
+            _ => Ok(0),
         }
     }
 }
@@ -138,7 +152,8 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Sign
                 tracing::warn!(%worker, lost, "leases that this worker does not hold were ended");
                 Duration::ZERO
             }
-            Ok(_) => every,
+            // A late answer leaves little time until the worker is declared dead.
+            Ok(_) => every.saturating_sub(asked.elapsed()),
             Err(Error::ShuttingDown) => return,
             Err(Error::Rejected(rejection)) => {
                 tracing::error!(%worker, %rejection, "a worker cannot register");

@@ -30,7 +30,8 @@ impl Census {
     /// Counts a row. None stands for a schema or a body that is not even a number or a text.
     fn count(&mut self, table: Table, key: &[String], schema: Option<i64>, body: Option<&str>) {
         let schema = schema.and_then(|schema| u16::try_from(schema).ok());
-        if schema.zip(body).is_some_and(|(schema, body)| is_readable(table, schema, body)) {
+        let is_readable = |(schema, body)| is_readable(table, key, schema, body);
+        if schema.zip(body).is_some_and(is_readable) {
             self.readable += 1;
             return;
         }

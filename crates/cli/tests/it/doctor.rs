@@ -242,8 +242,13 @@ fn unreadable_records_are_named(place: &Place, sql: impl Fn(&str)) {
     assert_eq!(Report::of(place, "").found("records", "can be read").0, "ok");
     sql("UPDATE {}task SET body = '{\"id\": 7}' WHERE id = 'bad03'");
     sql("UPDATE {}admission SET body = 'torn' WHERE key = 'key05'");
+    let of_another = "(SELECT body FROM {}task WHERE id = 'good')";
+    sql(&format!("UPDATE {{}}task SET body = {of_another} WHERE id = 'bad04'"));
+    let cancel = place.run("task cancel bad04");
+    assert!(cancel.err.contains("[quarantined]"), "{cancel:?}");
+    assert_eq!(place.one("task show good")["state"], "waiting");
     let report = Report::of(place, "");
-    let (level, advice) = report.found("records", "2 records cannot be read");
+    let (level, advice) = report.found("records", "3 records cannot be read");
     assert!(level == "problem" && advice.contains("backup"), "{advice}");
     assert_eq!(report.code, 1);
     report.found("records", "\ntask tenant=default, id=bad03");

@@ -63,6 +63,27 @@ async fn a_lease_that_was_given_up_in_an_outage_is_released_after_it() {
     }
 }
 
+/// A heartbeat that is answered late leaves less time than a handler needs to stop. The worker
+/// claims after the next heartbeat, instead of claiming and releasing again and again.
+#[tokio::test(start_paused = true)]
+async fn a_late_heartbeat_does_not_make_a_worker_claim_in_vain() {
+    let stage = lonely().await;
+    let handler = async |_: Context, (): ()| {
+        sleep(Duration::from_secs(2)).await;
+        Ok(())
+    };
+    let running = stage.worker().lease(10 * MINUTE).handler("k", handler).start().unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let mut heartbeat = stage.faults.pause_commit(1);
+    heartbeat.reached().await;
+    stage.other.create("k").id("t").await.unwrap();
+    sleep(Duration::from_secs(17)).await;
+    heartbeat.release();
+    stage.until("t", "completed").await;
+    assert_eq!(stage.history("t"), "created claimed completed");
+    drop(running);
+}
+
 async fn wait(ctx: Workflow, (): ()) -> Result<(), StepError> {
     let slow = async || {
         sleep(40 * MINUTE).await;
