@@ -8,7 +8,7 @@ use crate::gates;
 use crate::outage::Outages;
 use crate::scene::adopt;
 use crate::script::{
-    Action, Deed, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
+    Action, Deed, FAST_STRIDE, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
 };
 use crate::workflow;
 
@@ -72,7 +72,7 @@ fn node(random: &mut Random) -> NodeSpec {
         lease_ms: if deaf { lease_ms.min(3_000) } else { lease_ms },
         beat_ms: *random.pick(&[500, 2_000, 10_000]),
         skew_ms: *random.pick(&[0, 0, 0, -2_500, 4_000]),
-        stride: *random.pick(&[1, 2, 61, 61]),
+        stride: *random.pick(&[1, 2, FAST_STRIDE, FAST_STRIDE]),
         deaf,
         batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
         batches_at_once: *random.pick(&[1, 1, 2, 3]),

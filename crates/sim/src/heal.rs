@@ -152,15 +152,18 @@ impl Driver<'_> {
     /// many turns an engine takes for a heartbeat.
     fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
         let seen = self.ground.watch.see();
+        let lives = |node: &Node, worker: &str| node.employs(worker).is_some();
         let unattended = seen.model.leases_beyond(UNATTENDED_MS).filter(|(fenced, worker)| {
-            let lives = |node: &Node| node.employs(worker).is_some();
-            !seen.running.contains(fenced) && self.nodes.iter().any(lives)
+            !seen.running.contains(fenced) && self.nodes.iter().any(|node| lives(node, worker))
         });
-        let mut since = BTreeMap::new();
+        let mut still_unattended = BTreeMap::new();
         for (fenced, worker) in unattended {
             let every = self.nodes.iter().find_map(|node| node.employs(worker));
             let heartbeats = seen.model.heartbeats(worker);
-            let now = Unattended { since: spent, heartbeats };
+            // The answer to a claim can be in flight on a slow node until it gets more turns.
+            let is_slow = self.nodes.iter().any(|node| node.is_slow() && lives(node, worker));
+            let since = if is_slow { spent.max(SLOW) } else { spent };
+            let now = Unattended { since, heartbeats };
             let from = *self.unattended.get(&fenced).unwrap_or(&now);
             let most = every.unwrap_or_default() + Duration::from_millis(UNATTENDED_MS);
             if spent.saturating_sub(from.since) > most
@@ -169,10 +172,10 @@ impl Driver<'_> {
                 let what = format!("{worker} holds {fenced:?} and runs no handler for it");
                 return breach(Kind::Worker, what);
             }
-            since.insert(fenced, from);
+            still_unattended.insert(fenced, from);
         }
         drop(seen);
-        self.unattended = since;
+        self.unattended = still_unattended;
         Ok(())
     }
 

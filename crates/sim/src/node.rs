@@ -13,7 +13,7 @@ use windlass_worker::Running;
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
 use crate::handler::worker;
-use crate::script::{CAPABILITY, Fate, LANES, NodeSpec, Point};
+use crate::script::{CAPABILITY, FAST_STRIDE, Fate, LANES, NodeSpec, Point};
 use crate::store::SimStore;
 use crate::watch::Watch;
 
@@ -86,6 +86,11 @@ impl Node {
             _ if worker == of_process("finisher") => Some(CALM),
             _ => None,
         }
+    }
+
+    /// Whether its runtime polls only a few tasks in each turn.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.spec.stride < FAST_STRIDE
     }
 
     pub(crate) fn faults(&self) -> Option<&windlass_store_test::FaultStore> {

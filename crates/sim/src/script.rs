@@ -24,6 +24,9 @@ pub struct Script {
 /// The lanes of every script.
 pub const LANES: [&str; 3] = ["a", "b", "c"];
 
+/// The stride of a node that polls every task that is ready in one turn.
+pub(crate) const FAST_STRIDE: u32 = 61;
+
 /// One process: an engine, and perhaps a worker beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {

@@ -127,6 +127,11 @@ fn stage_of(admission: &Admission) -> Result<Stage, Breach> {
     Ok(stage)
 }
 
+/// How often a request was admitted.
+fn lives(stages: &[Option<Stage>]) -> usize {
+    stages.iter().flatten().map(|stage| stage.accepted_at).collect::<BTreeSet<_>>().len()
+}
+
 /// The key of a row.
 pub(super) fn key_of(row: &RowKey) -> String {
     match row.values.last() {
@@ -337,7 +342,13 @@ impl Model {
 
     /// Whether somebody who was let in may have been too late, or had given it up.
     pub(crate) fn may_be_released(&self, key: &str, moment: u64, giver: &Giver) -> bool {
-        self.stages(key, moment).iter().any(|stage| {
+        let stages = self.stages(key, moment);
+        // One commit can release a request, refuse its answer and admit it again.
+        let withdrawn = self.requests.given_up.contains(&(key.to_owned(), giver.clone()));
+        if withdrawn && lives(&stages) > 1 {
+            return true;
+        }
+        stages.iter().any(|stage| {
             stage.as_ref().is_none_or(|stage| {
                 let own = match giver {
                     Giver::Owner(owner) => stage.owner == *owner,
@@ -394,8 +405,7 @@ impl Model {
                 };
                 let stages = self.stages(key, asked.moment);
                 // Whoever has given it up may have taken it again in the same commit.
-                let begun = stages.iter().flatten().map(|stage| stage.accepted_at);
-                stages.iter().any(other) || begun.collect::<BTreeSet<_>>().len() > 1
+                stages.iter().any(other) || lives(&stages) > 1
             }
             _ => return None,
         };

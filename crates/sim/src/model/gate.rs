@@ -117,7 +117,8 @@ impl Model {
     /// Where a task stands that has just come to wait for its turn.
     pub(super) fn takes_place(&self, at: &Step<'_>, was: &Facts, is: &mut Facts) {
         let waits = |facts: &Facts| matches!(facts.state, State::Waiting { .. });
-        if waits(is) && !waits(was) {
+        // A late settle of a lost lease ends the grant of the task that waits.
+        if waits(is) && (!waits(was) || is.settled != was.settled) {
             let gated = self.spec(at.id).gate.is_some();
             is.stand = if gated { Stand::Unknown } else { Stand::Queue };
         }

@@ -10,7 +10,7 @@ const DEFAULT_SEEDS: Range<u64> = 0..300;
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
-const ONCE_BROKEN: [u64; 13] = [
+const ONCE_BROKEN: [u64; 16] = [
     // An effect was settled and its task reaped in one commit.
     123_456_789_073,
     // A gate did not find a task that the batch had scanned before it came to that gate.
@@ -35,6 +35,12 @@ const ONCE_BROKEN: [u64; 13] = [
     5_000_000_006_200,
     // A heartbeat took longer than a lease may stay unattended.
     5_000_000_000_451,
+    // The answer to a claim was in flight on a slow node during three heartbeats.
+    900_015_545,
+    // One commit released a request, refused its answer and admitted it again.
+    900_017_415,
+    // A late failure of a lost lease ended the grant of its task.
+    123_456_798_271,
 ];
 
 /// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
