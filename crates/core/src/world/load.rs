@@ -123,12 +123,12 @@ impl World {
         }
     }
 
-    /// The first load of a record counts. If the store has a later version by the second, what this
-    /// batch loaded in between may not fit to the first: rows that were only scanned, and that a
-    /// record does not exist, are not checked by the commit.
+    /// The first load of a record counts. If a second load shows a later version, or a record that
+    /// was absent, another batch committed in between: rows that were only scanned and absent
+    /// records are not checked by the commit, so the batch is late.
     fn learn_row(&mut self, row: StoredRow) {
         if let Some(known) = self.entries.get(&row.key) {
-            self.is_late |= known.base.is_some_and(|base| base < row.version);
+            self.is_late |= known.base.is_none_or(|base| base < row.version);
             return;
         }
         let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {

@@ -394,6 +394,31 @@ fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     }
 }
 
+/// A batch looks up a task that does not exist. Another batch creates it behind a concurrency
+/// limit. A completion in the first batch then frees the limit and scans that task.
+#[test]
+fn a_batch_that_loads_a_record_after_its_absence_is_late() {
+    let keyed = |id: &str| NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) };
+    for is_created in [false, true] {
+        let mut shelf = Shelf::default();
+        for command in [bulk(vec![keyed("holder")]), claim(1).into()] {
+            shelf.execute(START, &command).expect("a fixture is accepted");
+        }
+        let mut world = World::new(START, Hints::default());
+        decide_with(
+            &mut world,
+            &shelf,
+            &Cancel { task: key("next"), reason: String::new() }.into(),
+        );
+        if is_created {
+            shelf.execute(START, &bulk(vec![keyed("next")])).expect("a fixture is accepted");
+        }
+        let complete = Complete { fence: fence("holder", 1), result: None };
+        decide_with(&mut world, &shelf, &complete.into());
+        assert_eq!(world.is_late(), is_created);
+    }
+}
+
 /// A batch looks for a gate, with a task that is there already. Another batch makes the gate with
 /// a task that this one then cancels: the counter of the gate must not stay behind.
 #[test]

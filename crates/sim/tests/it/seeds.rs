@@ -10,7 +10,7 @@ const DEFAULT_SEEDS: Range<u64> = 0..300;
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
-const ONCE_BROKEN: [u64; 16] = [
+const ONCE_BROKEN: [u64; 17] = [
     // An effect was settled and its task reaped in one commit.
     123_456_789_073,
     // A gate did not find a task that the batch had scanned before it came to that gate.
@@ -41,6 +41,8 @@ const ONCE_BROKEN: [u64; 16] = [
     900_017_415,
     // A late failure of a lost lease ended the grant of its task.
     123_456_798_271,
+    // A batch scanned a task behind a concurrency limit that it had looked up before its creation.
+    7_000_000_006_229,
 ];
 
 /// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
