@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_cursors_can_go_on() {
+    fn which_cursors_can_resume() {
         for (incarnation, seq, floor, last, ok) in [
             ("a", 5, 4, 9, true),
             ("a", 5, 5, 5, true),

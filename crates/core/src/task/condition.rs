@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_before_counts_only_by_its_waitpoint() {
+    fn a_consumed_message_matches_only_by_its_waitpoint() {
         let mut heard = messages("go/ada/p");
         heard[0].taken_by = Some(BEGAN_AT);
         let by = |waitpoint, name| of(waitpoint, name, None);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_stands_in_for_an_operator_or_for_time() {
+    fn no_message_meets_an_operator_or_timeout_condition() {
         for condition in [Condition::Operator, Condition::Timeout] {
             check(&condition, &[("", None), ("go timeout resume", None)]);
             let all = Condition::All(vec![signal("go"), condition.clone()]);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_time_ends_needs_one() {
+    fn a_condition_that_only_time_meets_needs_a_timeout() {
         let any = |parts: &[Condition]| Condition::Any(parts.to_vec());
         let all = |parts: &[Condition]| Condition::All(parts.to_vec());
         let (timeout, go) = (Condition::Timeout, signal("go"));

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again() {
+    fn which_failures_are_retried() {
         use FailureClass::{Cancelled, Crash, Permanent, Timeout, Transient};
         let now = Timestamp::from_millis(1_000);
         let fixed = Some(RetryPolicy::fixed(2, 60_000));

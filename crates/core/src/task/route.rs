@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what() {
+    fn an_offer_meets_routes_by_capability_and_tag() {
         let blue = || set("blue");
         for (capabilities, tags, route, meets) in [
             ("", TagFilter::Untagged, "", true),
