@@ -208,8 +208,7 @@ impl Gate {
         self.places().min(self.starts_left(now))
     }
 
-    /// Whether the session was revoked: its owner starts nothing more, and loses it when its
-    /// running tasks end.
+    /// Whether the session was revoked: its owner starts no more tasks and loses it once idle.
     fn is_released(&self) -> bool {
         let runs = self.running > 0 && self.kind != GateKind::Affinity;
         runs && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)

@@ -1,5 +1,4 @@
-//! The world of one batch: the loaded records, the changes of the batch, and the rows still to
-//! load.
+//! The world of one batch: loaded records, its changes, and the rows still to load.
 //!
 //! A command reads through the world. If a record is not loaded, the command notes it and stops
 //! with [`Halt::Parked`]; the batcher loads all noted records and decides the command again.
