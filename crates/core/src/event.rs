@@ -153,7 +153,7 @@ pub enum Change {
     Kept {
         worker: WorkerId,
     },
-    /// The task is not granted to that worker any more.
+    /// The grant to that worker has ended.
     Freed {
         worker: WorkerId,
     },

@@ -185,7 +185,7 @@ impl Spot {
         match at(spec.key) {
             Some(i) => Spot::Key(i),
             None => {
-                Spot::Column(at(spec.columns).expect("index columns are columns of the table"))
+                Spot::Column(at(spec.columns).expect("index columns are columns of their table"))
             }
         }
     }
