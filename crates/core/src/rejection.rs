@@ -100,7 +100,7 @@ pub enum Rejection {
     WorkflowEnded,
     #[error("the history of the workflow has {turns} rows: this turn is not the next one")]
     OtherTurn { turns: u32 },
-    #[error("no message {seq} was delivered to the workflow")]
+    #[error("the workflow has no visible message {seq}")]
     MessageNotFound { seq: u64 },
 }
 

@@ -88,8 +88,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     }
 }
 
-/// Rejects further children. The sweep cancels the open ones of a workflow or a cancelled or
-/// expired task.
+/// Rejects further children. Open ones are cancelled, unless a plain task completed or failed.
 fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(known) = recorded(world, task)? else { return Ok(()) };
     let called_off = task.workflow.is_some()
@@ -126,8 +125,8 @@ fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
 }
 
 /// Reopens the family of a replayed task. It may have children again; those that ended before are
-/// not counted. Its parent counts it as open again. If the parent was deleted, the task has none,
-/// even if another task has the same id.
+/// not counted. Its parent counts it as open again. If the parent was deleted, the task has no
+/// parent, even if another task has taken that id.
 pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
     if task.has_children
         && let Some(own) = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?

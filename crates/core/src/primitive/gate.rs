@@ -12,8 +12,8 @@ use crate::task::{Lease, Lifecycle, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// Tasks that a limit moves at once: many limits may open together. The rest is due immediately,
-/// for the next sweep.
+/// The maximum number of tasks that a limit moves at once, since many limits may open together. The
+/// rest is due immediately, for the next sweep.
 const PAGE: u32 = 32;
 
 /// The maximum number of admitted tasks that are skipped to find the last ones.
@@ -70,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// Records the end of a lease. A lost lease ends the session of its holder.
+    /// Records the end of a lease. After a lost lease the session has no idle time left.
     fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
         if self.kind == GateKind::Affinity {
             if !lost {

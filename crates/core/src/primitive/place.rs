@@ -30,7 +30,7 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     }
 }
 
-/// Saves a task in its final state, with its due time, its ready route and its wake.
+/// Saves a task in its present state, with its due time, its ready route and its wake.
 pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
     task.due_at = task.next_due();
     let wake = |route| Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route };

@@ -8,8 +8,8 @@ use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
 use crate::world::World;
 
-/// Whether a settle is accepted after its lease was swept, if the policy of the task allows it. A
-/// release is not: the task is already back in its queue.
+/// Whether a settle is accepted after its lease was swept, if the policy of the task allows it.
+/// Settles without a result are not: the task is already back in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
     IfAllowed,
@@ -38,7 +38,7 @@ pub(crate) fn settle(
     }
     match late {
         Late::IfAllowed => leave(world, &known)?,
-        // A released lease does not count as a delivery of its messages.
+        // A lease that ends without a result does not count as a delivery of its messages.
         Late::Never => leave(world, &empty_handed(&known))?,
     }
     let mut task = (*known).clone();

@@ -25,9 +25,9 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, ids: &[&WaitpointId]) {
     }
 }
 
-/// Creates a waitpoint of a task and signs its token. A repeat returns the existing one with the
-/// same token. An expired one, or one whose message was removed from the mailbox, is recreated: a
-/// suspension on it could never resume.
+/// Creates a waitpoint of a task and signs its token. A repeat returns the existing one. An expired
+/// one, or one whose message was removed from the mailbox, is recreated: a suspension on it could
+/// never resume.
 pub(crate) fn make(
     world: &mut World,
     task: &mut Task,

@@ -50,7 +50,7 @@ pub struct Task {
     /// The number of claims.
     #[serde(default, skip_serializing_if = "is_default")]
     pub claims: u32,
-    /// Attempts begun in this generation, without released ones.
+    /// Attempts begun in this generation, without released or snoozed ones.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
     /// Leases lost in this generation.

@@ -7,7 +7,7 @@ use crate::row::{Range, RowKey, Value};
 use crate::world::entry::Slot;
 use crate::world::{Halt, World};
 
-/// Twice the limit per lane: routes that await removal still count, and retries are not limited.
+/// Twice the limit per lane: closing routes are still listed, and retries may exceed the limit.
 const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
 
 /// The loaded part of a range.
@@ -26,8 +26,8 @@ impl Reach {
 }
 
 impl World {
-    /// The first `limit` records of a range, including the uncommitted changes of this batch. The
-    /// result covers only the loaded part of the range.
+    /// The first `limit` records of a range, including the uncommitted changes of this batch. Parks
+    /// until enough of the range is loaded.
     ///
     /// The commit does not check scanned rows unless they are also read or changed.
     pub(crate) fn scan<R: Filed>(
@@ -108,8 +108,7 @@ impl World {
         Halt::Parked
     }
 
-    /// Reserves a scanned record: other commands of this round skip it, even if this command is
-    /// parked.
+    /// Picks a scanned record: if this command is parked, later commands of this round skip it.
     pub(crate) fn pick(&mut self, key: RowKey) {
         self.draft.picked.push(key);
     }
