@@ -7,23 +7,23 @@ use crate::request::Request;
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
-/// The record that a key was accepted: what was asked, and what it came to.
+/// The record of an accepted idempotency key: the request, and what it produced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     pub tenant: Tenant,
     pub scope: String,
     pub key: IdempotencyKey,
     pub fingerprint: Digest,
-    /// What the first request under this key made: the id of a task, the number of a message; or
-    /// whoever answers it.
+    /// What the first request under this key produced: the id of a task, the number of a message or
+    /// spent units; or the owner of an idempotent request.
     pub first: String,
-    /// When the task was created that the message is for which has this key. Without it the message
-    /// is kept for a task that is to come.
+    /// The creation time of the task that received the message of this key; none while the message
+    /// is buffered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Timestamp>,
-    /// What it says now holds until then.
+    /// When the present state expires.
     pub expires_at: Timestamp,
-    /// How far a request has come that is to be answered.
+    /// The state of an idempotent request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
 }

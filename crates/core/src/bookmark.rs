@@ -6,7 +6,7 @@ use crate::record::{Filed, Record};
 use crate::row::{RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
-/// How far a named subscriber has come in the log.
+/// The cursor of a durable subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bookmark {
     pub tenant: Tenant,

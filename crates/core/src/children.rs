@@ -6,13 +6,13 @@ use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::task::Lifecycle;
 use crate::time::Timestamp;
 
-/// The children of a task, counted: the owner of "the last one", which everybody writes who makes
-/// a child or ends one.
+/// Counters of the children of a task. Every creation and every end of a child writes it, so that
+/// exactly one commit sees the last child end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Children {
     pub tenant: Tenant,
     pub parent: TaskId,
-    /// Those that have not ended.
+    /// Children that have not ended.
     pub open: u32,
     #[serde(default)]
     pub completed: u32,
@@ -22,15 +22,15 @@ pub struct Children {
     pub cancelled: u32,
     #[serde(default)]
     pub expired: u32,
-    /// Set when the parent has ended: there are no more to come.
+    /// The parent has ended: no more children may be created.
     #[serde(default)]
     pub closed: bool,
-    /// When the next page of them is to be cancelled, while they are.
+    /// When the sweep cancels the next page of children, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
-/// How many children a task has, by where they stand.
+/// Numbers of children by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildCounts {
     pub open: u32,
@@ -48,7 +48,7 @@ impl ChildCounts {
 }
 
 impl Children {
-    /// Those of a parent that has none yet.
+    /// The record of a parent without children.
     pub(crate) fn none_of(tenant: &Tenant, parent: &TaskId) -> Self {
         Self {
             tenant: tenant.clone(),
@@ -68,7 +68,7 @@ impl Children {
         ChildCounts { open, completed, failed, cancelled, expired }
     }
 
-    /// How many have ended like this one.
+    /// The counter of this kind of end.
     fn like(&mut self, lifecycle: &Lifecycle) -> Option<&mut u32> {
         match lifecycle {
             Lifecycle::Completed { .. } => Some(&mut self.completed),
@@ -85,7 +85,7 @@ impl Children {
         }
     }
 
-    /// Counts an open child as one that has ended.
+    /// Counts an open child as ended.
     pub(crate) fn count_end(&mut self, ended: &Lifecycle) {
         self.open = self.open.saturating_sub(1);
         if let Some(count) = self.like(ended) {
@@ -93,7 +93,7 @@ impl Children {
         }
     }
 
-    /// Counts a child as an open one again, and no more as one that had ended like this, if it was.
+    /// Counts a child as open again, and uncounts its earlier end if it was counted.
     pub(crate) fn count_revival(&mut self, counted_as: Option<&Lifecycle>) {
         self.open = self.open.saturating_add(1);
         if let Some(count) = counted_as.and_then(|had_ended| self.like(had_ended)) {

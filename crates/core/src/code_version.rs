@@ -8,18 +8,18 @@ use crate::name::Kind;
 use crate::rejection::{Problem, Rejection};
 use crate::task::check_token;
 
-/// A version of the code of a workflow, as `1.2.0` or `2.0.0-beta.1+7`. What comes first in order
-/// is older; what stands behind a `+` tells versions apart, and is neither older nor newer by
-/// itself.
+/// A version of the code of a workflow, such as `1.2.0` or `2.0.0-beta.1+7`. Versions are ordered
+/// by precedence as in semantic versioning; build metadata after a `+` only distinguishes versions,
+/// and breaks ties by text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeVersion {
     text: String,
     numbers: [u64; 3],
-    /// What stands behind the first `-`: it is older than the same without.
+    /// The pre-release after the first `-`: it is older than the same version without.
     before: Vec<Part>,
 }
 
-/// Numbers come before words.
+/// Numbers sort before words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
@@ -31,14 +31,14 @@ impl CodeVersion {
         &self.text
     }
 
-    /// What a workflow of this version demands of a worker, and one that has the code offers.
+    /// The capability that a workflow of this version requires, and a worker with the code offers.
     pub fn capability(&self, kind: &Kind) -> String {
         let text = format!("{kind}:{}", self.text);
         let is_one = limits::CAPABILITY.check(&text).and_then(|()| check_token("kind", &text));
         if is_one.is_ok() {
             return text;
         }
-        // A kind may be called anything.
+        // A kind may contain characters that a capability may not.
         let digester = Digester::new("version").part(kind.as_str().as_bytes());
         let digest = digester.part(self.text.as_bytes()).finish();
         format!("{digest}:{}", self.text)
@@ -67,7 +67,7 @@ fn read(text: &str) -> Option<CodeVersion> {
     Some(CodeVersion { text: text.to_owned(), numbers: numbers.try_into().ok()?, before })
 }
 
-/// Digits without a nought in front.
+/// Digits without a leading zero.
 fn number(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let padded = text.len() > 1 && text.starts_with('0');
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_a_version() {
+    fn valid_and_invalid_versions() {
         let versions = ["1.2.0", "0.0.0", "10.20.30", "1.0.0-alpha", "1.0.0-a.1-b", "1.0.0+x-1.0"];
         for text in versions {
             assert_eq!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_comes_first() {
+    fn versions_are_ordered_by_precedence() {
         let order = [
             "0.9.9",
             "1.0.0-1",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_is_a_token_whatever_the_kind_is_called() {
+    fn a_capability_is_a_valid_token_for_any_kind() {
         let version: CodeVersion = "1.2.0+a".parse().unwrap();
         assert_eq!(version.capability(&"order".into()), "order:1.2.0+a");
         let long = "x".repeat(255);

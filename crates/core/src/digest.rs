@@ -3,12 +3,12 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// The first half of a SHA-256 over named parts: tells whether two requests say the same.
+/// The first half of a SHA-256 over named parts, which identifies equal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 16]);
 
-/// Collects the parts of a [`Digest`]. Every part is preceded by its length, so that moving a
-/// byte from one part to the next changes the digest.
+/// Collects the parts of a [`Digest`]. Every part is preceded by its length, so that moving a byte
+/// from one part to the next changes the digest.
 pub(crate) struct Digester(Sha256);
 
 impl Digester {
@@ -26,9 +26,9 @@ impl Digester {
         self.part(&number.to_le_bytes())
     }
 
-    /// Adds anything that can be written as JSON.
+    /// Adds a value as JSON.
     pub(crate) fn json(self, value: &impl Serialize) -> Self {
-        let bytes = serde_json::to_vec(value).expect("core's own types are written without fail");
+        let bytes = serde_json::to_vec(value).expect("core types serialize to JSON");
         self.part(&bytes)
     }
 
@@ -40,7 +40,7 @@ impl Digester {
 }
 
 impl Digest {
-    /// A number spread evenly over all digests; what stands in for chance in core.
+    /// A number that is evenly distributed over all digests. Core uses it in place of randomness.
     pub(crate) fn spread(self) -> u64 {
         let (first, _) = self.0.split_first_chunk().expect("a digest has sixteen bytes");
         u64::from_le_bytes(*first)

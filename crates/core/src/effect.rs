@@ -9,37 +9,37 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::{Fence, TaskKey};
 use crate::time::Timestamp;
 
-/// The record that a call to somebody else was about to be made: under which id, and what came of
-/// it. It is written before the call, so that whoever tries again asks for that id first.
+/// The record of an external call: its request id and its result. It is written before the call, so
+/// that a retry can first look up that id at the provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     pub tenant: Tenant,
-    /// The task or the request that it is done for.
+    /// The task or request that it belongs to.
     pub parent: String,
-    /// Who is called.
+    /// The external service.
     pub provider: String,
-    /// Which of the calls it is, if its parent makes several.
+    /// Distinguishes the effects of one parent.
     pub name: String,
-    /// What the other side knows it by.
+    /// The id of the call at the provider.
     pub request_id: IdempotencyKey,
     pub fingerprint: Digest,
     pub claimed_at: Timestamp,
-    /// What came of it.
+    /// The result of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<EffectAnswer>,
-    /// When it is forgotten, unless that is with its task.
+    /// When it is deleted; none if that is with its task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
-/// What tells the answer of a call from others.
+/// The size and the digest of the result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectAnswer {
     pub bytes: u64,
     pub digest: Digest,
 }
 
-/// On whose behalf a call is made: only whoever holds it may.
+/// The owner of an effect. It must hold the lease of the task, or the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     Task(Fence),
@@ -54,7 +54,7 @@ impl Caller {
         }
     }
 
-    /// What its calls are listed under. A request is told by a digest: its key is a secret.
+    /// The parent key of its effects. A request is identified by a digest: its key is a secret.
     pub fn parent(&self) -> String {
         match self {
             Caller::Task(fence) => Effect::parent_of(&fence.task),
@@ -77,7 +77,7 @@ impl Effect {
         Range { index: Index::EffectOfParent, prefix, until: None }
     }
 
-    /// Where its answer is, if there is one.
+    /// The key of its result, if any.
     pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
         self.answer.map(|_| self.payload_key())
     }

@@ -9,25 +9,25 @@ use crate::rate::Rate;
 use crate::task::{FailureClass, ResumeCause, SuspendReason, Task};
 use crate::time::Timestamp;
 
-/// An entry of the log, written in the transaction of the change that it tells of.
+/// A log event, written in the transaction of its change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: Timestamp,
     pub tenant: Tenant,
     pub lane: LaneName,
-    /// The task it tells of; none for what happens to a lane.
+    /// The task that changed; none for a change of a lane.
     pub task: Option<(TaskId, Kind)>,
-    /// The labels of the task, so that a subscriber can choose by them when it is gone.
+    /// The labels of the task, so that subscribers can filter by them after its deletion.
     pub labels: BTreeMap<String, String>,
     pub change: Change,
 }
 
-/// What happened.
+/// The kind of change, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
     Created,
-    /// With the attempt, when the claim began it as well.
+    /// `attempt` is set if the claim also began the attempt.
     Claimed {
         epoch: u64,
         worker: WorkerId,
@@ -89,7 +89,7 @@ pub enum Change {
     LaneLimited {
         limit: Option<u32>,
     },
-    /// A message has come, perhaps through a waitpoint.
+    /// A message became visible in the mailbox, perhaps through a waitpoint.
     Signaled {
         seq: u64,
         name: String,
@@ -100,17 +100,17 @@ pub enum Change {
     WaitpointMade {
         id: WaitpointId,
     },
-    /// A call to somebody else is about to be made.
+    /// An external call is about to be made.
     EffectClaimed {
         provider: String,
         name: String,
     },
-    /// It was answered.
+    /// The result of an external call was recorded.
     EffectSettled {
         provider: String,
         name: String,
     },
-    /// What a workflow tells of itself has changed: by this number it can be told from before.
+    /// The published status of a workflow changed. `number` identifies the version of the status.
     StatusChanged {
         number: u64,
     },
@@ -118,21 +118,21 @@ pub enum Change {
         epoch: u64,
         reason: SuspendReason,
     },
-    /// A part of a turn of a workflow was committed: the last part, unless the lease is kept.
+    /// A part of a workflow turn was committed: the last part, unless `then` retains the lease.
     TurnCommitted {
         epoch: u64,
-        /// How many rows the history of this execution had before.
+        /// The number of history rows of this execution before the commit.
         turn: u32,
         then: AfterTurn,
-        /// The activities that it created. They have no `created` entry.
+        /// The activities that the turn created. They have no `created` event.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         activities: Vec<TaskId>,
     },
-    /// A workflow was asked to end: its code is told, and may clean up first.
+    /// Cancellation of a workflow was requested. Its code is notified and may clean up first.
     CancelRequested {
         reason: String,
     },
-    /// What it waited for was there: at last, or already when it was about to wait.
+    /// The condition of a suspension was met, possibly already when it was requested.
     Resumed {
         cause: ResumeCause,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -140,20 +140,20 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
-    /// It waits for so many children.
+    /// The task waits for `open` children.
     WaitingChildren {
         epoch: u64,
         open: u32,
     },
-    /// Its gate let it into the queue of its lane.
+    /// A concurrency slot became free: the task entered the queue of its lane.
     Admitted,
-    /// Its gate was narrowed: it stands behind it again.
+    /// The concurrency limit was lowered: the task is blocked again.
     Recalled,
-    /// It is kept for the owner of its session.
+    /// The task was granted to the owner of its session.
     Kept {
         worker: WorkerId,
     },
-    /// It is kept for that worker no more.
+    /// The grant to that worker has ended.
     Freed {
         worker: WorkerId,
     },
@@ -174,7 +174,7 @@ pub enum Change {
         worker: WorkerId,
         reason: String,
     },
-    /// Nobody answered in time: an operator is asked for.
+    /// No answer arrived before the timeout: an operator has to decide.
     Escalated,
 }
 
@@ -182,7 +182,7 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseLoss {
-    /// It was not renewed in time.
+    /// The lease was not renewed in time.
     #[default]
     Expired,
     /// Its worker sent no heartbeat for so long that it was declared dead.
@@ -197,17 +197,17 @@ impl LeaseLoss {
     }
 }
 
-/// What becomes of a workflow and its lease after the commit of a turn.
+/// State of a workflow and its lease after the commit of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterTurn {
-    /// The lease stays: there is more of this turn to commit, or a message to read.
+    /// The lease is retained: the turn has more parts to commit, or a message is visible.
     KeepsLease,
-    /// The lease ends. The workflow is claimed again when there is a message for it.
+    /// The lease ends. The workflow becomes claimable when a message arrives.
     Waits,
-    /// The lease ends and the next execution begins: a `replayed` entry follows.
+    /// The lease ends and the next execution begins: a `replayed` event follows.
     StartsOver,
-    /// The lease ends with the workflow: the entry of its end follows.
+    /// The lease and the workflow end: the event of that end follows.
     Ends,
 }
 
@@ -222,7 +222,7 @@ impl AfterTurn {
     }
 }
 
-/// What a subscriber can choose from.
+/// Event category, by which subscribers filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -246,8 +246,7 @@ impl Family {
 }
 
 impl Change {
-    /// Whether a task is where it was for those who wait for its end, or for what it says of
-    /// itself.
+    /// Whether callers that wait for the end or the status of a task can ignore this change.
     pub const fn leaves_open(&self) -> bool {
         matches!(
             self,
@@ -309,7 +308,7 @@ impl Change {
 
     /// The change as JSON.
     pub fn body(&self) -> String {
-        serde_json::to_string(self).expect("core's own types are written without fail")
+        serde_json::to_string(self).expect("core types serialize to JSON")
     }
 
     pub const fn family(&self) -> Family {
@@ -384,7 +383,7 @@ impl Event {
             return self.change.body();
         }
         let labelled = Labelled { change: &self.change, labels: &self.labels };
-        serde_json::to_string(&labelled).expect("core's own types are written without fail")
+        serde_json::to_string(&labelled).expect("core types serialize to JSON")
     }
 }
 
@@ -395,7 +394,7 @@ struct Labelled<'a> {
     labels: &'a BTreeMap<String, String>,
 }
 
-/// An entry as it is read back. What a newer version wrote is passed on as it stands.
+/// A log event as it is read back. Events of a newer version are passed through unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logged {
     pub seq: u64,
@@ -427,12 +426,12 @@ impl Logged {
         }
     }
 
-    /// What happened, if this version knows of such a thing.
+    /// The decoded change; none if this version does not know it.
     pub fn change(&self) -> Option<Change> {
         serde_json::from_str(&self.body).ok()
     }
 
-    /// The labels that its task had at the time.
+    /// The labels of the task when the event was written.
     pub fn labels(&self) -> BTreeMap<String, String> {
         #[derive(Default, Deserialize)]
         struct Labels {

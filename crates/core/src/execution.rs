@@ -7,15 +7,15 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::Task;
 use crate::time::Timestamp;
 
-/// An execution of a workflow that was followed by another one. Its history is kept for as long as
-/// an ended task would be.
+/// A past execution of a workflow that continued as new. Its history is retained as long as an
+/// ended task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     pub tenant: Tenant,
     pub task: TaskId,
-    /// Which one it was, from nought.
+    /// Its number, from zero.
     pub number: u32,
-    /// How many rows its history has.
+    /// The number of rows in its history.
     pub turns: u32,
     pub started_at: Timestamp,
     pub ended_at: Timestamp,
@@ -24,20 +24,20 @@ pub struct Execution {
     /// The number of its first step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub first_step: u64,
-    /// It had an input, and messages of the one before it.
+    /// It had an input. `carries`: it had messages of the previous execution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_input: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carries: bool,
-    /// What was to be known of it, in the words of a runtime of its own.
+    /// Its metadata from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// When it is forgotten.
+    /// When it is deleted.
     pub due_at: Timestamp,
 }
 
 impl Execution {
-    /// The present execution of a workflow, as it ends.
+    /// The current execution of a workflow, as it ends.
     pub(crate) fn ended(task: &Task, now: Timestamp) -> Self {
         let workflow = task.workflow.as_ref();
         Self {
@@ -60,7 +60,7 @@ impl Execution {
         Self::row_key(vec![tenant.into(), task.into(), padded(number).as_str().into()])
     }
 
-    /// Those of a workflow, in order.
+    /// The past executions of a workflow, in order.
     pub(crate) fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
         Range { index: Index::ExecutionOfTask, prefix, until: None }
@@ -71,22 +71,22 @@ impl Execution {
         PayloadKey { tenant, task, generation: self.number, slot }
     }
 
-    /// Where a row of its history is.
+    /// The key of a row of its history.
     pub fn turn_key(&self, turn: u32) -> PayloadKey {
         self.payload_key(crate::payload::Slot::turn(turn))
     }
 
-    /// Where its input is, if it had one.
+    /// The key of its input, if any.
     pub fn input_key(&self) -> Option<PayloadKey> {
         self.has_input.then(|| self.payload_key(crate::payload::Slot::INPUT))
     }
 
-    /// Where the messages are that came along from the execution before.
+    /// The key of the messages carried over from the previous execution.
     pub fn carried_key(&self) -> Option<PayloadKey> {
         self.carries.then(|| self.payload_key(crate::payload::Slot::CARRIED))
     }
 
-    /// The last payloads of it, at most so many; and what is left then, if anything is.
+    /// Its last payloads, at most `most`, and the remaining record, if any.
     pub(crate) fn shortened(&self, most: u32) -> (Vec<PayloadKey>, Option<Self>) {
         let left = self.turns.saturating_sub(most);
         let mut keys: Vec<PayloadKey> = (left..self.turns).map(|t| self.turn_key(t)).collect();
@@ -100,13 +100,13 @@ impl Execution {
 
 #[allow(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes what it asks about by reference"
+    reason = "serde passes the value to `is_zero` by reference"
 )]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A number as a text that sorts like it.
+/// A number as zero-padded text that sorts in numeric order.
 fn padded(number: u32) -> String {
     format!("{number:010}")
 }

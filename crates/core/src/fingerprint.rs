@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 
 use crate::digest::{Digest, Digester};
 
-/// Integers beyond this are rounded by the canonical form, which knows only doubles.
+/// Larger integers are rounded by the canonical form, which has only doubles.
 const EXACT: u128 = 1 << 53;
 
-/// Fields of a request that do not count: see [`fingerprint`].
+/// The fields of a request that are ignored: see [`fingerprint`].
 pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
 
-/// Tells whether two requests ask for the same.
+/// A digest that identifies equal requests.
 ///
-/// It is taken of the name of the operation and of the body: of JSON in the canonical form of RFC
-/// 8785, without the fields at the top that are `excluded`; of anything else as it is. JSON counts
-/// as it is, too, if it has an integer that the canonical form would round, so that no two amounts
-/// are taken for one, or a name twice in one object, of which readers take one or the other.
+/// It covers the name of the operation and the body. JSON is hashed in the canonical form of RFC
+/// 8785, without the top-level fields in `excluded`; other bodies are hashed as they are. So is
+/// JSON with an integer that the canonical form would round, so that different amounts never match,
+/// and JSON with a duplicate name in an object, since parsers disagree on its value.
 pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
     let digester = Digester::new("fingerprint").part(operation.as_bytes());
     match canonical(body, excluded) {
@@ -41,7 +41,7 @@ fn canonical(body: &[u8], excluded: &[&str]) -> Option<Vec<u8>> {
     if is_exact { serde_json_canonicalizer::to_vec(&value).ok() } else { None }
 }
 
-/// A value in which no object has a name twice.
+/// A value without duplicate names in any object.
 struct Unambiguous(Value);
 
 struct Reader;
@@ -56,7 +56,7 @@ impl<'de> Visitor<'de> for Reader {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON in which no object has a name twice")
+        f.write_str("JSON without duplicate names")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -95,15 +95,15 @@ impl<'de> Visitor<'de> for Reader {
         let mut read = Map::new();
         while let Some((name, Unambiguous(value))) = fields.next_entry::<String, _>()? {
             if read.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name is there twice"));
+                return Err(A::Error::custom("a name is duplicated"));
             }
         }
         Ok(Value::Object(read))
     }
 }
 
-/// Whether the canonical form tells all integers of this JSON from others. They are looked at as
-/// they are written: read, the longest of them are doubles already.
+/// Whether the canonical form preserves all integers of this JSON. Checks the text, because parsing
+/// has already turned the largest integers into doubles.
 fn is_exact(mut json: &[u8]) -> bool {
     while let Some((first, rest)) = json.split_first() {
         let length = match first {
@@ -129,7 +129,7 @@ fn is_of_number(byte: u8) -> bool {
     byte.is_ascii_digit() || b".eE+-".contains(&byte)
 }
 
-/// The length of a text whose first quote is gone, with its last one.
+/// The length of a string after its first quote, including the last one.
 fn text_length(rest: &[u8]) -> usize {
     let mut is_escaped = false;
     let end = rest.iter().position(|byte| {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_and_what_is_not() {
+    fn equal_and_different_requests() {
         let first = of(r#"{"amount": 10.0, "to": "ada"}"#);
         for same in [
             r#"{"to":"ada","amount":10}"#,
@@ -234,16 +234,16 @@ mod tests {
         let body = br#"{"to":"ada","amount":10}"#;
         assert_ne!(fingerprint("refund", body, EXCLUDED), first, "another operation");
         let nested = |n: u8| of(&format!(r#"{{"note":{{"context":{n}}}}}"#));
-        assert_ne!(nested(1), nested(2), "only fields at the top are left out");
+        assert_ne!(nested(1), nested(2), "only top-level fields are excluded");
     }
 
     #[test]
-    fn no_two_amounts_are_taken_for_one() {
+    fn different_amounts_have_different_fingerprints() {
         assert_eq!(canonical("9007199254740993"), None);
         let amount = |n: u64| of(&format!(r#"{{"amount":{n}}}"#));
         assert_ne!(amount(9_007_199_254_740_993), amount(9_007_199_254_740_992));
         assert_ne!(amount(u64::MAX), amount(u64::MAX - 1));
-        // What no integer of the machine holds is read as a double, and has been rounded by then.
+        // Integers beyond the machine types are parsed as rounded doubles.
         for (one, other) in [
             ("18446744073709551616", "18446744073709551617"),
             ("-9223372036854775809", "-9223372036854775810"),
@@ -254,7 +254,7 @@ mod tests {
             assert_ne!(of(one), of(other), "{one}");
         }
         let traced = |n: &str| of(&format!(r#"{{"amount":1,"\u0063ontext":{{"trace":{n}}}}}"#));
-        assert_eq!(traced("18446744073709551616"), traced("7"), "what does not count is not read");
+        assert_eq!(traced("18446744073709551616"), traced("7"), "excluded fields are not checked");
         assert_eq!(
             of(r#"{"to":"18446744073709551616"}"#),
             of(r#"{ "to": "18446744073709551616"}"#)
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_there_twice_is_not_decided_upon() {
+    fn duplicate_names_are_not_canonicalized() {
         let twice = r#"{"amount":1,"amount":2}"#;
         assert_eq!(canonical(twice), None);
         for once in [r#"{"amount":1}"#, r#"{"amount":2}"#, r#"{"amount":2,"amount":1}"#] {
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(canonical(r#"[{"a":{"b":1,"b":1}}]"#), None);
     }
 
-    /// Deterministic noise: an object, its fields in any order and any spelling.
+    /// An object with its fields in pseudo-random order and spelling.
     #[test]
     fn order_and_spelling_do_not_count() {
         let mut state = 7_u64;

@@ -10,82 +10,82 @@ use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
-/// What a task must pass before it may run: one key of its choice, or a session.
+/// The limit that a task must pass before it may run: a concurrency key, a session or an affinity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKey {
-    /// Tasks of one key run one at a time, or as its limits say.
+    /// Tasks of one concurrency key run one at a time, or within its configured limits.
     Key(String),
-    /// Tasks of one session run at the worker that owns it.
+    /// Tasks of one session run on the worker that owns it.
     Session(String),
-    /// Tasks of one affinity go to the worker that has its lock, any number at once. The lock runs
-    /// out by itself, whatever runs, unless it is renewed.
+    /// Tasks of one affinity are leased to the worker that holds its lock, any number at once. The
+    /// lock expires unless it is renewed, even while tasks run.
     Affinity(String),
 }
 
-/// What a gate limits.
+/// The scope of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
     Key,
     Session,
     Affinity,
-    /// All tasks of a lane, asked when they are claimed.
+    /// All tasks of a lane; checked by each claim.
     Lane,
-    /// All tasks of a tenant, asked when they are claimed.
+    /// All tasks of a tenant; checked by each claim.
     Tenant,
 }
 
-/// A limit that admits so many at once, or so many per time.
+/// A concurrency limit and rate limit, with its counters.
 ///
-/// A task that is behind it waits in the gate's own line. Only as many as may run stand in the
-/// queue of their lane, so that a million behind a full gate cost a claim nothing.
+/// Blocked tasks wait in a list of the limit. Only as many as may run are admitted to the queue of
+/// their lane, so that a million blocked tasks do not slow down claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     pub tenant: Tenant,
     pub kind: GateKind,
     pub name: String,
-    /// How many may run at once; none for any number.
+    /// The maximum number of running tasks; none for unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// An operator set its limits: it stays when nobody needs it.
+    /// An operator configured it: it is retained while unused.
     #[serde(default)]
     pub configured: bool,
-    /// Behind it.
+    /// Blocked tasks.
     #[serde(default)]
     pub waiting: u64,
-    /// Let into the queue and not claimed yet.
+    /// Tasks in the queue of their lane that are not claimed yet.
     #[serde(default)]
     pub admitted: u32,
     #[serde(default)]
     pub running: u32,
-    /// When those that count against the rate were started, the oldest first.
+    /// Starts that count against the rate limit, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<Starts>,
-    /// Whose session it is.
+    /// The owner of the session or affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Lanes in which a claim found it shut: they are woken when it opens. One without a name
-    /// stands for all of them, when they are too many.
+    /// Lanes in which a claim was refused by this quota: they are woken when it has free slots. An
+    /// empty name means all lanes, when they are too many.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub refused: BTreeSet<LaneName>,
-    /// When it needs the engine.
+    /// When the sweep must check it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
-/// The worker that owns a session.
+/// The worker that owns a session or holds an affinity lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub worker: WorkerId,
-    /// Unless something of the session runs, it is free again then.
+    /// The ownership expires then. A session does not expire while one of its tasks runs.
     pub until: Timestamp,
-    /// For how long it stays with the worker after something of it has run; not at all, and it
-    /// starts nothing more, once it was taken from it.
+    /// How long a session stays with the worker after its last task. Zero once it was revoked: then
+    /// the owner may start nothing more.
     pub idle_ms: u64,
-    /// When it last did something for an affinity: took a task, renewed one or was done with it.
+    /// When the holder of an affinity last claimed, renewed or settled one of its tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_at: Option<Timestamp>,
 }
@@ -105,12 +105,12 @@ impl GateKey {
         }
     }
 
-    /// The name of the line behind it.
+    /// The name of the list of blocked tasks.
     pub(crate) fn line(&self) -> String {
         format!("{}/{}", self.kind().as_str(), self.name())
     }
 
-    /// The name of the line of those that it has let through and nobody has claimed.
+    /// The name of the list of admitted tasks that are not claimed yet.
     pub(crate) fn line_inside(&self) -> String {
         format!("in/{}", self.line())
     }
@@ -145,21 +145,21 @@ impl GateKind {
         }
     }
 
-    /// Whether its tasks go to the worker that owns it.
+    /// Whether its tasks are granted to the worker that owns it.
     pub(crate) const fn is_owned(self) -> bool {
         matches!(self, GateKind::Session | GateKind::Affinity)
     }
 }
 
-/// How long an affinity is known after its lock ran out, unless somebody forgets it before.
+/// How long an affinity is retained after its lock expired, unless it is deleted before.
 const FORGOTTEN_MS: u64 = 3_600_000;
 
-/// How many of a session may be let through and not claimed: they are moved together when it
-/// changes hands.
+/// The maximum number of admitted tasks of a session: all are reassigned together when its owner
+/// changes.
 const SESSION_ADMITTED: u32 = 100;
 
 impl Gate {
-    /// A gate that nobody has set: one at a time for a key or a session, and no limit for others.
+    /// A limit with defaults: one at a time for a concurrency key or a session, else unlimited.
     pub(crate) fn new(tenant: &Tenant, kind: GateKind, name: &str) -> Self {
         Self {
             tenant: tenant.clone(),
@@ -188,7 +188,7 @@ impl Gate {
         Range { index: Index::GateOwned, prefix, until: None }
     }
 
-    /// What tasks call it, if it is one that they name.
+    /// The key by which tasks name it; none for a quota.
     pub fn gate_key(&self) -> Option<GateKey> {
         match self.kind {
             GateKind::Key => Some(GateKey::Key(self.name.clone())),
@@ -198,17 +198,17 @@ impl Gate {
         }
     }
 
-    /// How many starts count against the rate.
+    /// The number of starts that count against the rate limit.
     pub fn started(&self, now: Timestamp) -> u32 {
         rate::counted(&self.starts, now)
     }
 
-    /// How many more may be let through, or claimed where nothing is let through ahead.
+    /// How many more tasks may be admitted or, for a quota, claimed.
     pub(crate) fn room(&self, now: Timestamp) -> u32 {
         self.places().min(self.starts_left(now))
     }
 
-    /// Whether its owner is to lose it with the end of what runs, and to start nothing until then.
+    /// Whether the session was revoked: its owner starts no more tasks and loses it once idle.
     fn is_released(&self) -> bool {
         let runs = self.running > 0 && self.kind != GateKind::Affinity;
         runs && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
@@ -233,8 +233,8 @@ impl Gate {
         rate.starts.saturating_sub(self.started(now).saturating_add(self.admitted))
     }
 
-    /// Whether so many of those that were let through may start. They may, unless the limits were
-    /// narrowed since.
+    /// Whether `count` admitted tasks may start. They may, unless the limits were lowered after
+    /// their admission.
     pub(crate) fn may_start(&self, count: u32, now: Timestamp) -> bool {
         let running = self.running.saturating_add(count);
         let started = self.started(now).saturating_add(count);
@@ -243,7 +243,7 @@ impl Gate {
             && self.rate.is_none_or(|rate| started <= rate.starts)
     }
 
-    /// Whether more were let through than may run.
+    /// Whether more tasks are admitted than may run.
     pub(crate) fn is_overfull(&self, now: Timestamp) -> bool {
         let taken = self.running.saturating_add(self.admitted);
         let started = self.started(now).saturating_add(self.admitted);
@@ -258,8 +258,8 @@ impl Gate {
         rate::charge(&mut self.starts, self.rate, count, now);
     }
 
-    /// Sets its limits, or takes them away. What was started stays counted, for as long as it
-    /// would have been under the rate to come.
+    /// Sets or removes the limits. If a rate limit replaces another one, its counted starts stay
+    /// counted for the new window.
     pub(crate) fn set(&mut self, limit: Option<u32>, rate: Option<Rate>) {
         self.configured = limit.is_some() || rate.is_some();
         self.limit = if self.configured { limit } else { self.kind.default_limit() };
@@ -274,13 +274,13 @@ impl Gate {
         self.rate = rate;
     }
 
-    /// Whose session it is. A worker that has run nothing of it for too long has lost it.
+    /// The present owner. The ownership of an idle session or an unrenewed affinity expires.
     pub fn owner(&self, now: Timestamp) -> Option<&Owner> {
         let runs = self.running > 0 && self.kind != GateKind::Affinity;
         self.owner.as_ref().filter(|owner| runs || now < owner.until)
     }
 
-    /// Notes that the owner of an affinity does something for it. Whoever has lost it does nothing.
+    /// Records activity of the holder of an affinity lock. An expired lock has no activity.
     pub(crate) fn touch(&mut self, now: Timestamp) {
         let alive = self.kind == GateKind::Affinity && self.owner(now).is_some();
         if let Some(owner) = self.owner.as_mut().filter(|_| alive) {
@@ -288,18 +288,18 @@ impl Gate {
         }
     }
 
-    /// Whether nobody stands at it, or runs.
+    /// Whether it has no blocked, admitted or running tasks.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0 && self.admitted == 0 && self.running == 0
     }
 
-    /// When the rate lets the next one through, if that is what it waits for.
+    /// When the rate limit allows the next start, if it is what blocks.
     pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
         let rate = self.rate.filter(|_| self.places() > 0 && self.starts_left(now) == 0)?;
         rate::opens_at(&self.starts, rate, self.admitted, now)
     }
 
-    /// The earliest moment at which it needs the engine.
+    /// The earliest time at which the sweep must check it.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let line = match self.kind {
             GateKind::Key | GateKind::Session | GateKind::Affinity => self.waiting > 0,
@@ -314,8 +314,8 @@ impl Gate {
         opens_at.into_iter().chain(narrowed).chain(self.freed_at()).min()
     }
 
-    /// When its owner is to lose it: what is kept for the owner is for everybody then. While
-    /// nothing is kept, an affinity whose lock ran out stays known for a while.
+    /// When the ownership ends, and granted tasks become claimable by any worker. An affinity
+    /// without admitted tasks is retained for a while after its lock expired.
     fn freed_at(&self) -> Option<Timestamp> {
         let owner = self.owner.as_ref()?;
         match self.kind {
@@ -329,7 +329,7 @@ impl Gate {
         self.freed_at().is_some_and(|freed_at| freed_at <= now)
     }
 
-    /// Nobody has set it, and nobody stands at it.
+    /// Whether it is not configured and has neither tasks nor an owner.
     pub(crate) fn is_unused(&self) -> bool {
         self.is_empty() && !self.configured && self.owner.is_none()
     }

@@ -1,4 +1,4 @@
-//! What a workflow remembers of itself: a row for each turn, from which its code is replayed.
+//! The history of a workflow: one row per turn, from which its code is replayed.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,34 +12,34 @@ use crate::time::Timestamp;
 /// One turn of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turned {
-    /// What time it was, for the workflow's code.
+    /// The time that the workflow code sees.
     pub at: Timestamp,
-    /// What its code was told, in this order.
+    /// The inputs of the turn, in delivery order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<Arrival>,
-    /// What its code did, in this order.
+    /// The commands that the code issued, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<Made>,
 }
 
-/// What comes to a workflow.
+/// An input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// A step of its own has ended.
+    /// One of its steps has ended.
     Report { step: u64, outcome: StepOutcome },
-    /// Somebody has sent a message.
+    /// A message that was sent to it.
     Message {
         name: String,
         source: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         payload: Option<Carried>,
     },
-    /// It is asked to end.
+    /// A cancellation request.
     Cancel { reason: String },
 }
 
-/// How a step has ended.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
@@ -55,11 +55,11 @@ pub enum StepOutcome {
         reason: String,
     },
     Expired,
-    /// It was a timer.
+    /// A timer has fired.
     Fired,
 }
 
-/// What the code of a workflow does that is to outlive it.
+/// A command of workflow code, as recorded in the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Made {
@@ -83,34 +83,34 @@ pub enum Made {
         name: String,
         id: TaskId,
     },
-    /// A workflow that nobody waits for.
+    /// A detached workflow.
     Start {
         step: u64,
         name: String,
         id: TaskId,
     },
-    /// It waits for a message of this name.
+    /// Waits for a message of this name.
     Wait {
         step: u64,
         name: String,
     },
-    /// It sends a message to another workflow or task.
+    /// Sends a message to another workflow or task.
     Post {
         step: u64,
         to: TaskId,
         name: String,
     },
-    /// Nobody is interested any more in what comes of an earlier step.
+    /// Cancels an earlier step.
     Cancel {
         step: u64,
     },
-    /// From here on it goes the way of a changed version of its code.
+    /// Marks that the code takes the path of this patch from here on.
     Patch {
         id: String,
     },
 }
 
-/// A payload inside of a history: readable where it is JSON.
+/// A payload in a history, readable if it is JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried(pub Payload);
 
@@ -126,7 +126,7 @@ struct Written {
     hex: Option<String>,
 }
 
-/// What is there, also when it is `null`.
+/// Distinguishes an explicit `null` from an absent value.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
@@ -135,7 +135,7 @@ impl Serialize for Carried {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Payload { content_type, bytes } = &self.0;
         let text = std::str::from_utf8(bytes).ok().filter(|_| content_type == JSON);
-        // Who sent it may have lied. White space at its ends would not come back.
+        // The content type may be wrong. White space at the ends would be lost.
         let text = text.filter(|text| text.trim() == *text);
         let json = text.and_then(|text| RawValue::from_string(text.to_owned()).ok());
         let written = match json {
@@ -155,10 +155,10 @@ impl<'de> Deserialize<'de> for Carried {
         match Written::deserialize(deserializer)? {
             Written { json: Some(json), .. } => Ok(Self(Payload::json(json.get()))),
             Written { content_type: Some(content_type), hex: Some(hex), .. } => {
-                let bytes = unhex(&hex).ok_or_else(|| D::Error::custom("hex that is none"))?;
+                let bytes = unhex(&hex).ok_or_else(|| D::Error::custom("invalid hex"))?;
                 Ok(Self(Payload::new(content_type, bytes)))
             }
-            _ => Err(D::Error::custom("a payload without its bytes")),
+            _ => Err(D::Error::custom("a payload without bytes")),
         }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_comes_back() {
+    fn history_rows_round_trip() {
         let results = [
             Payload::json(r#"{"a": 1.10,"b":"\u00e9"}"#),
             Payload::json(" 1"),

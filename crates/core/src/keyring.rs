@@ -12,8 +12,8 @@ use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 use crate::token;
 
-/// The keys that sign a tenant's tokens, the newest last. The newest signs; those before it still
-/// prove what they signed until their grace is over.
+/// The keys for the tokens of a tenant, the newest last. The newest signs; older ones verify their
+/// signatures until their grace period ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keyring {
     pub tenant: Tenant,
@@ -25,12 +25,12 @@ pub struct SigningKey {
     pub id: String,
     pub secret: Secret,
     pub added_at: Timestamp,
-    /// When it proves nothing any more; none for the one that signs.
+    /// When it stops verifying; none for the signing key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
 }
 
-/// What tokens are signed with. It is kept, and shown to nobody.
+/// The secret of a signing key. It is stored, but never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -40,7 +40,7 @@ impl Secret {
         Self(hex.into())
     }
 
-    /// Whether it is one: pairs of hexadecimal digits, and not too few.
+    /// Whether it is hexadecimal and long enough.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         let Some(bytes) = token::bytes(&self.0) else {
             return Err(Rejection::Invalid { field: "secret", problem: Problem::NotHex });
@@ -64,7 +64,7 @@ impl SigningKey {
         self.ends_at.is_none_or(|ends_at| now < ends_at)
     }
 
-    /// Tells its secret from others, and nothing of what it is.
+    /// A digest that identifies its secret without revealing it.
     pub fn fingerprint(&self) -> Digest {
         Digester::new("key").part(&self.secret.bytes()).finish()
     }
@@ -75,24 +75,24 @@ impl Keyring {
         Self::row_key(vec![tenant.into()])
     }
 
-    /// The key that signs.
+    /// The signing key.
     pub(crate) fn signer(&self) -> Option<&SigningKey> {
         self.keys.last()
     }
 
-    /// A key for one call to a provider, of one caller and no other.
+    /// An idempotency key for one call to a provider, unique to its caller.
     pub fn derive(&self, caller: &Caller, provider: &str, name: &str) -> Option<String> {
         let parent = caller.parent();
         let own = format!("{}/{parent}/{name}", parent.len());
         self.signer().map(|key| token::derive(key, provider, &own))
     }
 
-    /// The key of this id, while it proves what it signed.
+    /// The key of this id, while it verifies signatures.
     pub(crate) fn proving(&self, id: &str, now: Timestamp) -> Option<&SigningKey> {
         self.keys.iter().find(|key| key.id == id && key.proves(now))
     }
 
-    /// When the next key is to be forgotten.
+    /// When the next key expires.
     pub(crate) fn due_at(&self) -> Option<Timestamp> {
         self.keys.iter().filter_map(|key| key.ends_at).min()
     }

@@ -4,7 +4,7 @@ use crate::name::{LaneName, Tenant};
 use crate::record::{Filed, Record};
 use crate::row::{RowKey, TableSpec, Value};
 
-/// A named queue of tasks, and what an operator says about it.
+/// A named queue of tasks, with its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
     pub tenant: Tenant,
@@ -12,10 +12,10 @@ pub struct Lane {
     pub state: LaneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<LaneGate>,
-    /// How many routes the directory lists for this lane. Written by whoever adds or removes one.
+    /// The number of ready routes of this lane. Every insert or removal of one writes it.
     #[serde(default)]
     pub queues: u32,
-    /// A quota counts what is claimed from it: a claim asks for that too.
+    /// A quota of this lane exists, which claims must check.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub metered: bool,
 }
@@ -23,11 +23,11 @@ pub struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneState {
-    /// Takes tasks and hands them out.
+    /// Accepts tasks and leases them.
     Active,
-    /// Takes tasks and hands none out.
+    /// Accepts tasks, but leases none.
     Paused,
-    /// Takes no tasks and hands out those it has.
+    /// Accepts no tasks, but leases those it has.
     Draining,
     /// Does neither.
     Disabled,
@@ -52,8 +52,8 @@ impl LaneState {
     }
 }
 
-/// Admits so many leases at once. It counts the leases taken since it was set up, and goes on
-/// counting while its limit is lifted, so that the next limit knows them.
+/// The concurrency limit of a lane. It counts leases from its first configuration on, even while
+/// the limit is removed, so that a later limit includes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneGate {
     pub limit: Option<u32>,
@@ -61,7 +61,7 @@ pub struct LaneGate {
 }
 
 impl LaneGate {
-    /// How many more it admits, asking for `wanted`.
+    /// How many more leases it allows, at most `wanted`.
     pub(crate) fn admits(self, wanted: usize) -> usize {
         let free = self.limit.map(|limit| limit.saturating_sub(self.running) as usize);
         free.map_or(wanted, |free| wanted.min(free))
@@ -84,7 +84,7 @@ impl Lane {
         Self::row_key(vec![tenant.into(), name.into()])
     }
 
-    /// How many tasks may be leased from this lane right now, asking for `wanted`.
+    /// How many tasks may be leased from this lane, at most `wanted`.
     pub(crate) fn allowance(&self, wanted: usize) -> usize {
         if !self.state.hands_out() {
             return 0;

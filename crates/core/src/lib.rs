@@ -1,8 +1,8 @@
-//! The rules of Windlass.
+//! Windlass core: records, commands and the state transitions between them.
 //!
-//! Core is synchronous and deterministic: no clock, no chance, no I/O. It is not a store and not
-//! an engine: it is given records and commands, and says what becomes of them. Start at
-//! [`decide`] and at the files of [`command`].
+//! Core is synchronous and deterministic: no clock, no randomness, no I/O. It decides which changes
+//! a command makes to the loaded records; stores and engines are other crates. Start at [`decide`]
+//! and at the files of [`command`].
 //!
 //! ```
 //! use windlass_core::command::{Claim, Create, NewTask, Outcome};

@@ -6,13 +6,13 @@ use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
-/// What was spent of a limit per time. It comes to be when something is, and goes when all of it
-/// has left the window.
+/// The spent units of a rate limiter. It is created by the first spending, and deleted when all of
+/// them have left the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limiter {
     pub tenant: Tenant,
     pub name: String,
-    /// As it was said last.
+    /// The rate of the last spending.
     pub rate: Rate,
     pub spent: Vec<Starts>,
 }
@@ -22,12 +22,12 @@ impl Limiter {
         Self::row_key(vec![tenant.into(), name.into()])
     }
 
-    /// How much is left.
+    /// The remaining units.
     pub fn left(&self, now: Timestamp) -> u32 {
         self.rate.starts.saturating_sub(rate::counted(&self.spent, now))
     }
 
-    /// When nothing that was spent counts any more.
+    /// When the last spent unit leaves the window.
     pub(crate) fn empty_at(&self) -> Option<Timestamp> {
         self.spent.last().map(|starts| starts.until)
     }

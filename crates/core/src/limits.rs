@@ -1,18 +1,18 @@
-//! The closed table of limits: one for all stores and all ways in.
+//! The closed table of limits, the same for all stores and interfaces.
 
 use std::collections::BTreeMap;
 
 use crate::rejection::{Problem, Rejection};
 
-/// A text that names something: not empty, bounded, and without control characters (NUL among
-/// them, which Postgres cannot store).
+/// A limit for names: not empty, bounded, and without control characters (including NUL, which
+/// Postgres cannot store).
 #[derive(Clone, Copy, Debug)]
 pub struct TextLimit {
     pub field: &'static str,
     pub max_bytes: usize,
 }
 
-/// A number with both ends.
+/// A limit for numbers, both ends included.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeLimit {
     pub field: &'static str,
@@ -34,7 +34,7 @@ const YEAR_MS: i64 = 366 * DAY_MS;
 
 pub const TENANT: TextLimit = text("tenant", 128);
 pub const TASK_ID: TextLimit = text("id", 255);
-/// What its steps are called by must fit behind it.
+/// Shorter than a task id, since the ids of its steps are longer.
 pub const WORKFLOW_ID: TextLimit = text("id", 200);
 pub const VERSION: TextLimit = text("version", 64);
 pub const KIND: TextLimit = text("kind", 255);
@@ -79,7 +79,7 @@ pub const STATUS: TextLimit = text("status", 256 * 1_024);
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);
 pub const CAPABILITIES: RangeLimit = range("capabilities", 0, 256);
 pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_096);
-/// With all else that is in a line of an index of Postgres, which holds 2,704 bytes.
+/// Together with the other columns it must fit into a Postgres index row of 2,704 bytes.
 pub const ROUTE_BYTES: RangeLimit = range("route in bytes", 0, 1_536);
 pub const LABELS: RangeLimit = range("labels", 0, 64);
 pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1_024);
@@ -99,7 +99,7 @@ pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
 pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
 pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
-/// How many leases a heartbeat can report as held.
+/// The number of leases that a heartbeat can report.
 pub const HELD_LEASES: RangeLimit = range("held", 0, 10_000);
 pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
@@ -125,29 +125,29 @@ pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_
 pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
-/// What is made in a row, and each of its values once set and once removed, and the status.
-pub const TURN_ITEMS: RangeLimit = range("deeds of a turn", 0, 1_400);
-/// More than a payload has: a row says what came and what was made, with all that both carry.
+/// The commands of a history row, each property set once and removed once, and the status.
+pub const TURN_ITEMS: RangeLimit = range("commands of a turn", 0, 1_400);
+/// Larger than a payload: a row includes the payloads of its inputs and commands.
 pub const TURN_BYTES: RangeLimit = range("row of a turn in bytes", 0, 32 * 1_024 * 1_024);
 pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
 pub const KEEP_MS: RangeLimit = range("keep_ms", SECOND_MS, 31 * DAY_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
-/// The shortest key of a request, where keys are not to be found by trying.
+/// The minimum length of a request key, so that keys cannot be guessed.
 pub const PLAIN_KEY_MIN: u32 = 16;
 
-/// How many distinct routes one lane may have waiting at once: the directory stays small.
+/// The maximum number of ready routes per lane, which keeps scans of them small.
 pub const ROUTES_PER_LANE: u32 = 256;
 
-/// How much a mailbox holds: the condition of its task is decided over all of it.
+/// Limits of a mailbox: the condition of its task is evaluated over all of its messages.
 pub const MAILBOX_MESSAGES: u32 = 1_000;
 pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
-/// How much the mailbox of a workflow holds of what was sent to it.
+/// Limits for messages sent to a workflow.
 pub const PARCELS: u32 = 100_000;
 pub const PARCELS_BYTES: u32 = 1_024 * 1_024 * 1_024;
-/// How much is kept for one task that is not there, and for all such tasks of a tenant: a name that
-/// nobody ever starts costs no more than that.
+/// Limits for messages buffered for one id, and for all ids of a tenant. They bound the cost of ids
+/// that are never started.
 pub const EARLY_MESSAGES: u32 = 100;
 pub const ALL_EARLY_MESSAGES: u32 = 10_000;
 pub const ALL_EARLY_BYTES: u32 = 64 * 1_024 * 1_024;
@@ -155,7 +155,7 @@ pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 
 pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
-/// Of one turn of a workflow.
+/// For one turn of a workflow.
 pub const DEFAULT_TURN_RECLAIMS: u32 = 10;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
@@ -176,7 +176,7 @@ impl TextLimit {
         Err(Rejection::Invalid { field: self.field, problem })
     }
 
-    /// For prose: may be empty and may have several lines, but never a NUL.
+    /// Checks free text: it may be empty and have several lines, but no NUL.
     pub fn check_prose(&self, text: &str) -> Result<(), Rejection> {
         let problem = if text.len() > self.max_bytes {
             Problem::TooLong { max_bytes: self.max_bytes }

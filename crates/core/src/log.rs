@@ -4,7 +4,7 @@ use thiserror::Error;
 use crate::record::{Filed, Record};
 use crate::row::{RowKey, TableSpec, Value};
 
-/// What the log has forgotten. There is one of it, made by the first trim.
+/// Retention state of the log. A single record, created by the first trim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     /// The last sequence number that retention removed.
@@ -37,25 +37,25 @@ impl Record for Log {
     }
 }
 
-/// A place in the log. Whoever restores a database from a backup renews its `incarnation`, so that
-/// a number that came from a lost future is not taken for one of the present.
+/// A position in the log. The `incarnation` is renewed when a database is restored from a backup,
+/// so that sequence numbers from after the backup are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     pub incarnation: String,
     pub seq: u64,
 }
 
-/// The log cannot go on from a cursor without a gap. Start over from `oldest`, knowing that what
-/// lies between is lost to this reader.
+/// The log cannot resume from a cursor without a gap. The reader may restart from `oldest`, and
+/// misses the events in between.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the cursor is behind what the log still holds; it can go on from {}", oldest.seq)]
+#[error("the cursor has expired; the log can be read from {}", oldest.seq)]
 pub struct CursorExpired {
     pub oldest: Cursor,
 }
 
 impl Cursor {
-    /// Whether a log of this incarnation, with this floor and this last number, can go on from here
-    /// without a gap. A number that it has not given yet came from a log that is lost.
+    /// Whether a log with this incarnation, floor and last number can resume from here without a
+    /// gap. A number beyond `last` belongs to a lost incarnation.
     pub fn check(&self, incarnation: &str, floor: u64, last: u64) -> Result<(), CursorExpired> {
         if self.incarnation == incarnation && (floor..=last).contains(&self.seq) {
             return Ok(());
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_cursors_can_go_on() {
+    fn which_cursors_can_resume() {
         for (incarnation, seq, floor, last, ok) in [
             ("a", 5, 4, 9, true),
             ("a", 5, 5, 5, true),

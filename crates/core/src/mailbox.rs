@@ -9,32 +9,32 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 use crate::workflow::Report;
 
-/// What has been posted to a task: the owner of "is there anything", which everybody who posts or
-/// takes a message writes, beside the task so that its holder is not disturbed.
+/// Counters of the messages of a task. Every delivery and every removal of a message writes it,
+/// instead of the task, so that the lease holder is not disturbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mailbox {
     pub tenant: Tenant,
     pub task: TaskId,
-    /// The number of the next message.
+    /// The sequence number of the next message.
     pub next_seq: u64,
-    /// How many messages are there.
+    /// The number of stored messages.
     pub held: u32,
-    /// How many bytes they carry.
+    /// The total size of their payloads.
     pub bytes: u64,
-    /// How many of them are not visible yet.
+    /// The number of messages that are not visible yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u32,
-    /// How many of them came before the task did.
+    /// The number of messages buffered before the task existed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub early: u32,
-    /// How many waitpoints its task has.
+    /// The number of waitpoints of the task.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waitpoints: u32,
 }
 
 #[allow(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes what it asks about by reference"
+    reason = "serde passes the value to `is_zero` by reference"
 )]
 fn is_zero(count: &u32) -> bool {
     *count == 0
@@ -45,40 +45,40 @@ fn is_zero(count: &u32) -> bool {
 pub struct Message {
     pub tenant: Tenant,
     pub task: TaskId,
-    /// Its place in the order of the mailbox.
+    /// Its position in the mailbox.
     pub seq: u64,
     pub name: String,
     pub source: String,
-    /// The waitpoint through which it came.
+    /// The waitpoint that it arrived through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waitpoint: Option<WaitpointId>,
     pub posted_at: Timestamp,
     pub visible_at: Timestamp,
-    /// The size of what it carries, if it carries anything.
+    /// The size of its payload, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// When the attempt began that went on because of it. It counts for no other condition of that
-    /// attempt; one that begins later sees it again.
+    /// When the attempt began that consumed it. It meets no other condition of that attempt; a
+    /// later attempt sees it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<Timestamp>,
-    /// How often it was received and not taken, apart from the lease that has it in hand.
+    /// The number of deliveries that did not consume it, without the one in flight.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: u32,
-    /// The end of a step that it tells of, to a workflow.
+    /// The completion of a step of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// Until when it is kept for a task that is not there.
+    /// When it expires, while it is buffered for a task that does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
-    /// The key that goes with it as long as it is kept.
+    /// Its idempotency key, while it is buffered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_key: Option<KeptKey>,
-    /// When the engine looks at it again: it becomes visible then, or its time is over.
+    /// When the sweep checks it: it becomes visible then, is re-checked or expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
-/// The key of a message that is kept, and until when nobody else has it.
+/// The idempotency key of a buffered message, and when the key expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptKey {
     pub key: IdempotencyKey,
@@ -86,7 +86,7 @@ pub struct KeptKey {
 }
 
 impl Mailbox {
-    /// The number of the first message.
+    /// The sequence number of the first message.
     pub(crate) const FIRST: u64 = 1;
 
     pub(crate) fn empty(tenant: &Tenant, task: &TaskId) -> Self {
@@ -102,12 +102,12 @@ impl Mailbox {
         }
     }
 
-    /// Whether there is anything to be seen.
+    /// Whether it has visible messages.
     pub(crate) fn shows_any(&self) -> bool {
         self.held > self.hidden
     }
 
-    /// Counts a message no more.
+    /// Removes a message from the counters.
     pub(crate) fn forget(&mut self, message: &Message) {
         self.held = self.held.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(message.bytes.unwrap_or(0));
@@ -119,8 +119,7 @@ impl Mailbox {
         }
     }
 
-    /// Where a tenant counts what is kept for tasks that are not there: under the name that no
-    /// task has.
+    /// The id under which a tenant counts its buffered messages. No task has this id.
     pub(crate) fn nobody() -> TaskId {
         TaskId::new("")
     }
@@ -131,17 +130,17 @@ impl Mailbox {
 }
 
 impl Message {
-    /// The source of what the engine itself tells a task. Nobody else may say it, and no condition
-    /// is met by it.
+    /// The source of messages of the engine. Callers may not use it, and such messages meet only
+    /// `Condition::Mail`.
     pub const ENGINE: &'static str = "engine";
 
-    /// The name of the message that asks a workflow to end.
+    /// The name of the message that requests cancellation of a workflow.
     pub const CANCEL: &'static str = "cancel";
 
-    /// What the engine tells a workflow of its steps is numbered by them, behind all that is sent.
+    /// The first number of step completions, beyond the numbers of sent messages.
     const STEPS: u64 = 1_000_000_000_000_000;
 
-    /// The number of the one message that tells of a step.
+    /// The number of the completion message of a step.
     pub const fn of_step(step: u64) -> u64 {
         Self::STEPS + step
     }
@@ -150,12 +149,12 @@ impl Message {
         self.seq >= Self::STEPS
     }
 
-    /// Whether somebody has sent it, and not the engine.
+    /// Whether a caller sent it, not the engine.
     pub(crate) fn was_sent(&self) -> bool {
         self.source != Self::ENGINE
     }
 
-    /// What the engine tells a task, to be numbered.
+    /// A message of the engine, without its sequence number.
     pub(crate) fn of_engine(task: &crate::task::Task, name: &str, now: Timestamp) -> Self {
         Self {
             tenant: task.tenant.clone(),
@@ -195,13 +194,13 @@ impl Message {
         Range { index: Index::MessageOfTask, prefix, until: None }
     }
 
-    /// Whether it counts. What the engine need not look at again does so for everybody, also for
-    /// a batch that began before it came: nobody would wake a task that goes to sleep over it.
+    /// Whether it is visible. A message that is not due is visible to every batch, even to one that
+    /// began before it was posted: otherwise a task could be suspended and never be woken by it.
     pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
         self.due_at.is_none() || self.kept_until.is_none() && self.visible_at <= now
     }
 
-    /// Where its bytes are, if it carries any. A report carries the result of its task.
+    /// The key of its payload, if any. A completion message refers to the result of its task.
     pub fn payload_key(&self) -> Option<PayloadKey> {
         let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
         let (task, generation, slot) = match reporter {
@@ -212,14 +211,14 @@ impl Message {
         self.bytes.map(|_| PayloadKey { tenant, task, generation, slot })
     }
 
-    /// Where the bytes are that go with it. A workflow keeps its result itself.
+    /// The key of the payload that is deleted with it. A child workflow retains its own result.
     pub(crate) fn own_payload_key(&self) -> Option<PayloadKey> {
         let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
         self.payload_key().filter(|_| reporter.is_none_or(|reporter| !reporter.is_workflow))
     }
 }
 
-/// A number as a text that sorts like it.
+/// A number as zero-padded text that sorts in numeric order.
 fn padded(seq: u64) -> String {
     format!("{seq:012}")
 }

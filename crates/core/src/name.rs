@@ -7,10 +7,10 @@ use crate::limits;
 use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
-/// Declares a name: a cheap-to-clone text that cannot be confused with another kind of name.
+/// Declares a name type: a cheap-to-clone text with its own type.
 ///
-/// A name holds whatever it was given. Length and characters are checked in one place, when a
-/// command is decided, against [`crate::limits`].
+/// A name holds any text. A command checks length and characters against [`crate::limits`] when it
+/// is decided.
 macro_rules! names {
     ($($(#[$doc:meta])* $Name:ident)*) => {$(
         $(#[$doc])*
@@ -63,22 +63,22 @@ macro_rules! names {
 names! {
     /// The isolation boundary; the first part of every key.
     Tenant
-    /// Names a task within its tenant: given by the caller, or a fresh time-ordered UUID.
+    /// The id of a task within its tenant: chosen by the caller, or a time-ordered UUID.
     TaskId
-    /// Names the handler of a task.
+    /// The name of the handler of a task.
     Kind
-    /// Names the queue a task waits in.
+    /// The name of the queue that a task waits in.
     LaneName
-    /// Names whoever holds a lease.
+    /// The name of a worker, which can hold leases.
     WorkerId
-    /// Names one life of an engine.
+    /// The id of one run of an engine.
     NodeId
-    /// Names a waitpoint within its tenant.
+    /// The id of a waitpoint within its tenant.
     WaitpointId
 }
 
-/// What a caller calls a request, so that it takes effect once. It is a secret: whoever has it can
-/// ask for the answer. Only its first letters are ever shown.
+/// The idempotency key of a request. It is a secret, since it gives access to the response. Only
+/// its first characters are ever printed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdempotencyKey(Arc<str>);
@@ -90,18 +90,18 @@ impl IdempotencyKey {
         Self(Arc::from(text.as_ref()))
     }
 
-    /// All of it: to compare, to keep and to derive from, never to print.
+    /// The whole key, to compare, store and derive from; never print it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is one at all.
+    /// Checks it against the limits.
     pub fn check(&self) -> Result<(), Rejection> {
         limits::IDEMPOTENCY_KEY.check(self.reveal())
     }
 
-    /// Whether it is long enough, and of such letters, that nobody finds it by trying, and that it
-    /// goes through every header and every log as it is.
+    /// Also checks that it is too long to guess, and has only characters that every header and log
+    /// preserves.
     pub fn check_plain(&self) -> Result<(), Rejection> {
         self.check()?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);

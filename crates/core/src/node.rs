@@ -5,26 +5,26 @@ use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
-/// An engine that runs on a store which others share: who it is, and when it was last heard of.
+/// An engine on a shared store, with its last heartbeat.
 ///
-/// It is there for people, and for whoever asks what all nodes can read. No lease depends on it:
-/// a node that was taken for gone and is not registers again with its next beat.
+/// For operators, and to find out which formats all nodes can read. No lease depends on it: a node
+/// that was wrongly declared dead registers again with its next heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// One life of an engine: each start has another.
+    /// Identifies one run of an engine: each start has a new id.
     pub id: NodeId,
-    /// What people call it, as the name of its host. Several may have the same.
+    /// A display name, such as the host name. It need not be unique.
     pub name: String,
     pub pid: u32,
     /// The version of its program.
     pub version: String,
-    /// The highest format of the store that it knows.
+    /// The highest store format that it supports.
     pub format: i64,
     pub started_at: Timestamp,
     pub seen_at: Timestamp,
-    /// How often it is to be heard of.
+    /// The heartbeat interval.
     pub every_ms: u64,
-    /// When it is taken for gone.
+    /// When it is declared dead.
     pub due_at: Timestamp,
 }
 
@@ -33,7 +33,7 @@ impl Node {
         Self::row_key(vec![id.into()])
     }
 
-    /// Every node, in the order in which they would be taken for gone.
+    /// All nodes, ordered by the time at which they would be declared dead.
     pub(crate) fn all() -> Range {
         Range { index: Index::NodeDue, prefix: Vec::new(), until: None }
     }

@@ -4,15 +4,15 @@ use crate::name::{TaskId, Tenant};
 use crate::record::{Filed, Record};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 
-/// What a workflow tells of itself under a name, for people and programs outside.
+/// A published value of a workflow, for people and programs outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     pub tenant: Tenant,
     pub task: TaskId,
-    /// Empty for its status.
+    /// Empty for the status.
     pub name: String,
     pub text: String,
-    /// Rises with every change, also when it was gone in between.
+    /// Rises with every change, even if the note was deleted in between.
     pub change: u64,
 }
 
@@ -24,7 +24,7 @@ impl Note {
         Self::row_key(vec![tenant.into(), task.into(), name.into()])
     }
 
-    /// Those of a workflow.
+    /// The notes of a workflow.
     pub fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
         Range { index: Index::NoteOfTask, prefix, until: None }

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::name::{TaskId, Tenant};
 use crate::rejection::Rejection;
 
-/// Bytes that only travel: no rule reads them.
+/// Opaque bytes with a content type.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     pub content_type: String,
@@ -25,7 +25,7 @@ impl Payload {
         Self::new("application/json", text.as_ref().as_bytes())
     }
 
-    /// Whether it is within its limits.
+    /// Checks it against the limits.
     pub fn check(&self) -> Result<(), Rejection> {
         limits::CONTENT_TYPE.check(&self.content_type)?;
         limits::PAYLOAD_BYTES.check(self.bytes.len())
@@ -45,7 +45,7 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// Names a payload. It is written once and never changed.
+/// The key of a payload, which is written once and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PayloadKey {
     pub tenant: Tenant,
@@ -54,24 +54,24 @@ pub struct PayloadKey {
     pub slot: Slot,
 }
 
-/// Which of a task's payloads it is.
+/// The role of a payload of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slot(Cow<'static, str>);
 
 impl Slot {
-    /// What the task was created with.
+    /// The input of the task.
     pub const INPUT: Slot = Slot(Cow::Borrowed("input"));
-    /// What came of it.
+    /// The result of the task.
     pub const RESULT: Slot = Slot(Cow::Borrowed("result"));
 
-    /// What a request was answered with.
+    /// The response of a request.
     pub(crate) const ANSWER: Slot = Slot(Cow::Borrowed("answer"));
 
-    /// What a call to somebody else was answered with.
+    /// The result of an effect.
     pub(crate) const EFFECT: Slot = Slot(Cow::Borrowed("effect"));
 
-    /// What came along to an execution of a workflow from the one before.
+    /// The messages carried over to an execution of a workflow.
     pub(crate) const CARRIED: Slot = Slot(Cow::Borrowed("carried"));
 
     /// A row of the history of a workflow.
@@ -79,7 +79,7 @@ impl Slot {
         Self(Cow::Owned(format!("turn/{turn:010}")))
     }
 
-    /// What a message to it carries.
+    /// The payload of a message to the task.
     pub(crate) fn message(seq: u64) -> Self {
         Self(Cow::Owned(format!("message/{seq}")))
     }

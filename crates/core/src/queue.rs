@@ -6,12 +6,12 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::Route;
 use crate::time::Timestamp;
 
-/// A line of the directory: this lane may have tasks of this route ready.
+/// A ready route: this lane may have ready tasks of this route.
 ///
-/// A line is removed in two steps. It is first marked `closing`; whoever makes a task ready
-/// meanwhile opens it again, which is a write that the removal collides with. Only a line that
-/// was empty in a commit after the one that marked it goes. So no ready task is ever outside the
-/// directory, and nobody counts.
+/// It is removed in two steps. The sweep first marks it `closing`. A command that makes a task
+/// ready meanwhile reopens it, and that write conflicts with the removal. The sweep deletes it only
+/// if it is still empty in a later commit. So every ready task is covered by a ready route, without
+/// counting tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub tenant: Tenant,

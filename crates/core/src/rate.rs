@@ -4,17 +4,17 @@ use crate::limits;
 use crate::rejection::Rejection;
 use crate::time::Timestamp;
 
-/// A window is counted in so many slices: it is as exact as one of them is short.
+/// Slices per window: starts are counted with the precision of a slice.
 const SLICES: u64 = 32;
 
-/// At most so many starts within any window of this length.
+/// At most `starts` starts in any window of `window_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     pub starts: u32,
     pub window_ms: u64,
 }
 
-/// Starts within one slice of the window.
+/// The starts within one slice of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Starts {
     /// They count until then.
@@ -23,27 +23,27 @@ pub struct Starts {
 }
 
 impl Rate {
-    /// Until when a start counts: a slice ends as one, so that none counts for too short a time.
+    /// When a start stops counting. Rounded up to a slice, so that no start counts too briefly.
     pub(crate) fn counts_until(self, at: Timestamp) -> Timestamp {
         let slice = (self.window_ms.saturating_mul(1_000) / SLICES).max(1).cast_signed();
         let end = (at.micros().div_euclid(slice) + 1).saturating_mul(slice);
         Timestamp::from_micros(end).plus_ms(self.window_ms)
     }
 
-    /// Whether it is within the limits.
+    /// Checks it against the limits.
     pub fn check(self) -> Result<(), Rejection> {
         limits::RATE_STARTS.check(self.starts)?;
         limits::RATE_WINDOW_MS.check(self.window_ms)
     }
 }
 
-/// How many starts count.
+/// The number of starts that count.
 pub(crate) fn counted(starts: &[Starts], now: Timestamp) -> u32 {
     let counted = starts.iter().filter(|starts| now < starts.until);
     counted.fold(0, |sum, starts| sum.saturating_add(starts.count))
 }
 
-/// Counts starts, if they are limited, and forgets those that count no more.
+/// Counts starts, if they are limited, and removes those that have left the window.
 pub(crate) fn charge(starts: &mut Vec<Starts>, rate: Option<Rate>, count: u32, now: Timestamp) {
     starts.retain(|starts| now < starts.until);
     let Some(rate) = rate.filter(|_| count > 0) else { return };
@@ -54,7 +54,7 @@ pub(crate) fn charge(starts: &mut Vec<Starts>, rate: Option<Rate>, count: u32, n
     }
 }
 
-/// When there is room for one more, beside `more` that are not counted yet; none if there is.
+/// When one more start is allowed beside `more` uncounted ones; none if it already is.
 pub(crate) fn opens_at(
     starts: &[Starts],
     rate: Rate,

@@ -24,11 +24,11 @@ use crate::task::Task;
 use crate::waitpoint::Waitpoint;
 use crate::worker::Worker;
 
-/// Something kept: a key, columns for indexes and for people, and a body.
+/// A stored record: a key, columns for indexes and lists, and a JSON body.
 ///
-/// Columns are a pure function of the record. `SCHEMA` rises when a field is added that an older
-/// node must carry along without understanding it; such a field stands at the top of the body,
-/// where unknown ones are kept.
+/// Columns are a pure function of the record. `SCHEMA` rises when a field is added that older nodes
+/// must preserve without understanding it. Such a field is a top-level field of the body, because
+/// only unknown top-level fields are preserved.
 pub trait Record: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned {
     const SPEC: TableSpec;
     const SCHEMA: u16 = 1;
@@ -37,7 +37,7 @@ pub trait Record: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned 
     fn columns(&self) -> Vec<Value>;
 }
 
-/// A record type that has its table in the closed list of tables.
+/// A record type with a table in [`Table`].
 pub trait Filed: Record + Sized {
     const TABLE: Table;
 
@@ -95,8 +95,8 @@ macro_rules! records {
             fn from_any(any: &AnyRecord) -> &Arc<Self> {
                 match any {
                     AnyRecord::$Type(record) => record,
-                    #[allow(unreachable_patterns, reason = "with a single table none is left")]
-                    _ => panic!("a key of one table led to a record of another"),
+                    #[allow(unreachable_patterns, reason = "unreachable with a single table")]
+                    _ => panic!("the key and the record belong to different tables"),
                 }
             }
 
@@ -113,7 +113,7 @@ records!(
 );
 
 impl Table {
-    /// The index by which the records of this table come to the engine's notice, if they do.
+    /// The index that the sweep scans for due records of this table; none if it is not swept.
     pub fn due(self) -> Option<Index> {
         match self {
             Table::Task => Some(Index::TaskDue),
@@ -138,7 +138,7 @@ impl Table {
     }
 }
 
-/// What a node of a newer version wrote and this one only carries along.
+/// The fields that a newer version wrote. This version preserves them unread.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Extra {
     schema: u16,
@@ -147,12 +147,12 @@ pub(crate) struct Extra {
 
 pub(crate) type Decoded = (AnyRecord, Option<Box<Extra>>);
 
-/// Reads a body back, or nothing when this version cannot.
+/// Decodes a body; none if this version cannot.
 pub(crate) fn decode(table: Table, schema: u16, body: &str) -> Option<Decoded> {
     AnyRecord::read(table, schema, body).ok()
 }
 
-/// Whether this version can read a body back, as the record of this key. Other records are
+/// Whether this version can decode a body, and the record has this key. Other records are
 /// quarantined.
 pub fn is_readable(table: Table, key: &[String], schema: u16, body: &str) -> bool {
     let is_text = |(value, text): (&Value, &String)| match value {
@@ -166,7 +166,7 @@ pub fn is_readable(table: Table, key: &[String], schema: u16, body: &str) -> boo
     })
 }
 
-/// A record in the form that programs outside the world read it in, such as lists.
+/// Decodes a row for readers outside a transaction, such as lists.
 pub fn read_row<R: Filed>(schema: u16, body: &str) -> Option<Arc<R>> {
     let (any, _) = decode(R::TABLE, schema, body)?;
     Some(R::from_any(&any).clone())
@@ -186,11 +186,11 @@ fn read<R: Filed>(schema: u16, body: &str) -> serde_json::Result<Decoded> {
 
 pub(crate) fn encode(record: &AnyRecord, extra: Option<&Extra>, version: Version) -> Row {
     let (own_schema, body) = record.write();
-    let mut body = body.expect("core's own types are written without fail");
+    let mut body = body.expect("core types serialize to JSON");
     let schema = extra.map_or(own_schema, |extra| extra.schema);
     if let Some(extra) = extra {
         let mut fields = extra.fields.clone();
-        let known: Map<String, Json> = serde_json::from_str(&body).expect("it is an object");
+        let known: Map<String, Json> = serde_json::from_str(&body).expect("records are objects");
         fields.extend(known);
         body = Json::Object(fields).to_string();
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_newer_version_are_carried_along() {
+    fn fields_of_a_newer_version_are_preserved() {
         let newer = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
             r#""gate":{"limit":3,"running":1},"queues":0,"colour":"red"}"#
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_nothing() {
+    fn an_unreadable_body_decodes_to_none() {
         assert_eq!(decode(Table::Lane, 1, "{}"), None);
         assert_eq!(decode(Table::Task, 1, "not json"), None);
     }

@@ -4,7 +4,7 @@ use thiserror::Error;
 use crate::name::{LaneName, WaitpointId, WorkerId};
 use crate::task::PublicState;
 
-/// A refusal: an answer, not a fault. It leaves the world as it was.
+/// A rejected command. It changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
 pub enum Rejection {
@@ -12,17 +12,17 @@ pub enum Rejection {
     Invalid { field: &'static str, problem: Problem },
     #[error("no such task")]
     TaskNotFound,
-    #[error("no such lane: it comes to be with its first task")]
+    #[error("no such lane; a lane is created with its first task")]
     LaneNotFound,
     #[error("this id or idempotency key was used before for a different request")]
     Conflict,
     #[error("the lease is held under epoch {current}; this fence is stale")]
     Stale { current: u64 },
-    #[error("the lease ran out before this write")]
+    #[error("the lease expired before this write")]
     LeaseExpired,
     #[error("the task is not leased")]
     NotLeased,
-    #[error("this lease was settled before, with something else")]
+    #[error("this lease was already settled with a different result")]
     SettledOtherwise,
     #[error("the task has ended as {state}; an ended task changes only by replay")]
     Ended { state: PublicState },
@@ -36,43 +36,43 @@ pub enum Rejection {
     ReplaysExhausted { max: u32 },
     #[error("lane {lane} takes no tasks: it is draining or disabled")]
     LaneClosed { lane: LaneName },
-    #[error("lane {lane} has as many distinct routes waiting as a lane may have")]
+    #[error("lane {lane} has reached the limit of distinct routes")]
     TooManyRoutes { lane: LaneName },
-    #[error("the task is {state}; only one that waits in its lane can be kept for a worker")]
+    #[error("the task is {state}; only a waiting task can be granted to a worker")]
     NotWaiting { state: PublicState },
-    #[error("the task is kept for worker {worker}")]
+    #[error("the task is granted to worker {worker}")]
     Kept { worker: WorkerId },
-    #[error("the task is not kept for this worker")]
+    #[error("the task is not granted to this worker")]
     NotGranted,
-    #[error("lane {lane} hands no tasks out: it is paused or disabled")]
+    #[error("lane {lane} leases no tasks: it is paused or disabled")]
     LaneHandsOutNone { lane: LaneName },
-    #[error("lane {lane} has handed out the {limit} tasks that it may at once")]
+    #[error("lane {lane} has reached its concurrency limit of {limit}")]
     LaneFull { lane: LaneName, limit: u32 },
-    #[error("its gate lets nobody start it, or only the owner of its session")]
+    #[error("the concurrency limit is reached, or another worker owns the session")]
     GateShut,
-    #[error("a quota of lane {lane} or of its tenant is spent")]
+    #[error("a quota of lane {lane} or of its tenant is exceeded")]
     QuotaSpent { lane: LaneName },
-    #[error("a {table} record that this version cannot read stands in the way; it is kept as is")]
+    #[error("this version cannot read a required {table} record; it is left unchanged")]
     Quarantined { table: &'static str },
     #[error("no such parent task")]
     ParentNotFound,
-    #[error("the parent task has ended; it has no more children")]
+    #[error("the parent task has ended; it cannot have more children")]
     ParentEnded,
-    #[error("{open} children of the task have not ended; it is kept as long as they are open")]
+    #[error("{open} children of the task have not ended; it cannot be deleted before them")]
     ChildrenOpen { open: u32 },
-    #[error("the workflow that waits for it has not ended; it goes with that one")]
+    #[error("the parent workflow has not ended; the task is deleted with it")]
     ParentOpen,
-    #[error("this token opens nothing here")]
+    #[error("this token is invalid")]
     TokenInvalid,
     #[error("this token has expired")]
     TokenExpired,
-    #[error("this waitpoint has had its message")]
+    #[error("this waitpoint is already completed")]
     WaitpointUsed,
     #[error("the task has no waitpoint {id}")]
     WaitpointNotFound { id: WaitpointId },
-    #[error("the task has as many waitpoints as it may have: {max}")]
+    #[error("the task has reached the limit of {max} waitpoints")]
     TooManyWaitpoints { max: u32 },
-    #[error("the mailbox is full: it holds {messages} messages with {bytes} bytes")]
+    #[error("the mailbox is full: {messages} messages with {bytes} bytes")]
     MailboxFull { messages: u32, bytes: u64 },
     #[error("the task is not suspended; it is {state}")]
     NotSuspended { state: PublicState },
@@ -80,31 +80,31 @@ pub enum Rejection {
     NotBegun,
     #[error("this tenant has no key to sign tokens with")]
     NoSigningKey,
-    #[error("this tenant has as many keys as it may have: {max}")]
+    #[error("this tenant has reached the limit of {max} keys")]
     TooManyKeys { max: u32 },
     #[error("this idempotency key was used before for a different request")]
     IdempotencyConflict,
-    #[error("the request under this idempotency key is being worked on")]
+    #[error("the request under this idempotency key is in flight")]
     IdempotencyInFlight { retry_after_ms: u64 },
-    #[error("the answer under this idempotency key is no longer kept")]
+    #[error("the response under this idempotency key has expired")]
     IdempotencyExpired,
-    #[error("the request is not this owner's to answer: it took too long, or was given up")]
+    #[error("this owner does not hold the request: it timed out or was released")]
     RequestReleased,
-    #[error("more was asked for than is allowed in this time")]
+    #[error("the rate limit is exceeded")]
     RateLimited { retry_after_ms: u64 },
-    #[error("the call was not claimed before it was made")]
+    #[error("the effect was not claimed before the call")]
     EffectNotClaimed,
-    #[error("the task is no workflow")]
+    #[error("the task is not a workflow")]
     NotAWorkflow,
-    #[error("a workflow that has ended does not start over: start another one with its input")]
+    #[error("an ended workflow cannot be replayed; start another one with its input")]
     WorkflowEnded,
-    #[error("the history of the workflow has {turns} rows: this is not the next one")]
+    #[error("the history of the workflow has {turns} rows: this turn is not the next one")]
     OtherTurn { turns: u32 },
-    #[error("there is no message {seq} that the workflow could have been told of")]
+    #[error("the workflow has no visible message {seq}")]
     MessageNotFound { seq: u64 },
 }
 
-/// What is wrong with a field.
+/// The problem with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
@@ -126,20 +126,20 @@ pub enum Problem {
     Repeated,
     #[error("has a character other than letters, digits and _ : -")]
     NotATokenPart,
-    #[error("is not in pairs of hexadecimal digits")]
+    #[error("is not a sequence of two-digit hexadecimal bytes")]
     NotHex,
-    #[error("needs a time")]
+    #[error("needs a timeout")]
     NoTime,
-    #[error("is what only the engine says")]
+    #[error("is reserved for the engine")]
     OfTheEngine,
-    #[error("is not for workflows")]
+    #[error("is not allowed for workflows")]
     NotOfAWorkflow,
-    #[error("is not a version as 1.2.0")]
+    #[error("is not a version such as 1.2.0")]
     NotAVersion,
 }
 
 impl Rejection {
-    /// The stable name of this refusal, for programs.
+    /// The stable code of this rejection, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Rejection::Invalid { .. } => "invalid",

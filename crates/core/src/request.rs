@@ -9,28 +9,28 @@ use crate::rejection::{Problem, Rejection};
 use crate::row::RowKey;
 use crate::time::Timestamp;
 
-/// How the names of the limiters begin that count requests. No others begin so.
+/// The prefix of the limiters that count requests. Other limiters may not use it.
 pub(crate) const REQUESTS: &str = "requests/";
 
-/// Names a request: whose it is, and what its caller calls it.
+/// The key of an idempotent request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
     pub tenant: Tenant,
-    /// Who asks. Nobody finds what another one has asked.
+    /// The authenticated caller. A principal cannot find the requests of another one.
     pub principal: String,
-    /// For whom, where one principal asks for many: an account, a session; or nothing.
+    /// The account or session that the principal acts for; may be empty.
     pub account: String,
     pub key: IdempotencyKey,
 }
 
-/// How far a request has come that is to be answered once.
+/// The state of an idempotent request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// When it was accepted. All that is kept of it is kept from then on.
+    /// When it was accepted. All its retention times count from here.
     pub accepted_at: Timestamp,
-    /// Until when its answer is repeated.
+    /// When its response expires.
     pub replay_until: Timestamp,
-    /// Until when it is known that there was one.
+    /// When its key expires.
     pub forget_at: Timestamp,
     #[serde(flatten)]
     pub state: RequestState,
@@ -39,24 +39,24 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RequestState {
-    /// Somebody works on it.
+    /// Its owner is processing it.
     InFlight,
-    /// This is its answer, from now on.
+    /// Its response is stored.
     Answered { bytes: u64, digest: Digest },
-    /// Its answer is gone.
+    /// Its response has expired.
     Expired,
 }
 
-/// How long what is kept of a request.
+/// Retention times of an idempotent request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// For how long the answer is repeated, from the acceptance on.
+    /// How long the response is replayed, from the acceptance on.
     pub replay_ms: u64,
-    /// How long whoever works on it may take.
+    /// How long the owner may take.
     pub in_flight_ms: u64,
-    /// For how long a key stays known whose answer is gone.
+    /// How long a key is still known after its response has expired.
     pub tombstone_ms: u64,
-    /// When to ask again while somebody works on it.
+    /// When to retry while it is in flight.
     pub retry_after_ms: u64,
 }
 
@@ -88,13 +88,13 @@ fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), Rejection> {
 }
 
 impl RequestKey {
-    /// The scope of its key: no two pairs of names have the same.
+    /// The scope of its key, unique per principal and account.
     pub(crate) fn scope(&self) -> String {
         let escaped = |name: &str| name.replace('%', "%25").replace('/', "%2F");
         format!("request/{}/{}", escaped(&self.principal), escaped(&self.account))
     }
 
-    /// What counts the requests of its principal.
+    /// The limiter that counts the requests of its principal.
     pub(crate) fn limiter(&self) -> String {
         format!("{REQUESTS}{}", self.principal)
     }
@@ -103,7 +103,7 @@ impl RequestKey {
         Admission::key_of(&self.tenant, &self.scope(), &self.key)
     }
 
-    /// Tells it from others of its tenant, and nobody its key.
+    /// A digest that identifies it within its tenant without revealing its key.
     pub fn digest(&self) -> Digest {
         digest(&self.scope(), &self.key)
     }
@@ -124,7 +124,7 @@ fn digest(scope: &str, key: &IdempotencyKey) -> Digest {
     Digester::new(scope).part(key.reveal().as_bytes()).finish()
 }
 
-/// Where the answer of a request is.
+/// The key of the response of a request.
 fn answer_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
     let task = TaskId::from(digest(scope, key).to_string());
     PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::ANSWER }
@@ -135,14 +135,14 @@ impl Admission {
         self.request.as_ref().map(|_| answer_key(&self.tenant, &self.scope, &self.key))
     }
 
-    /// Where its answer is, if there is one.
+    /// The key of its response, if it is stored.
     pub(crate) fn kept_answer(&self) -> Option<PayloadKey> {
         let state = self.request.as_ref().map(|request| request.state);
         let answered = matches!(state, Some(RequestState::Answered { .. }));
         if answered { self.answer_key() } else { None }
     }
 
-    /// How far the request under this key has come, as of `now`: nothing when the key is free.
+    /// The state of the request as of `now`; none if the key is free.
     pub(crate) fn request(&self, now: Timestamp) -> Option<RequestState> {
         let request = self.request.as_ref()?;
         let state = match request.state {

@@ -1,4 +1,4 @@
-//! What a store sees: tables, keys, versions, columns and bytes. No rule is visible here.
+//! The view of a store: tables, keys, versions, columns and bytes, without any rules.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::IdempotencyKey;
 use crate::record::Table;
 
-/// One value of a key or of an index column. The order is that of every store:
-/// nothing, then numbers, then text by its bytes.
+/// One value of a key or of an index column. All stores use this order: null, then numbers, then
+/// text by its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -52,8 +52,8 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Says which state of a record was read: the time of its last write in microseconds. It rises
-/// with every write, and a key that is deleted and made again never repeats one.
+/// Version of a record, for the optimistic check: the time of its last write in microseconds. It
+/// rises with every write and is never reused, even if a key is deleted and recreated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub i64);
@@ -64,7 +64,7 @@ impl Version {
     }
 }
 
-/// Names one record of one table.
+/// The key of a record in a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     pub table: Table,
@@ -72,7 +72,7 @@ pub struct RowKey {
 }
 
 impl RowKey {
-    /// A number that is the same for the same key in every program, and seldom for two keys.
+    /// A 64-bit hash of the key, identical in all versions of the program.
     pub fn mark(&self) -> i64 {
         let table = self.table.spec().name.as_bytes();
         let mut mark = fnv(0xcbf2_9ce4_8422_2325, table);
@@ -87,12 +87,12 @@ impl RowKey {
     }
 }
 
-/// The hash of Fowler, Noll and Vo, gone on with.
+/// Continues an FNV-1a hash.
 fn fnv(mark: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(mark, |mark, byte| (mark ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A key of an admission ends with what its caller keeps secret.
+/// Redacts the idempotency key at the end of the key of an admission.
 impl fmt::Debug for RowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = match (self.table, self.values.last()) {
@@ -109,7 +109,7 @@ impl fmt::Debug for RowKey {
     }
 }
 
-/// A record as a store writes it. `columns` are those of [`TableSpec::columns`], in order.
+/// A record as it is written to a store. `columns` are in the order of [`TableSpec::columns`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub key: RowKey,
@@ -119,7 +119,7 @@ pub struct Row {
     pub body: String,
 }
 
-/// A record as a store reads it back. Columns are a function of the body, so they stay behind.
+/// A record as it is read from a store. It has no columns, since the body determines them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
     pub key: RowKey,
@@ -128,7 +128,7 @@ pub struct StoredRow {
     pub body: String,
 }
 
-/// The shape of a table: what a store needs to load and save any record of it.
+/// The shape of a table, which is all that a store needs to load and save its records.
 ///
 /// Besides these columns every table has `version`, `schema` and `body`.
 #[derive(Debug)]
@@ -136,20 +136,20 @@ pub struct TableSpec {
     pub name: &'static str,
     pub key: &'static [&'static str],
     pub columns: &'static [&'static str],
-    /// The columns that hold numbers; all others, and all of the key, are texts.
+    /// The numeric columns; all others, and all of the key, are text.
     pub numbers: &'static [&'static str],
     pub indexes: &'static [IndexSpec],
-    /// Columns that people list by: each with an index of the first column of the key, this one,
-    /// and the rest of the key.
+    /// Columns that lists filter by. Each has an index of the first key column, this column and the
+    /// rest of the key.
     pub listed_by: &'static [&'static str],
-    /// A column that is set in records which many writers change at once. Where transactions run
-    /// side by side, it is better to wait for such a record than to be too late with it.
+    /// A column that marks records with many concurrent writers. Where transactions run
+    /// concurrently, waiting for the row lock of such a record is cheaper than a conflict.
     pub contended: Option<&'static str>,
 }
 
-/// An ordered range of a table. A row is in the index while its column `present` is not null.
+/// An ordered index of a table. A row is in the index while its column `present` is not null.
 ///
-/// `columns` end with the columns of the key, so that every position is unique.
+/// `columns` end with the key columns, so that every position is unique.
 #[derive(Debug)]
 pub struct IndexSpec {
     pub index: Index,
@@ -158,18 +158,18 @@ pub struct IndexSpec {
 }
 
 impl TableSpec {
-    /// The value of a named column of `row`.
+    /// The value of a column of `row`, by name.
     pub fn value<'r>(&self, row: &'r Row, column: &str) -> &'r Value {
         Spot::of(self, column).value(&row.key.values, &row.columns)
     }
 }
 
-/// Where the values of an index stand in a row, looked up by name once.
+/// Positions of the index columns in a row, resolved by name once.
 #[derive(Debug)]
 pub(crate) struct Layout {
     present: Spot,
     columns: Vec<Spot>,
-    /// Where the columns of the key stand among those of the index.
+    /// Positions of the key columns among the index columns.
     key: Vec<usize>,
 }
 
@@ -185,7 +185,7 @@ impl Spot {
         match at(spec.key) {
             Some(i) => Spot::Key(i),
             None => {
-                Spot::Column(at(spec.columns).expect("an index is made of its table's columns"))
+                Spot::Column(at(spec.columns).expect("index columns are columns of their table"))
             }
         }
     }
@@ -205,11 +205,11 @@ impl Layout {
         Self {
             present: Spot::of(table, spec.present),
             columns: spec.columns.iter().map(|column| Spot::of(table, column)).collect(),
-            key: table.key.iter().map(|c| at(c).expect("an index ends with the key")).collect(),
+            key: table.key.iter().map(|c| at(c).expect("index columns end with the key")).collect(),
         }
     }
 
-    /// The position of a row, or nothing while it is not in the index.
+    /// The index position of a row; none if it is not in the index.
     pub(crate) fn position(&self, key: &[Value], columns: &[Value]) -> Option<Vec<Value>> {
         if *self.present.value(key, columns) == Value::Null {
             return None;
@@ -223,7 +223,7 @@ impl Layout {
     }
 }
 
-/// Every index that a transition scans.
+/// The indexes that commands scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Index {
@@ -273,8 +273,8 @@ impl Index {
         }
     }
 
-    /// Whether whoever scans it is about to take what it finds, so that others had better look
-    /// further on: what is ready, and what is due. Nodes are looked at by each of them.
+    /// Whether a scan is about to change the rows it finds, so that concurrent scans should skip
+    /// locked rows. Nodes are not skipped: each node checks all others.
     pub const fn is_taken_from(self) -> bool {
         match self {
             Index::TaskReady
@@ -302,8 +302,8 @@ impl Index {
         }
     }
 
-    /// How many of its columns name a queue, if it is made of queues: each is read from its head,
-    /// where what was there before is gone.
+    /// The number of leading columns that name a queue, for an index of queues: rows are consumed
+    /// from the head of each.
     pub const fn queue_columns(self) -> Option<usize> {
         match self {
             Index::TaskReady => Some(3),
@@ -331,7 +331,7 @@ impl Index {
         }
     }
 
-    /// The position of a row, or nothing while it is not in the index.
+    /// The index position of a row; none if it is not in the index.
     pub fn position(self, row: &Row) -> Option<Vec<Value>> {
         self.layout().position(&row.key.values, &row.columns)
     }
@@ -369,12 +369,12 @@ impl Index {
 
     pub fn spec(self) -> &'static IndexSpec {
         let mut specs = self.table().spec().indexes.iter();
-        specs.find(|spec| spec.index == self).expect("an index is of its own table")
+        specs.find(|spec| spec.index == self).expect("every index is listed by its table")
     }
 }
 
-/// A range of an index: the rows whose first columns equal `prefix`, and whose next column is at
-/// most `until`.
+/// A range of an index: rows whose first columns equal `prefix` and whose next column is at most
+/// `until`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range {
     pub index: Index,
@@ -383,14 +383,14 @@ pub struct Range {
 }
 
 impl Range {
-    /// Whether a position of the same index lies in this range.
+    /// Whether a position of the same index is in this range.
     pub fn contains(&self, position: &[Value]) -> bool {
         position.starts_with(&self.prefix)
             && self.until.as_ref().is_none_or(|until| position[self.prefix.len()] <= *until)
     }
 }
 
-/// A page of a range: the first `limit` rows behind the position `after`, in index order.
+/// A page of a range: the first `limit` rows after the position `after`, in index order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     pub range: Range,
@@ -404,7 +404,7 @@ mod tests {
     use crate::task::PublicState;
 
     #[test]
-    fn lists_are_in_the_order_of_their_types() {
+    fn constant_lists_are_in_enum_order() {
         assert!(Index::ALL.iter().enumerate().all(|(at, index)| *index as usize == at));
         assert!(PublicState::ALL.iter().enumerate().all(|(at, state)| *state as usize == at));
         for index in Index::ALL {
@@ -412,9 +412,9 @@ mod tests {
         }
     }
 
-    /// Programs of different versions compare them.
+    /// Nodes of different versions compare these hashes.
     #[test]
-    fn a_mark_is_the_same_for_ever() {
+    fn the_hash_of_a_key_is_stable() {
         let key = |table, values: &[Value]| RowKey { table, values: values.to_vec() };
         let (a, b) = (Value::Text("a".into()), Value::Text("b".into()));
         let keys = [

@@ -8,8 +8,8 @@ use crate::row::{Index, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version}
 use crate::time::Timestamp;
 use crate::world::{ChangeSet, Hints, Loaded, LogEntry, PageRow, Wanted, World};
 
-/// What every store must behave like, in ordered maps: the heart of the in-memory store, and the
-/// oracle that the others are compared with.
+/// The reference implementation of a store, in ordered maps: the core of the in-memory store, and
+/// the oracle for the other stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shelf {
     rows: BTreeMap<RowKey, Row>,
@@ -19,7 +19,7 @@ pub struct Shelf {
     last_seq: u64,
 }
 
-/// A change set met a state other than the one it was decided on.
+/// A change set conflicts with the stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clash;
 
@@ -51,7 +51,7 @@ impl Shelf {
         page
     }
 
-    /// Commits a change set: everything it read and everything it writes over must be as it was.
+    /// Commits a change set, if all versions that it read or replaces are unchanged.
     pub fn commit(&mut self, changes: &ChangeSet) -> Result<(), Clash> {
         let same = |key: &RowKey, version: Version| {
             self.rows.get(key).is_some_and(|row| row.version == version)
@@ -102,7 +102,7 @@ impl Shelf {
         }
     }
 
-    /// The last number that the log has given.
+    /// The last sequence number of the log.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
@@ -123,25 +123,25 @@ impl Shelf {
         self.payloads.iter()
     }
 
-    /// The events behind `seq`, oldest first.
+    /// The events after `seq`, oldest first.
     pub fn events_after(&self, seq: u64) -> impl Iterator<Item = Logged> {
         let after = self.events.range(seq.saturating_add(1)..);
         after.map(|(&seq, event)| Logged::new(seq, event))
     }
 
-    /// Puts a row there as it is, for what another version may have written.
+    /// Inserts a row unchecked, to test rows of other versions.
     pub fn plant(&mut self, row: Row) {
         self.insert(row);
     }
 
-    /// Decides and commits one command by itself.
+    /// Decides and commits one command.
     pub fn execute(&mut self, now: Timestamp, command: &Command) -> Result<Outcome, Rejection> {
         let (answer, changes) = self.attempt(now, command);
-        self.commit(&changes).expect("nobody else writes to this shelf");
+        self.commit(&changes).expect("this shelf has no other writers");
         answer
     }
 
-    /// Decides one command by itself and commits nothing.
+    /// Decides one command without committing it.
     pub fn attempt(
         &self,
         now: Timestamp,
@@ -152,7 +152,7 @@ impl Shelf {
             if let Decided::Ready(answer) = decide(&mut world, command) {
                 return (answer, world.finish().0);
             }
-            let wanted = world.wanted().expect("a parked command lacks something");
+            let wanted = world.wanted().expect("a parked command needs more rows");
             let loaded = self.load(&wanted);
             world.learn(&wanted, loaded);
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::Value;
 
-/// A moment, in microseconds since the Unix epoch.
+/// A point in time, in microseconds since the Unix epoch.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -28,13 +28,13 @@ impl Timestamp {
         self.0.div_euclid(1_000)
     }
 
-    /// The moment `millis` later; the end of time is a wall, not an overflow.
+    /// The time `millis` later. Saturates instead of overflowing.
     pub const fn plus_ms(self, millis: u64) -> Self {
         let micros = millis.saturating_mul(1_000);
         Self(self.0.saturating_add_unsigned(micros))
     }
 
-    /// The next moment that can be told apart from this one.
+    /// The time one microsecond later.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -44,7 +44,7 @@ impl Timestamp {
         Self(self.0.saturating_sub_unsigned(micros))
     }
 
-    /// Milliseconds until `later`, rounded up; zero when it has passed.
+    /// Milliseconds until `later`, rounded up; zero if it has passed.
     pub const fn ms_until(self, later: Self) -> u64 {
         let micros = later.0.saturating_sub(self.0);
         if micros <= 0 { 0 } else { (micros as u64).div_ceil(1_000) }
@@ -57,7 +57,7 @@ impl From<Timestamp> for Value {
     }
 }
 
-/// In UTC, as RFC 3339 writes it, to the millisecond.
+/// RFC 3339 in UTC, with milliseconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DAY_MS: i64 = 86_400_000;
@@ -69,8 +69,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The date of a day, counted from 1970-01-01. The year is taken to begin in March, so that the
-/// day that only some years have is their last.
+/// The date of a day, counted from 1970-01-01. Years are computed as starting in March, so that the
+/// leap day is the last day of its year.
 fn civil(days: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let days = days + 719_468;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_in_utc() {
+    fn timestamps_are_formatted_in_utc() {
         for (ms, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1, "1969-12-31T23:59:59.999Z"),

@@ -10,15 +10,15 @@ use crate::name::WaitpointId;
 use crate::rejection::{Problem, Rejection};
 use crate::waitpoint::Waitpoint;
 
-/// The form of a token, so that another one can follow it.
+/// The version of the token format.
 const FORM: &str = "wl1";
 
-/// What opens a waitpoint to whoever has it. It is handed out once and kept nowhere; written for
-/// people or programs it says nothing, unless it is asked to [`Token::reveal`] itself.
+/// The bearer token of a waitpoint. It is returned to its creator and not stored. Formatting it
+/// reveals nothing; [`Token::reveal`] returns its text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
 
-/// A token taken apart. Nothing of it is true before it was proved.
+/// A parsed token, not verified yet.
 pub(crate) struct Claimed {
     pub(crate) key_id: String,
     pub(crate) waitpoint: WaitpointId,
@@ -31,24 +31,24 @@ impl Token {
         Self(Arc::from(text.as_ref()))
     }
 
-    /// The token itself, for whoever is to have it.
+    /// The text of the token, for its recipient.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Signs a waitpoint. The same waitpoint and key make the same token.
+    /// Signs a waitpoint. The same waitpoint and key give the same token.
     pub(crate) fn sign(key: &SigningKey, waitpoint: &Waitpoint) -> Self {
         let mac = hex(&mac_of(key, waitpoint).finalize().into_bytes());
         let (id, expires_ms) = (&waitpoint.id, waitpoint.expires_at.millis());
         Self::new(format!("{FORM}.{}.{id}.{expires_ms}.{mac}", key.id))
     }
 
-    /// Tells it from others, and nothing of what it says.
+    /// A digest that identifies the token without revealing it.
     pub(crate) fn fingerprint(&self) -> Digest {
         Digester::new("token").part(self.0.as_bytes()).finish()
     }
 
-    /// Takes it apart, if it has the form of a token.
+    /// Parses the token, if it has the format of one.
     pub(crate) fn parts(&self) -> Option<Claimed> {
         let mut parts = self.0.split('.');
         if parts.next()? != FORM {
@@ -66,11 +66,11 @@ impl Token {
     }
 }
 
-/// What a key makes of a text for one provider: the same each time, and nothing that tells the text
-/// or lets another provider make it.
+/// Derives a key for one provider from a text: deterministic, and neither reveals the text nor can
+/// be computed by another provider.
 pub(crate) fn derive(key: &SigningKey, provider: &str, text: &str) -> String {
     let mac = |key: &[u8], text: &str| {
-        let mac = Hmac::<Sha256>::new_from_slice(key).expect("any length of key will do");
+        let mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
         mac.chain_update(text.as_bytes()).finalize().into_bytes()
     };
     let of_provider = mac(&key.secret.bytes(), &format!("provider/{provider}"));
@@ -78,7 +78,7 @@ pub(crate) fn derive(key: &SigningKey, provider: &str, text: &str) -> String {
 }
 
 impl Claimed {
-    /// Whether this key has signed this waitpoint. How long it takes tells nothing.
+    /// Whether this key has signed this waitpoint, in constant time.
     pub(crate) fn is_proved_by(&self, key: &SigningKey, waitpoint: &Waitpoint) -> bool {
         let signed = mac_of(key, waitpoint).verify_slice(&self.mac).is_ok();
         signed && self.expires_ms == waitpoint.expires_at.millis()
@@ -87,7 +87,7 @@ impl Claimed {
 
 fn mac_of(key: &SigningKey, waitpoint: &Waitpoint) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.secret.bytes())
-        .expect("a key of any length is one for this code");
+        .expect("HMAC accepts keys of any length");
     let expires_at = waitpoint.expires_at.micros().to_le_bytes();
     let names = [waitpoint.tenant.as_str(), waitpoint.id.as_str(), waitpoint.task.as_str()];
     for part in names.map(str::as_bytes).into_iter().chain([&expires_at[..]]) {
@@ -109,7 +109,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// What may stand between the dots of a token, and in a link.
+/// Whether a text is allowed as a part of a token, which must be safe in a URL.
 fn is_token_part(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:-".contains(c))
 }
@@ -125,7 +125,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The bytes of a text in pairs of hexadecimal digits.
+/// Decodes hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digit = |c: &u8| char::from(*c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let digits: Option<Vec<u8>> = hex.as_bytes().iter().map(digit).collect();
@@ -158,9 +158,9 @@ mod tests {
         }
     }
 
-    /// The bytes are in links that people hold: they stay what they are.
+    /// People have links with tokens, so the format must not change.
     #[test]
-    fn a_token_stays_what_it_is() {
+    fn the_token_format_is_stable() {
         let token = Token::sign(&key("k1", "07"), &waitpoint());
         let (start, mac) = token.reveal().rsplit_once('.').unwrap();
         assert_eq!(start, "wl1.k1.p1.61000");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_signed_is_proved() {
+    fn only_the_signed_waitpoint_is_verified() {
         let (right, signed) = (key("k1", "07"), waitpoint());
         let token = Token::sign(&right, &signed);
         let parts = || token.parts().unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_form_is_no_token() {
+    fn malformed_tokens_are_rejected() {
         for text in [
             "",
             "wl1",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_to_nobody() {
+    fn a_token_is_never_printed() {
         let token = Token::new("wl1.k1.p1.61000.00");
         assert_eq!((format!("{token}"), format!("{token:?}")), ("Token".into(), "Token".into()));
     }

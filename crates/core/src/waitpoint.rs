@@ -7,7 +7,7 @@ use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::TaskKey;
 use crate::time::Timestamp;
 
-/// A signed right to post one message to a task from outside. The token itself is not kept.
+/// A signed right to send one message to a task from outside. The token is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waitpoint {
     pub tenant: Tenant,
@@ -16,20 +16,20 @@ pub struct Waitpoint {
     pub state: WaitpointState,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// The key that its token was signed with.
+    /// The key that signed its token.
     pub key_id: String,
-    /// Tells its token from others, and nothing of what it says.
+    /// A digest that identifies its token without revealing it.
     pub fingerprint: Digest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitpointState {
-    /// Nobody waits for it yet; what comes is kept.
+    /// No suspension waits for it yet. A message through it is stored.
     Pending,
-    /// Its task was suspended until something comes through it.
+    /// Its task was suspended until a message arrives through it.
     Active,
-    /// The message has come.
+    /// Its message has arrived.
     Used { seq: u64 },
 }
 
@@ -45,8 +45,8 @@ impl Waitpoint {
 }
 
 impl WaitpointId {
-    /// The id of a waitpoint that a task calls by a name of its own: the same each time it asks,
-    /// and no other task's. One that is replayed asks afresh.
+    /// The id of a waitpoint that a task names `name`: the same on every call, and different for
+    /// every task and generation.
     pub fn of_task(task: &TaskKey, generation: u32, name: &str) -> Self {
         let parts = Digester::new("waitpoint").part(task.id.as_str().as_bytes());
         let parts = if generation == 0 { parts } else { parts.number(generation.into()) };

@@ -8,14 +8,14 @@ use crate::rate::Rate;
 use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
 use crate::time::Timestamp;
 
-/// Why a task is not further than it is, with the evidence.
+/// Why a task makes no progress, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Why {
-    /// Nothing stands in its way but those before it: the next free worker takes it.
+    /// Only tasks ahead of it delay the task: the next free worker claims it.
     InLine,
-    /// Nothing of the task or its lane stands in its way. Whether a worker asks for it is not
-    /// known here: none has asked this engine for anything.
+    /// Neither the task nor its lane blocks it. Whether a worker polls for it is unknown, because
+    /// no worker has claimed through this engine.
     Ready {
         capabilities: Vec<String>,
         tag: Option<String>,
@@ -29,12 +29,12 @@ pub enum Why {
         limit: u32,
         running: u32,
     },
-    /// Workers ask this lane for tasks, but none of them offers all of this.
+    /// Workers poll this lane, but none of them offers all of these capabilities.
     NoCapableWorker {
         missing: Vec<String>,
         tag: Option<String>,
     },
-    /// No worker asks this lane for tasks.
+    /// No worker polls this lane.
     NoWorker {
         lane: LaneName,
     },
@@ -42,19 +42,18 @@ pub enum Why {
         until: Timestamp,
         after: Option<FailureClass>,
     },
-    /// It stands behind its gate, which has let as many through as may run, or as many as may
-    /// start before it opens.
+    /// The task is blocked by its concurrency limit or rate limit, which has no free slot.
     Gated {
         gate: Option<GateKey>,
         limit: Option<u32>,
         rate: Option<Rate>,
-        /// Those that run, and those that were let through to run next.
+        /// Running tasks, and admitted tasks that are about to run.
         running: u32,
         waiting: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opens_at: Option<Timestamp>,
     },
-    /// A quota of its lane or its tenant is used up.
+    /// A quota of the lane or the tenant is exceeded.
     QuotaSpent {
         kind: GateKind,
         limit: Option<u32>,
@@ -63,13 +62,13 @@ pub enum Why {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opens_at: Option<Timestamp>,
     },
-    /// Only this worker may take it.
+    /// Only this worker may claim it.
     KeptFor {
         worker: WorkerId,
         until: Option<Timestamp>,
     },
     Suspended(Suspension),
-    /// With how they stand, where that is known.
+    /// `children` are the counts, where known.
     WaitsForChildren {
         since: Timestamp,
         children: Option<ChildCounts>,
@@ -85,18 +84,18 @@ pub enum Why {
     },
 }
 
-/// What is known of the surroundings of a task at a moment.
+/// The context of a task at the time `now`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Around<'a> {
     pub lane: Option<&'a Lane>,
-    /// The gate of the task, and the quotas of its lane and its tenant, in any order.
+    /// The concurrency limit of the task, and the quotas of its lane and tenant, in any order.
     pub gates: &'a [Gate],
-    /// The offers of the workers that ask the lane for tasks.
+    /// The offers of the workers that poll the lane.
     pub offers: Option<&'a [Offer]>,
     pub now: Timestamp,
 }
 
-/// Explains a task from its record and its surroundings, as far as these are known.
+/// Explains a task from its record and its context, as far as that is known.
 pub fn why(task: &Task, around: &Around<'_>) -> Why {
     match &task.lifecycle {
         Lifecycle::Waiting(_) => why_waiting(task, around),
@@ -135,7 +134,7 @@ fn why_gated(task: &Task, around: &Around<'_>) -> Why {
     }
 }
 
-/// The quota that keeps a task from being claimed, if one does.
+/// The quota that keeps a task from being claimed, if any.
 fn spent<'a>(task: &Task, around: &Around<'a>) -> Option<&'a Gate> {
     around.gates.iter().find(|gate| {
         let counts = match gate.kind {
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_able() {
+    fn no_capable_worker() {
         let mut stage = Stage::new();
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_task_names_its_gate_and_when_it_opens() {
+    fn a_blocked_task_names_its_limit_and_when_it_opens() {
         let mut stage = Stage::with_task("gated");
         let gate = Some(GateKey::Key("k".into()));
         let (limit, rate, waiting) = (Some(1), None, 1);
@@ -285,13 +284,13 @@ mod tests {
         stage.must(SetQuota { tenant, scope, limit, rate });
         stage.must(Claim { lanes: vec!["other".into()], ..claim() });
         let opens_at = stage.gates()[0].due_at;
-        assert!(opens_at > Some(stage.now.plus_ms(10_000)), "a slice counts as one");
+        assert!(opens_at > Some(stage.now.plus_ms(10_000)), "slices are rounded up");
         let shut = Why::Gated { gate, limit, rate, running, waiting, opens_at };
         assert_eq!(why_of(&stage, "t", None), shut);
     }
 
     #[test]
-    fn a_spent_quota() {
+    fn an_exceeded_quota() {
         for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
             let mut stage = Stage::with_task("waiting");
             let (kind, limit, rate) = (scope.kind(), Some(1), None);

@@ -9,7 +9,7 @@ use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::task::{Lease, Lifecycle, Offer, Task};
 use crate::time::Timestamp;
 
-/// A registered worker: what it offers, and when it was last heard of.
+/// A registered worker: its offer and its last heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     pub tenant: Tenant,
@@ -18,25 +18,25 @@ pub struct Worker {
     pub offer: Offer,
     pub registered_at: Timestamp,
     pub seen_at: Timestamp,
-    /// How often it is to be heard of.
+    /// The heartbeat interval.
     pub every_ms: u64,
-    /// When it was found to be overdue. It has one more beat from then before it is taken for dead.
+    /// When it was found overdue. It is declared dead after one more heartbeat interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed_at: Option<Timestamp>,
-    /// When it needs the engine.
+    /// When the sweep must check it.
     pub due_at: Timestamp,
 }
 
-/// One request of a worker instance that may grant it leases. Kept in each lease it grants.
+/// A request of a worker instance that may grant leases. Stored in each lease it grants.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRequest {
-    /// Drawn at random when a worker starts: processes may share the name of a worker.
+    /// Random per start of a worker: processes may share the name of a worker.
     pub instance: u64,
     /// Rises with every request of the instance.
     pub number: u64,
 }
 
-/// Without the instance, which is random: a simulation prints the same twice.
+/// Omits the random instance, so that simulations print reproducible output.
 impl fmt::Debug for LeaseRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseRequest").field("number", &self.number).finish_non_exhaustive()
@@ -47,16 +47,16 @@ impl fmt::Debug for LeaseRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldLeases {
     pub instance: u64,
-    /// The worker waits for the answer to no request below this number. A lease that was granted
-    /// to a later one may be on its way, and is not listed.
+    /// The worker waits for no response to a request below this number. Leases granted to later
+    /// requests may be in flight and are not listed.
     pub answered_below: u64,
     /// Tasks with the epoch of their lease.
     pub leases: BTreeSet<(TaskId, u64)>,
 }
 
 impl HeldLeases {
-    /// Whether the worker cannot know of this lease of its own: it was granted to a request that
-    /// the worker has the answer to, or does not wait for, and it is not among those it holds.
+    /// Whether the worker does not hold this lease: it was granted to a request whose response the
+    /// worker has or does not wait for, and it is not listed.
     pub(crate) fn lacks(&self, task: &Task) -> bool {
         let Lifecycle::Active(Lease { request: Some(request), .. }) = &task.lifecycle else {
             return false;

@@ -4,62 +4,62 @@ use crate::digest::Digest;
 use crate::name::{TaskId, WorkerId};
 use crate::task::Lifecycle;
 
-/// What a task knows that is a workflow: its handler is replayed over its history, which has a row
-/// for each turn. Its generation counts its executions.
+/// The state of a workflow: its handler is replayed over its history, which has one row per turn.
+/// The generation of the task counts its executions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowState {
-    /// The version of its code that it was started with.
+    /// The code version that it was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How many rows the history of this execution has.
+    /// The number of rows in the history of this execution.
     #[serde(default)]
     pub turns: u32,
     /// The number of the first step of this execution.
     #[serde(default)]
     pub first_step: u64,
-    /// The number of its next step, which was never given before.
+    /// The number of its next step, which was never used before.
     #[serde(default)]
     pub next_step: u64,
-    /// Who has it in memory.
+    /// The worker that caches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<Sticky>,
-    /// Why it was asked to end.
+    /// The reason of its cancellation request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelling: Option<String>,
-    /// Messages of the execution before came along to this one.
+    /// Messages were carried over from the previous execution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carries: bool,
-    /// What is to be known of this execution, in the words of a runtime of its own.
+    /// Metadata of this execution from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Of the turn that was kept last, while its lease goes on: the same again is answered again.
+    /// The digest of the last turn, while its lease is retained: a repeat gets the same response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going_on: Option<Digest>,
 }
 
-/// The worker that has a workflow in memory is asked first.
+/// The sticky worker of a workflow, which caches its state and may claim its next turn first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sticky {
     pub worker: WorkerId,
-    /// For so long; then anybody is.
+    /// How long the next turn is reserved for it; then any worker may claim it.
     pub for_ms: u64,
 }
 
-/// Tells a workflow that one of its steps has ended.
+/// The completion of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub step: u64,
-    /// The task that it was; none for a timer.
+    /// The task of the step; none for a timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Reporter>,
 }
 
-/// A task that was a step of a workflow, at its end.
+/// An ended task that was a step of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reporter {
     pub id: TaskId,
     pub generation: u32,
-    /// It is a workflow itself, and keeps its result.
+    /// It is a workflow, and retains its own result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_workflow: bool,
     pub ended: Lifecycle,

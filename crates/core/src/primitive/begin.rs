@@ -2,7 +2,7 @@ use crate::rejection::Rejection;
 use crate::task::{Lease, Run, Task};
 use crate::time::Timestamp;
 
-/// Begins an attempt: the only place where attempts are counted.
+/// Begins an attempt and counts it. An attempt that has begun is returned unchanged.
 pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Result<Run, Rejection> {
     if let Some(run) = &lease.run {
         return Ok(run.clone());

@@ -10,16 +10,16 @@ use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// A call that somebody may make, and what is known of it.
+/// An effect that the caller may execute, and its record.
 pub(crate) struct Call {
     pub(crate) known: Option<Arc<Effect>>,
-    /// When it is forgotten, unless that is with its task.
+    /// When its record is deleted; none if that is with its task.
     pub(crate) due_at: Option<Timestamp>,
-    /// The task it is made for.
+    /// The task it belongs to.
     pub(crate) task: Option<Arc<Task>>,
 }
 
-/// Finds a call of whoever holds its parent, or refuses.
+/// Loads an effect. Rejects callers that do not hold its task or request.
 pub(crate) fn call(
     world: &mut World,
     caller: &Caller,

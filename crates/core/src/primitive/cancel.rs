@@ -3,7 +3,7 @@ use crate::primitive::{leave, place, tell_holder};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
-/// Ends a task that somebody else has no more use for, wherever it stands.
+/// Cancels a task in any open state, and notifies its lease holder.
 pub(crate) fn cancel(world: &mut World, task: &Task, reason: &str) -> Result<(), Halt> {
     let (now, reason) = (world.now(), reason.to_owned());
     leave(world, task)?;

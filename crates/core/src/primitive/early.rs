@@ -1,8 +1,8 @@
-//! Messages that come before their task does. They are in its mailbox, and nobody sees them. The
-//! workflow that is started under its id takes them over; those that nobody takes in time go.
+//! Messages buffered for a task that does not exist yet. They are hidden in its mailbox. A workflow
+//! that is started under its id receives them; otherwise they expire.
 //!
-//! Who posts and who starts cannot rely on the absence of what the other is about to make. So a
-//! message that was kept is looked at once more soon after, and given to the task if it is there.
+//! Sender and starter may commit concurrently without reading each other's row. The sweep therefore
+//! re-checks each buffered message after a second, and delivers it if the workflow exists.
 
 use crate::command::Idempotency;
 use crate::limits;
@@ -17,18 +17,18 @@ use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
-/// How soon after a message was kept it is looked at once more.
+/// The delay after which the sweep re-checks a buffered message.
 const LOOK_MS: u64 = 1_000;
 
-/// When to look again at a message whose task this version cannot read.
+/// The delay before the next check of a message whose task this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
 
-/// Asks for what it takes to keep a message.
+/// Prefetches the records that are needed to buffer a message.
 pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
     world.prefetch(Mailbox::key_of(tenant, &Mailbox::nobody()));
 }
 
-/// Keeps a message for a task that is not there. Says its number.
+/// Buffers a message for a task that does not exist. Returns its sequence number.
 pub(crate) fn keep(
     world: &mut World,
     (tenant, task): (&Tenant, &TaskId),
@@ -69,7 +69,7 @@ pub(crate) fn keep(
     Ok(message.seq)
 }
 
-/// Keeps a message that is sent once more for as long as that asks.
+/// Extends the retention of a buffered message that is sent again.
 pub(crate) fn keep_longer(
     world: &mut World,
     (tenant, task): (&Tenant, &TaskId),
@@ -86,7 +86,7 @@ pub(crate) fn keep_longer(
     Ok(())
 }
 
-/// Gives a task what came before it.
+/// Delivers all buffered messages of a task.
 pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<Mailbox, Halt> {
     world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::nobody()));
     let (now, mut mailbox) = (world.now(), known.clone());
@@ -108,7 +108,7 @@ pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<M
     Ok(mailbox)
 }
 
-/// Counts messages that are kept for nobody any more.
+/// Removes messages from the count of buffered messages of the tenant.
 pub(crate) fn count_off<'a>(
     world: &mut World,
     tenant: &Tenant,
@@ -133,14 +133,14 @@ pub(crate) fn count_off<'a>(
     Ok(())
 }
 
-/// Asks for what [`look_after`] needs.
+/// Prefetches the records that [`look_after`] needs.
 pub(crate) fn prefetch_early(world: &mut World, message: &Message) {
     world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::nobody()));
     prefetch_key(world, message);
 }
 
-/// Gives an open task what came before it, also if it is one that does not ask. Says whether it
-/// goes on with it.
+/// Delivers buffered messages to an open task, even if it has no mail yet. Returns whether they
+/// resume it.
 pub(crate) fn give(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let mut task = task.clone();
     open(world, &mut task)?;
@@ -148,7 +148,7 @@ pub(crate) fn give(world: &mut World, task: &Task) -> Result<bool, Halt> {
     resume_if_met(world, &task)
 }
 
-/// Gives a message to its task if that is there, and forgets it when its time is over.
+/// Delivers a buffered message if its workflow is open, and deletes it if it has expired.
 pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Halt> {
     let now = world.now();
     let again = |at| Message { due_at: Some(at), ..message.clone() };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_takes_over_what_came_before_it() {
+    fn a_workflow_receives_messages_buffered_before_its_start() {
         let mut stage = Stage::new();
         let first = posted(&mut stage, early("go")).unwrap();
         assert_eq!((first.seq, first.kept), (1, true));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_in_time_goes_without_a_trace() {
+    fn expired_buffered_messages_are_deleted_completely() {
         let mut stage = Stage::new();
         posted(&mut stage, early("go")).unwrap();
         posted(&mut stage, early("go")).unwrap();
@@ -271,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn who_posts_and_who_starts_need_not_see_each_other() {
+    fn a_post_and_a_start_may_commit_concurrently() {
         let mut stage = Stage::new();
         posted(&mut stage, early("go")).unwrap();
         let rows: Vec<_> = stage.shelf.rows().cloned().collect();
         let mut beside = Stage::new();
         beside.must(workflow());
-        // As two transactions leave it that ran side by side.
+        // The state after two concurrent transactions.
         rows.into_iter().for_each(|row| beside.shelf.plant(row));
         beside.later(1_000);
         beside.must(Sweep::default());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_them_is_given_to_their_task_once() {
+    fn a_page_of_buffered_messages_is_delivered_once() {
         let mut stage = Stage::new();
         posted(&mut stage, early("a")).unwrap();
         posted(&mut stage, early("b")).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_task_is_given_them_with_the_first_that_comes_in_its_time() {
+    fn a_plain_task_receives_buffered_messages_with_its_first_message() {
         let mut stage = Stage::new();
         posted(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_task_that_nobody_writes_to_does_not_keep_them() {
+    fn buffered_messages_expire_for_a_plain_task_without_mail() {
         let mut stage = Stage::new();
         posted(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
@@ -335,7 +335,7 @@ mod tests {
         NewMessage { idempotency, keep_ms, ..early("go") }
     }
 
-    /// Does what a word says. The answer to a message is its number, and whether it is a repeat.
+    /// Runs one step. The result of a message is its number, with `=` for a duplicate.
     fn act(stage: &mut Stage, word: &str) -> Option<String> {
         let keep_ms = match word {
             "keep" => Some(KEEP_MS),
@@ -365,25 +365,25 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_before_and_after_the_start() {
+    fn a_message_key_deduplicates_before_and_after_the_start() {
         let rows = [
             ("send keep keep start keep send", "task_not_found 1 =1 =1 =1", Some(1)),
             ("keep start send keep", "1 =1 =1", Some(1)),
             ("start keep send keep", "1 =1 =1", Some(1)),
             ("start send keep send", "1 =1 =1", Some(1)),
-            // What is gone is not there, and may come again.
+            // An expired message and its key are deleted: the key can be used again.
             ("keep wait sweep keep start send", "1 1 =1", Some(1)),
             ("keep wait sweep start send keep", "1 1 =1", Some(1)),
-            // What is sent again is kept as long as that asks.
+            // A repeat extends the retention.
             ("keep wait longer sweep start", "1 =1", Some(1)),
             ("keep longer wait sweep start send", "1 =1 =1", Some(1)),
             ("longer wait keep wait sweep start send", "1 =1 =1", Some(1)),
-            // Another life has keys of its own.
+            // A new task with the same id has its own keys.
             ("keep start end keep delete keep start send", "1 =1 1 =1", Some(1)),
             ("keep start end delete start send keep", "1 1 =1", Some(1)),
             ("start send end delete keep start send", "1 1 =1", Some(1)),
             ("start send end delete send", "1 task_not_found", None),
-            // A task that is no workflow is given it with the first that comes, which may be it.
+            // A plain task receives it with its first message, which may be a repeat of it.
             ("keep plain send keep wait sweep", "1 =1 =1", Some(1)),
             ("keep plain end wait sweep delete keep", "1 1", Some(1)),
         ];
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_of_one_message_before_and_after_the_start() {
+    fn a_message_key_conflicts_before_and_after_the_start() {
         let mut stage = Stage::new();
         let other = |keep_ms| NewMessage { name: "other".into(), ..keyed(keep_ms) };
         posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_is_known_to_who_started_beside_the_first() {
+    fn a_repeat_is_recognized_after_a_concurrent_start() {
         let mut stage = Stage::new();
         posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
         let rows: Vec<_> = stage.shelf.rows().cloned().collect();
@@ -428,12 +428,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_with_a_message_that_is_cleared_away() {
+    fn a_message_key_is_deleted_with_its_message() {
         let mut stage = Stage::new();
         posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
         let rows: Vec<_> = stage.shelf.rows().cloned().collect();
         let mut beside = Stage::new();
-        // It has had mail, and had ended before anybody looked.
+        // It has had mail, and ended before the sweep checked the message.
         beside.must(workflow());
         posted(&mut beside, message("before")).unwrap();
         act(&mut beside, "end");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_looked_for_too_early_is_a_conflict() {
+    fn a_message_key_loaded_too_early_is_a_conflict() {
         let mut stage = Stage::new();
         posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
         stage.later(KEEP_MS);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_nobody_starts_and_a_tenant_hold_so_much_and_no_more() {
+    fn buffered_messages_are_limited_per_id_and_per_tenant() {
         let mut stage = Stage::new();
         for _ in 0..limits::EARLY_MESSAGES {
             posted(&mut stage, early("go")).unwrap();
@@ -472,6 +472,6 @@ mod tests {
         assert_eq!(posted(&mut stage, to(20_000)), Err("mailbox_full"));
         assert_eq!(stage.shelf, before);
         stage.must(workflow());
-        assert!(posted(&mut stage, to(20_000)).is_ok(), "there is room again");
+        assert!(posted(&mut stage, to(20_000)).is_ok(), "the limit has room again");
     }
 }

@@ -3,12 +3,12 @@ use crate::primitive::{leave, place, tell_holder};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World};
 
-/// Ends a task whose deadline has passed, wherever it stands.
+/// Ends a task whose deadline has passed, in any open state.
 pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
     let now = world.now();
     leave(world, task)?;
     tell_holder(world, task);
-    // A claim may have passed over it and over what stands behind it.
+    // A claim may have skipped this task and those behind it.
     if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
         world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });

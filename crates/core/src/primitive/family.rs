@@ -1,6 +1,6 @@
-//! Parents and children. A task that has ended is kept as long as a child of it is open, so that
-//! no child outlives its parent; and the sweep keeps a child as long as its parent is open, so
-//! that the parent finds what became of it and never makes it a second time.
+//! Parents and children. An ended task is retained while a child of it is open, so that no child
+//! outlives its parent. The sweep retains an ended child while its parent is open, so that the
+//! parent can read its result and never creates it a second time.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
-/// Asks for what a child needs of its parent.
+/// Prefetches the records of a parent that its child needs.
 pub(crate) fn prefetch_family(world: &mut World, tenant: &Tenant, parent: &TaskId) {
     if world.prefetch(Children::key_of(tenant, parent)) {
         world.prefetch(TaskKey::new(tenant, parent).row_key());
     }
 }
 
-/// Counts one more open child. The parent itself is read, and written, only for its first one:
-/// the record of its children says of all others whether there may be more.
+/// Counts one more open child. The parent is read and written only for its first child; after that
+/// the `Children` record decides whether more may be created.
 pub(crate) fn join(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<(), Halt> {
     let children = match world.get::<Children>(&Children::key_of(tenant, parent))? {
         Some(children) if children.closed => return Err(Rejection::ParentEnded.into()),
@@ -42,15 +42,15 @@ fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Child
     Ok(Children::none_of(tenant, parent))
 }
 
-/// How many children a task has.
+/// The counts of the children of a task.
 pub(crate) fn children_of(world: &mut World, task: &Task) -> Result<ChildCounts, Halt> {
     let children = recorded(world, task)?;
     Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
 }
 
-/// The record of the children of a task. That there was none is not checked at the commit: where
-/// it was looked for too early, before the task that says of it was read, it is written, which the
-/// one that is there makes a conflict.
+/// The `Children` record of a task. An absent row has no version to check. If `task.has_children`
+/// says that it exists, the load predates the insert. Inserting an empty record then forces a key
+/// conflict, and the batch is retried.
 fn recorded(world: &mut World, task: &Task) -> Result<Option<Arc<Children>>, Halt> {
     let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
     if known.is_none() && task.has_children {
@@ -59,7 +59,7 @@ fn recorded(world: &mut World, task: &Task) -> Result<Option<Arc<Children>>, Hal
     Ok(known)
 }
 
-/// Tells the parent of a task that it has ended, and its children that nobody waits for them.
+/// Updates the parent and the children of a task that has ended.
 pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     if task.has_children {
         close(world, task)?;
@@ -71,7 +71,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     }
     let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
     let Some(known) = known else {
-        // Its parent counts it, or is gone.
+        // Either its parent counts it, or its parent was deleted.
         let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
         return parent.map_or(Ok(()), |parent| recorded(world, &parent).map(drop));
     };
@@ -88,7 +88,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     }
 }
 
-/// There are no more children to come. Those of a task that was called off are called off too.
+/// Rejects further children. Open ones are cancelled, unless a plain task completed or failed.
 fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(known) = recorded(world, task)? else { return Ok(()) };
     let called_off = task.workflow.is_some()
@@ -98,8 +98,8 @@ fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// The last child has ended: a parent that waits for that goes on, and one that has ended itself
-/// is kept no longer than it would be without children.
+/// Resumes a parent that waits for its last child. An ended parent becomes due for deletion as if
+/// it had no children.
 fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
     let Some(parent) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
     match &parent.lifecycle {
@@ -124,9 +124,9 @@ fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
     place(world, task)
 }
 
-/// A task that had ended starts over: it may have children again, of which those that have ended
-/// before count no more, and is open again itself. One whose parent is gone stands alone from then
-/// on, also when another task has taken the id.
+/// Reopens the family of a replayed task. It may have children again; those that ended before are
+/// not counted. Its parent counts it as open again. If the parent was deleted, the task has no
+/// parent, even if another task has taken that id.
 pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
     if task.has_children
         && let Some(own) = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?
@@ -149,7 +149,7 @@ pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Resu
     Ok(())
 }
 
-/// Whether the sweep may forget a task that has ended: its children have too, and its parent.
+/// Whether the sweep may delete an ended task: its children have ended, and so has its parent.
 pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let own = Children::key_of(&task.tenant, &task.id);
     if task.has_children {
@@ -166,7 +166,7 @@ pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt>
     Ok(siblings.is_some_and(|siblings| siblings.is_none_or(|siblings| siblings.closed)))
 }
 
-/// Forgets that a task had children; refused while one of them is open.
+/// Deletes the `Children` record of a task; rejected while a child is open.
 pub(crate) fn forget_children(world: &mut World, task: &Task) -> Result<(), Halt> {
     if !task.has_children {
         return Ok(());
@@ -184,7 +184,7 @@ pub(crate) fn forget_children(world: &mut World, task: &Task) -> Result<(), Halt
     }
 }
 
-/// Whether this version can read what the end of a task would change in its family.
+/// Whether this version can read the parent and children that the end of a task changes.
 pub(crate) fn is_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let own = Children::key_of(&task.tenant, &task.id);
     if task.has_children && unless_quarantined(world.get::<Children>(&own))?.is_none() {
@@ -228,21 +228,21 @@ mod tests {
     }
 
     #[test]
-    fn children_that_were_looked_for_too_early_are_waited_for() {
+    fn waiting_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let wait = WaitChildren { fence: fence(1) };
         assert_eq!(looked_too_early(&stage, wait), Err(Clash));
     }
 
     #[test]
-    fn children_that_were_looked_for_too_early_hear_of_the_end_of_their_parent() {
+    fn cancel_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let cancel = Cancel { task: key("t"), reason: "no".into() };
         assert_eq!(looked_too_early(&stage, cancel), Err(Clash));
     }
 
     #[test]
-    fn the_end_of_a_child_that_was_looked_for_too_early_counts() {
+    fn complete_conflicts_if_siblings_were_loaded_too_early() {
         let mut stage = family();
         let claimed = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
         let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };

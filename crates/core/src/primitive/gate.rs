@@ -12,21 +12,21 @@ use crate::task::{Lease, Lifecycle, Task, Turn};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How many a gate moves at once: many gates may have opened together. What is left over is due at
-/// once, and comes with the next sweep.
+/// The maximum number of tasks that a limit moves at once, since many limits may open together. The
+/// rest is due immediately, for the next sweep.
 const PAGE: u32 = 32;
 
-/// How many of those that stay inside a gate looks past, for the last ones.
+/// The maximum number of admitted tasks that are skipped to find the last ones.
 const LOOKED_PAST: u32 = 1_000;
 
-/// How many that cannot be let through a gate looks past.
+/// The maximum number of blocked tasks that are skipped because they cannot be admitted.
 const PASSED_OVER: u32 = 32;
 
-/// When to look again at a gate that could not move what stands at it: something there is written
-/// by a version that this one cannot read.
+/// When to check a limit again that could not move its tasks, because this version cannot read some
+/// record.
 const POSTPONED_MS: u64 = 60_000;
 
-/// How a gate counts a task.
+/// The counter of a limit that a task is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
@@ -62,7 +62,7 @@ impl Gate {
         }
     }
 
-    /// Where a task stands that it has let through: in its lane's queue, or kept for the owner.
+    /// The state of an admitted task: in the queue of its lane, or granted to the owner.
     fn inside(&self, turn: Turn, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
             Some(owner) => Lifecycle::Reserved { turn, worker: owner.worker.clone(), until: None },
@@ -70,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// Notes that a lease has ended. A holder that was not heard of keeps nothing.
+    /// Records the end of a lease. After a lost lease the session has no idle time left.
     fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
         if self.kind == GateKind::Affinity {
             if !lost {
@@ -84,9 +84,9 @@ impl Gate {
     }
 }
 
-/// The gate of a task. An absent row has no version to check. If the task is already counted by
-/// the gate, the load of the gate predates its insert: [`save`] then inserts it in any case, so
-/// that the commit conflicts with the gate that exists.
+/// The limit of a task. An absent row has no version to check. If the task is already counted by
+/// the limit, the load of the limit predates its insert: [`save`] then inserts it in any case, so
+/// that the commit conflicts with the existing row.
 fn of_task(
     world: &mut World,
     tenant: &Tenant,
@@ -102,8 +102,8 @@ fn of_task(
     Ok(Gate::new(tenant, key.kind(), key.name()))
 }
 
-/// Puts a gate back, or takes it away when nobody needs it. One that could not be made whole is
-/// looked at again later, not at once.
+/// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`whole` is
+/// false), the sweep checks it later, not immediately.
 pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(), Halt> {
     let now = world.now();
     let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
@@ -124,9 +124,8 @@ pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(),
     Ok(())
 }
 
-/// Moves a task with a gate from where it stood to where it is to stand: one that could run is let
-/// through, kept for the owner of its session, or put behind the gate. [`open`] follows, once the
-/// task stands there.
+/// Updates the limit of a task for its change of state. A task that became ready is admitted,
+/// granted to the owner of its session, or blocked. The caller runs [`open`] after saving the task.
 pub(super) fn pass(
     world: &mut World,
     before: Option<&Task>,
@@ -161,14 +160,14 @@ pub(super) fn pass(
     Ok(true)
 }
 
-/// Whether the lease that a task had was taken from a holder that was not heard of.
+/// Whether the lease of a task was lost, not settled.
 fn is_lost(before: &Task, task: &Task) -> bool {
     let settled = task.last_settle.as_ref().is_some_and(|last| last.epoch == before.epoch);
     !settled && task.reclaims > before.reclaims
 }
 
-/// Sees to it that those stand inside a gate that may run, in the order of its line: lets go of a
-/// session whose owner is idle, takes back what is too much, and lets the next ones through.
+/// Adjusts the admitted tasks of a limit, in queue order: frees the session of an idle owner,
+/// blocks tasks in excess of the limit, and admits the next ones.
 pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<(), Halt> {
     let Some(known) = world.get::<Gate>(&key.row_key(tenant))? else { return Ok(()) };
     let (mut gate, now, mut whole) = ((*known).clone(), world.now(), true);
@@ -183,11 +182,11 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<
     save(world, gate, whole)
 }
 
-/// Takes a session from its owner, at once or with the end of what runs there.
+/// Revokes a session: immediately, or when its running tasks end.
 pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
     let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
     let until = owner.until.min(world.now());
-    // What nobody holds any more of an affinity need not be known.
+    // An affinity without a holder and without admitted tasks need not be retained.
     let owner = Owner { until, idle_ms: 0, ..owner.clone() };
     let owner = Some(owner).filter(|_| gate.kind != GateKind::Affinity || gate.admitted > 0);
     let freed = Gate { owner, ..gate.clone() };
@@ -198,8 +197,7 @@ pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
     open(world, &gate.tenant, &key)
 }
 
-/// Takes its sessions from a worker that is gone, as many as `most`; says whether there may be
-/// more of them.
+/// Revokes up to `most` sessions of a dead worker. Returns whether there may be more.
 pub(crate) fn disown(
     world: &mut World,
     tenant: &Tenant,
@@ -215,11 +213,11 @@ pub(crate) fn disown(
         let left = world.get::<Gate>(&key)?;
         Ok(left.is_none_or(|left| left.owner.is_none()))
     })?;
-    // What stays its own until something has run would be found again and again.
+    // Sessions with running tasks stay in the index: another call would only find them again.
     Ok(owned.len() == most && freed.contains(&true))
 }
 
-/// Lets the next ones through; says whether as many could be moved as there is room for.
+/// Admits the next tasks. Returns whether as many were admitted as there are free slots.
 fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
     let now = world.now();
     let waiting = u32::try_from(gate.waiting).unwrap_or(u32::MAX);
@@ -243,7 +241,7 @@ fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt
     Ok(heads.len() == wanted as usize)
 }
 
-/// The first of the line that can be let through. A few that cannot are passed over.
+/// The first blocked tasks that can be admitted. A few that cannot are skipped.
 fn heads(
     world: &mut World,
     tenant: &Tenant,
@@ -274,13 +272,12 @@ fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>
     Ok(found)
 }
 
-/// Takes back the last of those that were let through, as many as are too many; says whether that
-/// could be done.
+/// Blocks the last admitted tasks that exceed the limit. Returns whether all could be blocked.
 fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
     let now = world.now();
     let kept = Gate { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
     let wanted = (gate.admitted - kept).min(PAGE);
-    // Those that stay are looked past, unless they are a crowd.
+    // Tasks within the limit are skipped, unless they are too many to scan.
     let past = if kept > LOOKED_PAST { 0 } else { kept };
     let inside =
         world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
@@ -296,7 +293,7 @@ fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Hal
         gate.count(Some(Stage::Waiting));
         recalled += 1;
         world.emit(Event::of_task(task, now, Change::Recalled));
-        // A claim may have passed over it and over what stands behind it.
+        // A claim may have skipped this task and those behind it.
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
         world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
         enter(world, Task { lifecycle, ..(**task).clone() })?;
@@ -304,7 +301,7 @@ fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Hal
     Ok(recalled == wanted)
 }
 
-/// Keeps those that were let through for the owner of the session, or for nobody when it has none.
+/// Grants the admitted tasks to the owner of the session, or to no worker if it has none.
 fn align(world: &mut World, gate: &Gate, key: &GateKey) -> Result<(), Halt> {
     if gate.admitted == 0 {
         return Ok(());
@@ -331,7 +328,7 @@ fn align(world: &mut World, gate: &Gate, key: &GateKey) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Whether the gates of these tasks let a worker start them, asked in this order.
+/// Whether the limits of these tasks let a worker start them, in this order.
 pub(crate) fn startable(
     world: &mut World,
     tasks: &[Arc<Task>],
@@ -359,7 +356,7 @@ pub(crate) fn startable(
             && gate.admitted > 1
             && gate.owner(now).is_none()
         {
-            // Whoever takes the first one gets these too; one more tells that these are all.
+            // The claim grants these to the new owner, too. One row more shows that these are all.
             let inside = Task::let_through(&task.tenant, key);
             world.prefetch_scan(&inside, gate.admitted as usize + 1);
         }
@@ -374,8 +371,7 @@ pub(crate) fn startable(
     Ok(may)
 }
 
-/// Counts a task that was just leased as started. Whoever takes the first task of a session owns
-/// it.
+/// Counts a leased task as started. The worker that claims the first task of a session owns it.
 pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
     let (Some(key), Lifecycle::Active(lease)) = (&task.gate, &task.lifecycle) else {
         return Ok(());
@@ -397,7 +393,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
     save(world, gate, true)
 }
 
-/// Notes that something is done for the affinity of a task.
+/// Records activity for the affinity of a task.
 pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(key @ GateKey::Affinity(_)) = &task.gate else { return Ok(()) };
     let mut gate = of_task(world, &task.tenant, key, true)?;
@@ -405,8 +401,8 @@ pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
     save(world, gate, true)
 }
 
-/// Renews the lock of an affinity for its owner, if it has not run out and the owner has done
-/// something for it in time. Says whether.
+/// Renews the lock of an affinity, if it has not expired and its holder was active within
+/// `idle_ms`. Returns whether it was renewed.
 pub(crate) fn renew_affinity(
     world: &mut World,
     gate: &Gate,
@@ -471,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_in_the_order_of_the_line() {
+    fn tasks_of_a_key_run_one_at_a_time_in_queue_order() {
         let low = NewTask { priority: -1, ..keyed("a") };
         let mut stage = with([keyed("b"), low, keyed("c"), keyed("d"), new_task("free")]);
         stage.must(ChangePriority { task: key("d"), priority: 3 });
@@ -482,12 +478,12 @@ mod tests {
             assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), [next]);
         }
         stage.must(complete("a", 1));
-        assert_eq!(stage.gates(), [], "nobody needs it");
+        assert_eq!(stage.gates(), [], "an unused limit is deleted");
     }
 
-    /// Whatever ends a lease makes room, and whatever ends a wait does not.
+    /// The end of a lease frees a slot; the end of a blocked task does not.
     #[test]
-    fn what_lets_the_next_one_through() {
+    fn every_end_of_a_lease_unblocks_the_next_task() {
         type End = fn(&mut Stage);
         let fence = || fence_of("a", 1);
         let rows: [(&str, End); 7] = [
@@ -530,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_let_through_and_ends_makes_room() {
+    fn an_admitted_task_that_ends_frees_its_slot() {
         let dated = NewTask { deadline_ms: Some(1_000), ..keyed("a") };
         let mut stage = with([dated, keyed("b"), keyed("c")]);
         stage.later(1_000);
@@ -539,19 +535,19 @@ mod tests {
         stage.must(Cancel { task: key("b"), reason: String::new() });
         assert_eq!(ids(stage.must(claim())), ["c"]);
         stage.must(Replay { task: key("a"), generation: 0 });
-        assert_eq!(state(&stage, "a"), PublicState::Blocked, "it stands behind those before it");
+        assert_eq!(state(&stage, "a"), PublicState::Blocked, "it is behind earlier tasks");
     }
 
     #[test]
-    fn a_rate_opens_by_itself() {
+    fn a_rate_limit_unblocks_when_its_window_passes() {
         let mut stage = with([keyed("a"), keyed("b"), keyed("c")]);
         let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 2, window_ms: 10_000 });
         let tenant = Tenant::default();
         stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
         stage.must(complete("a", 1));
-        assert_eq!(state(&stage, "c"), PublicState::Blocked, "the end of one is not a start less");
-        let due_at = stage.gates()[0].due_at.expect("it opens by itself");
+        assert_eq!(state(&stage, "c"), PublicState::Blocked, "its start still counts");
+        let due_at = stage.gates()[0].due_at.expect("it is due");
         stage.now = due_at;
         let Outcome::Swept { swept: 1, .. } = stage.must(Sweep::default()) else { panic!() };
         assert_eq!(ids(stage.must(claim())), ["c"]);
@@ -560,11 +556,11 @@ mod tests {
     #[test]
     fn a_session_stays_with_its_owner() {
         let mut stage = with(["a", "b", "c"].map(of_session));
-        assert!(ids(stage.must(claim())).is_empty(), "it does not know of sessions");
+        assert!(ids(stage.must(claim())).is_empty(), "it does not offer sessions");
         assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
         assert!(ids(stage.must(session_claim("v"))).is_empty());
         stage.must(complete("a", 1));
-        assert!(ids(stage.must(session_claim("v"))).is_empty(), "the next one is kept for w");
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "the next one is granted to w");
         assert_eq!(ids(stage.must(session_claim("w"))), ["b"]);
         stage.later(20_000);
         stage.must(complete("b", 1));
@@ -581,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_of_many_moves_with_its_owner() {
+    fn a_session_with_a_higher_limit_moves_with_its_owner() {
         let mut stage = Stage::new();
         set(&mut stage, QuotaScope::Session("s".into()), Some(3));
         for id in ["a", "b", "c", "d"] {
@@ -593,12 +589,12 @@ mod tests {
         stage.later(30_000);
         stage.must(Sweep::default());
         let taken = ids(stage.must(Claim { limit: 9, ..session_claim("v") }));
-        assert_eq!(taken, ["c", "d", "a"], "both leases of w ran out: it was lost");
+        assert_eq!(taken, ["c", "d", "a"], "both leases of w expired");
         assert_eq!(stage.gates()[0].owner.as_ref().unwrap().worker, "v".into());
     }
 
     #[test]
-    fn an_owner_that_lost_one_lease_of_two_keeps_what_it_holds() {
+    fn an_owner_that_loses_one_of_two_leases_stays_the_owner() {
         let mut stage = Stage::new();
         set(&mut stage, QuotaScope::Session("s".into()), Some(2));
         for id in ["a", "b", "c"] {
@@ -608,13 +604,13 @@ mod tests {
         stage.must(session_claim("w"));
         stage.later(1_000);
         stage.must(Sweep::default());
-        assert!(ids(stage.must(session_claim("v"))).is_empty(), "b runs at w");
+        assert!(ids(stage.must(session_claim("v"))).is_empty(), "b runs on w");
         stage.must(complete("b", 1));
         assert_eq!(ids(stage.must(session_claim("w"))), ["c"]);
     }
 
     #[test]
-    fn a_late_holder_is_not_lost() {
+    fn a_late_settle_does_not_end_the_session() {
         let mut new = of_session("a");
         new.policy.accept_late = true;
         let mut stage = with([new, of_session("b")]);
@@ -626,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_waits_for_a_lane_that_is_paused_and_for_what_it_demands() {
+    fn a_granted_task_waits_for_a_paused_lane_and_its_capabilities() {
         let mut demanding = of_session("b");
         demanding.capabilities.insert("gpu".into());
         let mut stage = with([of_session("a"), demanding]);
@@ -646,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_cannot_be_read_stops_only_its_own() {
+    fn an_unreadable_limit_blocks_only_its_own_tasks() {
         let mut stage = with([keyed("a"), keyed("b"), new_task("c")]);
         let garbled = Gate::key_of(&Tenant::default(), GateKind::Key, "k");
         stage.must(Claim { limit: 1, ..claim() });
@@ -656,7 +652,7 @@ mod tests {
         assert_eq!(ids(stage.must(claim())), ["c"]);
         stage.later(30_000);
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "a"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "a"), PublicState::Active, "it waits for a newer version");
         assert_eq!(state(&stage, "c"), PublicState::Waiting);
         let mut stage = with([keyed("a"), new_task("c")]);
         stage.garble(&garbled);
@@ -664,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_read_is_passed_over_in_the_line() {
+    fn unreadable_tasks_are_skipped_by_admission() {
         let elsewhere = NewTask { lane: "other".into(), ..keyed("c") };
         let mut stage = with([keyed("a"), keyed("b"), elsewhere, keyed("d")]);
         stage.must(claim());
@@ -677,11 +673,11 @@ mod tests {
         stage.must(complete("d", 1));
         let gate = &stage.gates()[0];
         assert_eq!((gate.waiting, gate.running, gate.admitted), (2, 0, 0));
-        assert_eq!(gate.due_at, Some(stage.now.plus_ms(POSTPONED_MS)), "not at once");
+        assert_eq!(gate.due_at, Some(stage.now.plus_ms(POSTPONED_MS)), "not immediately");
     }
 
     #[test]
-    fn a_quota_that_cannot_be_read_allows_nothing() {
+    fn an_unreadable_quota_allows_nothing() {
         let mut stage = with([new_task("a"), new_task("b")]);
         set(&mut stage, QuotaScope::Tenant, Some(5));
         stage.must(claim());
@@ -693,7 +689,7 @@ mod tests {
         assert_eq!(state(&stage, "a"), PublicState::Active);
     }
 
-    /// Who was granted a task of a session before another worker came to own it is too late.
+    /// A grant from before another worker owned the session does not override the owner.
     #[test]
     fn a_grant_does_not_split_a_session() {
         let mut stage = Stage::new();
@@ -707,10 +703,10 @@ mod tests {
         assert_eq!(stage.run(Consume::new("b", "v")).unwrap_err().code(), "gate_shut");
         stage.later(5_000);
         stage.must(Sweep::default());
-        assert_eq!(ids(stage.must(session_claim("w"))), ["b"], "it is kept for its owner");
+        assert_eq!(ids(stage.must(session_claim("w"))), ["b"], "it is granted to its owner");
     }
 
-    /// A parent that waits has left its gate, and passes it again with the end of its child.
+    /// A waiting parent frees its slot, and needs one again when its child ends.
     #[test]
     fn a_parent_and_its_child_share_a_key() {
         let mut stage = with([keyed("a")]);
@@ -721,19 +717,19 @@ mod tests {
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["b"]);
         stage.later(1);
         stage.must(complete("b", 1));
-        assert_eq!(state(&stage, "a"), PublicState::Blocked, "c was there before");
+        assert_eq!(state(&stage, "a"), PublicState::Blocked, "c was blocked earlier");
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
         stage.must(complete("c", 1));
         assert_eq!(state(&stage, "a"), PublicState::Resumable);
         let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
-        assert_eq!((tasks[0].id.as_str(), tasks[0].attempts), ("a", 1), "its attempt goes on");
+        assert_eq!((tasks[0].id.as_str(), tasks[0].attempts), ("a", 1), "its attempt continues");
         stage.must(complete("a", 2));
         assert_eq!(stage.gates(), []);
     }
 
-    /// The end of a child lets its parent go on, at a gate that has just opened by itself.
+    /// The end of a child resumes its parent while the rate limit allows another start.
     #[test]
-    fn a_child_that_ends_behind_the_gate_of_its_parent_is_let_through_no_more() {
+    fn a_blocked_child_that_ends_is_not_admitted() {
         let mut stage = with([keyed("a")]);
         let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 1, window_ms: 10_000 });
         let tenant = Tenant::default();
@@ -753,9 +749,9 @@ mod tests {
         assert_eq!(ids(stage.must(claim())), ["a"]);
     }
 
-    /// A task that is suspended has left its gate, and passes it again when it is resumed.
+    /// A suspended task frees its slot, and needs one again when it is resumed.
     #[test]
-    fn a_suspended_task_makes_room() {
+    fn a_suspended_task_frees_its_slot() {
         let mut stage = with([keyed("a"), keyed("b")]);
         stage.must(claim());
         stage.must(Suspend::new(fence_of("a", 1), Condition::signal("go")));
@@ -769,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_do_not_meet_at_a_gate() {
+    fn tenants_do_not_share_a_concurrency_key() {
         let mut stage = with([keyed("a")]);
         stage.must(Create { tenant: "other".into(), tasks: vec![keyed("a")] });
         assert_eq!(ids(stage.must(claim())), ["a"]);

@@ -4,7 +4,7 @@ use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Ends a lease that has not expired, because its worker is dead or does not hold it. Returns
-/// whether it could: a lease whose lane cannot be read stays.
+/// false, and leaves the lease, if a record that would change with it is unreadable.
 pub(crate) fn lose(world: &mut World, known: &Task, cause: LeaseLoss) -> Result<bool, Halt> {
     let Lifecycle::Active(lease) = &known.lifecycle else { return Ok(false) };
     if !are_neighbours_readable(world, known)? {
@@ -40,7 +40,7 @@ pub(crate) fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(
 }
 
 /// Ends a lease that its holder did not settle: as a timeout if the attempt took too long, else as
-/// a lost lease. A begun attempt is spent; one that had not begun is not.
+/// a lost lease. A begun attempt counts; one that had not begun does not.
 pub(crate) fn end_lease(
     world: &mut World,
     task: &mut Task,
@@ -50,17 +50,17 @@ pub(crate) fn end_lease(
     let now = world.now();
     let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
     if timeout_at.is_some_and(|timeout_at| timeout_at <= now) {
-        let reason = "the attempt took longer than it may";
+        let reason = "the attempt timed out";
         return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
     }
     task.reclaims += 1;
-    // The attempt of a workflow is its whole execution, which the next turn takes up.
+    // The attempt of a workflow is its whole execution, which the next turn continues.
     let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
     if let Some(workflow) = &mut task.workflow {
         workflow.sticky = None;
     }
     let spent = if paused.is_none() && !task.attempts_left() {
-        Some("the lease of the last attempt ran out".to_owned())
+        Some("the lease of the last attempt expired".to_owned())
     } else if task.reclaims > task.policy.max_reclaims {
         Some(poison(task))
     } else {
@@ -76,14 +76,14 @@ pub(crate) fn end_lease(
     }
 }
 
-/// Why a task is given up that takes its workers down. Turns count from zero, as the rows
-/// of a history do.
+/// The failure reason of a task that lost too many leases. Turns count from zero, as the rows of a
+/// history do.
 fn poison(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
             let (turn, times) = (workflow.turns, task.reclaims);
             format!("turn {turn} was taken {times} times and never kept")
         }
-        None => "leases ran out too often".to_owned(),
+        None => "too many leases expired".to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
-/// A message on its way to a task.
+/// A message to be delivered.
 pub(crate) struct Letter<'a> {
     pub(crate) name: &'a str,
     pub(crate) source: &'a str,
@@ -22,7 +22,7 @@ pub(crate) struct Letter<'a> {
     pub(crate) payload: Option<&'a Payload>,
 }
 
-/// What became of a message.
+/// The result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) seq: u64,
@@ -41,7 +41,7 @@ impl Letter<'_> {
         Ok(())
     }
 
-    /// As [`Letter::check`], for one that may be as long as any payload.
+    /// As [`Letter::check`], but only with the size limit of a payload.
     pub(crate) fn check_parcel(&self) -> Result<(), Rejection> {
         limits::MESSAGE_NAME.check(self.name)?;
         Message::check_source(self.source)?;
@@ -49,7 +49,7 @@ impl Letter<'_> {
         self.payload.map_or(Ok(()), Payload::check)
     }
 
-    /// What makes two of them the same.
+    /// The fingerprint that identifies repeats.
     pub(super) fn fingerprint(&self) -> Digest {
         let waitpoint = self.waitpoint.map_or("", WaitpointId::as_str);
         let digester = Digester::new("message")
@@ -65,8 +65,8 @@ impl Letter<'_> {
     }
 }
 
-/// The mailbox of a task. The task says whether there is one, so that nobody has to rely on there
-/// being none: whoever opens the first writes the task.
+/// The mailbox of a task, with its buffered messages delivered. Sets `has_mail`: the first caller
+/// writes the task, so that the absence of a mailbox is checked by the version of the task.
 pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     task.has_mail = true;
@@ -77,9 +77,9 @@ pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> 
     }
 }
 
-/// The mailbox of which a task or a message says that it is there. That there was none is not
-/// checked at the commit: where it was looked for too early, before what tells of it was read, it
-/// is written, which the one that is there makes a conflict.
+/// The mailbox that a task or a message says exists. An absent row has no version to check. If it
+/// was loaded as absent, the load predates the insert. Inserting an empty mailbox then forces a key
+/// conflict, and the batch is retried.
 pub(crate) fn existing(
     world: &mut World,
     tenant: &Tenant,
@@ -93,7 +93,7 @@ pub(crate) fn existing(
     Ok(missed)
 }
 
-/// Asks for what the next `count` deliveries to a task need, so that one load is enough.
+/// Prefetches the records for the next `count` deliveries to a task, to load them together.
 pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>, count: u64) {
     let held = mailbox.map_or(0, |known| known.held);
     if matches!(task.lifecycle, Lifecycle::Suspended(_)) {
@@ -105,8 +105,8 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
     }
 }
 
-/// Puts a message into the mailbox of a task that has not ended, within what a mailbox holds, and
-/// lets the task go on if it waited for it.
+/// Delivers a message to a task that has not ended, within the limits of a mailbox, and resumes the
+/// task if the message meets its condition.
 pub(crate) fn deliver(
     world: &mut World,
     task: &Task,
@@ -115,8 +115,7 @@ pub(crate) fn deliver(
     deliver_within(world, task, letter, limits::MAILBOX_MESSAGES, limits::MAILBOX_BYTES.into())
 }
 
-/// As [`deliver`], for what waits for nothing but any message: no condition is decided over all of
-/// its mailbox, so that it may be long.
+/// As [`deliver`], with higher limits for workflows: their condition does not scan the mailbox.
 pub(crate) fn deliver_parcel(
     world: &mut World,
     task: &Task,
@@ -156,7 +155,7 @@ fn deliver_within(
     Ok(Delivered { seq: message.seq, resumed })
 }
 
-/// Puts a message into a mailbox, however full it is.
+/// Stores a message in a mailbox regardless of the limits.
 pub(crate) fn put(
     world: &mut World,
     task: &Task,
@@ -170,7 +169,7 @@ pub(crate) fn put(
     Ok(message)
 }
 
-/// Counts one more message in a mailbox, and keeps what it carries.
+/// Counts a message in a mailbox and attaches its payload.
 pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<'_>) -> Message {
     let now = world.now();
     let seq = mailbox.next_seq;
@@ -203,7 +202,7 @@ pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<
     message
 }
 
-/// The log says that a message has come.
+/// Emits the log event of a message.
 pub(super) fn tell(world: &mut World, task: &Task, message: &Message) {
     let (name, source) = (message.name.clone(), message.source.clone());
     let (seq, waitpoint) = (message.seq, message.waitpoint.clone());
@@ -211,8 +210,8 @@ pub(super) fn tell(world: &mut World, task: &Task, message: &Message) {
     world.emit(Event::of_task(task, world.now(), change));
 }
 
-/// Puts what the engine tells a workflow into its mailbox, however full that is. A message that has
-/// the next number of the mailbox takes it.
+/// Stores a message of the engine in the mailbox of a workflow, regardless of the limits. Unless it
+/// belongs to a step, it takes the next sequence number of the mailbox.
 pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let mut mailbox = open(world, &mut task.clone())?;
     world.fresh(Message::key_of(&task.tenant, &task.id, message.seq));
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_visible_is_counted_in_the_mailbox_that_came_with_it() {
+    fn the_sweep_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
         stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
         stage.must(wait());
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_over_a_mailbox_that_was_looked_for_too_early() {
+    fn waiting_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
         stage.must(Post::one(message("go")));
         assert_eq!(looked_too_early(&stage, wait()), Err(Clash));
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_taken_out_of_a_mailbox_that_was_looked_for_too_early() {
+    fn taking_messages_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(message("go")));
         let take = TakeMessages { fence: fence(1), seqs: vec![1] };

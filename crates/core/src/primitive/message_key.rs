@@ -1,9 +1,8 @@
-//! The keys of messages. A task takes a key once in its life. The key of a message that is kept for
-//! a task that is to come is taken as long as the message is there, and goes over to the task with
-//! it.
+//! Idempotency keys of messages. A task accepts a key once. The key of a buffered message is taken
+//! while the message is stored, and passes to the task that receives it.
 //!
-//! It is one record for all lives of an id. Whoever finds a key free writes that record, so that
-//! nobody has to rely on what another is about to make.
+//! All tasks with the same id share one record per key. A sender that finds a key free writes that
+//! record, so that concurrent senders conflict.
 
 use crate::admission::Admission;
 use crate::command::Idempotency;
@@ -17,14 +16,14 @@ use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
-/// The message that has a key.
+/// The message that holds a key.
 pub(crate) struct Earlier {
     pub(crate) seq: u64,
-    /// Whether no task has taken it over.
+    /// Whether it is still buffered.
     pub(crate) is_kept: bool,
 }
 
-/// Where it is said who has the key of a message.
+/// The row of the key of a message.
 pub(crate) fn message_admission(tenant: &Tenant, task: &TaskId, key: &IdempotencyKey) -> RowKey {
     Admission::key_of(tenant, &scope_of(task), key)
 }
@@ -33,8 +32,8 @@ fn scope_of(task: &TaskId) -> String {
     format!("message/{task}")
 }
 
-/// Takes a key for the next message to a task, or to the one that is to come; or says which message
-/// has it.
+/// Reserves a key for the next message to a task, which may not exist yet, or returns the message
+/// that holds the key.
 pub(crate) fn reserve_message(
     world: &mut World,
     (tenant, id): (&Tenant, &TaskId),
@@ -68,18 +67,17 @@ pub(crate) fn reserve_message(
     Ok(None)
 }
 
-/// Asks for what [`hand_over_key`] needs.
+/// Prefetches the records that [`hand_over_key`] needs.
 pub(crate) fn prefetch_key(world: &mut World, message: &Message) {
     if let Some(kept) = &message.kept_key {
         world.prefetch(message_admission(&message.tenant, &message.task, &kept.key));
     }
 }
 
-/// Gives the key of a message that is kept no more to the task that takes it over; without one it
-/// is free.
+/// Passes the key of a buffered message to the task that receives it, or deletes the key.
 ///
-/// A key that is not there before its time was looked for too early. It is written, which the one
-/// that is there makes a conflict.
+/// A key that is absent before it expires was loaded before its insert. Inserting it forces a key
+/// conflict.
 pub(crate) fn hand_over_key(
     world: &mut World,
     message: &Message,

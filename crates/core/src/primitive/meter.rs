@@ -9,10 +9,10 @@ use crate::task::{Lifecycle, Metered, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How many lanes a quota remembers to wake. Where they are more, it wakes all there are.
+/// The maximum number of lanes that a quota remembers to wake. Beyond it, all lanes are woken.
 const MOST_REFUSED: usize = 256;
 
-/// The quotas that a claim from a lane is counted by.
+/// The quotas that count a claim from a lane.
 #[derive(Default)]
 pub(crate) struct Meters {
     lane: Option<Arc<Gate>>,
@@ -27,7 +27,7 @@ fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
     Gate::key_of(tenant, GateKind::Lane, lane.as_str())
 }
 
-/// The quotas of a lane; none when one of them cannot be read, so that nobody knows what is left.
+/// The quotas of a lane; none if one of them is unreadable, so that the rest is unknown.
 pub(crate) fn meters(world: &mut World, lane: &Lane) -> Result<Option<Meters>, Halt> {
     let tenant = world.get::<Gate>(&tenant_key(&lane.tenant));
     let own = match lane.metered {
@@ -46,12 +46,12 @@ impl Meters {
         self.lane.iter().chain(&self.tenant)
     }
 
-    /// How many more may be claimed, asking for `wanted`.
+    /// How many more tasks may be claimed, at most `wanted`.
     pub(crate) fn allowance(&self, wanted: usize, now: Timestamp) -> usize {
         self.each().fold(wanted, |left, gate| left.min(gate.room(now) as usize))
     }
 
-    /// Counts what was claimed.
+    /// Counts claimed tasks.
     pub(crate) fn charge(&self, world: &mut World, count: usize) -> Result<Metered, Halt> {
         let (count, now) = (u32::try_from(count).expect("a claim is limited"), world.now());
         for gate in self.each() {
@@ -63,7 +63,7 @@ impl Meters {
         Ok(Metered { lane: self.lane.is_some(), tenant: self.tenant.is_some() })
     }
 
-    /// Notes a lane from which nothing more may be claimed, so that those who wait there are woken.
+    /// Records a lane in which a claim was refused, so that its waiting claims are woken later.
     pub(crate) fn refuse(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
         let now = world.now();
         let everywhere = Wake::every_lane();
@@ -91,7 +91,7 @@ pub(crate) fn keys(task: &Task) -> Vec<RowKey> {
     lane.into_iter().chain(tenant).collect()
 }
 
-/// Takes the lease of a task out of the quotas that count it.
+/// Removes the lease of a task from the quotas that count it.
 pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     let keys = keys(task);
     for key in &keys {
@@ -106,7 +106,7 @@ pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Puts a quota back, and wakes whoever was refused by it when there is something left.
+/// Saves a quota, and wakes the lanes that it refused if it has free slots.
 pub(crate) fn reopen(world: &mut World, mut gate: Gate) -> Result<(), Halt> {
     if gate.room(world.now()) > 0 {
         for lane in std::mem::take(&mut gate.refused) {

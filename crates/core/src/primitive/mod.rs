@@ -1,4 +1,4 @@
-//! What commands are made of. Every job is a composition of these, never a second version of one.
+//! Building blocks of commands. Each operation exists once, and commands combine them.
 
 mod begin;
 mod call;

@@ -6,12 +6,11 @@ use crate::queue::Queue;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
-/// How often a line of the directory is looked at while tasks come and go.
+/// The interval at which the sweep checks whether a ready route is still in use.
 pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 
-/// Puts a task that has changed its state into the world: sets when the engine must look at it,
-/// and sees to it that a waiting task is listed in the directory and known to those who wait. What
-/// depends on it, its gate and its family, moves with it.
+/// Saves a task that changed its state: sets its due time, lists a waiting task under its ready
+/// route and wakes waiting claims. Updates its concurrency limit, its parent and its children.
 pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
     let moved = gate::pass(world, before.as_deref(), &mut task)?;
@@ -21,7 +20,7 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
         family::revived(world, &before, &mut task)?;
     }
     enter(world, task.clone())?;
-    // Its family may stand at the same gate, which must not find it where it stood before.
+    // Its family may share its concurrency limit, so the task must be saved first.
     if ends {
         family::ended(world, &task)?;
     }
@@ -31,7 +30,7 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     }
 }
 
-/// Puts a task that stands where it is to stand into the world.
+/// Saves a task in its present state, with its due time, its ready route and its wake.
 pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
     task.due_at = task.next_due();
     let wake = |route| Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route };
@@ -40,7 +39,7 @@ pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
             list(world, &task)?;
             world.wake(wake(Some(task.route.clone())));
         }
-        // Only one worker may take it, and nobody knows which of those who wait is that one.
+        // Only the granted worker may claim it, and its claim is unknown here: wake the lane.
         Lifecycle::Reserved { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
         _ => {}
     }
@@ -69,7 +68,7 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Asks for what [`are_neighbours_readable`] looks at.
+/// Prefetches the records that [`are_neighbours_readable`] checks.
 pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
     if task.has_mail {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
@@ -82,7 +81,7 @@ pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
     }
 }
 
-/// Whether this version can read all that moves with a task.
+/// Whether this version can read all records that change with a task.
 pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     prefetch_neighbours(world, task);
     if task.has_mail {
@@ -103,15 +102,15 @@ pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<
     Ok(is_listable(world, task)? && family::is_readable(world, task)?)
 }
 
-/// Whether this version can read what a task is listed in when it waits.
+/// Whether this version can read the lane and the ready route of a task.
 pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
     let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
     Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
 }
 
-/// Takes a task out of its lease as far as others are concerned: what counts the lease admits the
-/// next one, and messages that it had in hand and that are still there were received in vain.
+/// Ends the lease of a task in other records: frees its slots, and counts a delivery of each
+/// in-flight message that was not consumed.
 pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
     put_back(world, task, &lease.received, None, true)?;
@@ -128,7 +127,7 @@ pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Tells whoever holds a task that somebody else takes it away, so that it hears of it at once.
+/// Notifies the lease holder of a task that its lease is revoked.
 pub(crate) fn tell_holder(world: &mut World, task: &Task) {
     if let Lifecycle::Active(_) = &task.lifecycle {
         world.wake(Wake::for_holder(task));

@@ -9,10 +9,10 @@ use crate::waitpoint::Waitpoint;
 use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
 
-/// How much of what belongs to a task a sweep clears away at once.
+/// Records of a task that a sweep deletes at once.
 pub(crate) const PURGE_PAGE: usize = 256;
 
-/// Asks for what the first page needs.
+/// Prefetches the records of the first page.
 pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
     if task.has_effects {
         world.prefetch_scan(&Effect::of_task(&task.task_key()), PURGE_PAGE);
@@ -28,15 +28,15 @@ pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
     }
 }
 
-/// Clears away up to a page each of what belongs to an ended task: messages, waitpoints, calls.
-/// Says whether nothing is left; then its mailbox is gone as well.
+/// Deletes up to a page each of the messages, waitpoints, effects and history of an ended task.
+/// Returns whether nothing is left; then its mailbox is deleted as well.
 pub(crate) fn purge(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     let called = purge_effects(world, task, page)?;
     let told = purge_history(world, task, page)?;
     Ok(purge_mail(world, task, page)? && called && told)
 }
 
-/// Clears away what a workflow remembers: its notes, its executions, and the rows of the last one.
+/// Deletes the history of a workflow: notes, past executions, and rows of the last execution.
 fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     let Some(workflow) = &task.workflow else { return Ok(true) };
     let notes = world.scan::<Note>(&Note::of_task(&task.tenant, &task.id), page)?;
@@ -57,7 +57,7 @@ fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
     Ok(done && left == 0)
 }
 
-/// Forgets an execution as far as there is room for its payloads. Says whether it is gone.
+/// Deletes an execution, up to `room` payloads. Returns whether it is deleted completely.
 pub(crate) fn forget_execution(world: &mut World, execution: &Execution, room: &mut u32) -> bool {
     let (keys, left) = execution.shortened(*room);
     *room = room.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));

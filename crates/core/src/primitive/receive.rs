@@ -1,4 +1,4 @@
-//! What a lease has in hand of the mailbox of its task.
+//! In-flight messages of a lease.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::record::{Filed, Record};
 use crate::task::{Lease, Lifecycle, Task};
 use crate::world::{Halt, World};
 
-/// Notes under a lease which messages are there to be seen, as many as one turn takes.
+/// Records the visible messages as in flight under a lease, up to the limit of one turn.
 pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(task.clone()) };
     if !task.has_mail {
@@ -17,12 +17,12 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
     }
     let mailbox = existing(world, &task.tenant, &task.id)?;
     let (now, most) = (world.now(), usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(0));
-    // As many as are seen in one turn are among the first of these.
+    // These include as many visible messages as one turn takes.
     let first = most.min(mailbox.held as usize) + mailbox.hidden as usize;
     let there = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), first + 1)?;
     let mut received = Vec::new();
     for message in there.iter().filter(|message| message.is_visible(now)).take(most) {
-        // A scan is not checked, and what was taken since is not to be received.
+        // The commit does not check a scan; a message consumed concurrently must conflict.
         world.get::<Message>(&Message::row_key(message.key()))?;
         received.push(message.seq);
     }
@@ -32,7 +32,7 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
     Ok(task)
 }
 
-/// A leased task as if its lease had nothing in hand: what was received counts for nothing.
+/// A leased task without its in-flight messages, so that no delivery is counted.
 pub(crate) fn empty_handed(task: &Task) -> Task {
     let mut task = task.clone();
     if let Lifecycle::Active(lease) = &mut task.lifecycle {
@@ -41,8 +41,8 @@ pub(crate) fn empty_handed(task: &Task) -> Task {
     task
 }
 
-/// Puts back what a lease had in hand and what is still there: to be seen at once or after a while,
-/// and counted as received in vain or not.
+/// Returns in-flight messages that were not consumed: visible immediately or after a delay, with or
+/// without counting a delivery.
 pub(crate) fn put_back(
     world: &mut World,
     task: &Task,

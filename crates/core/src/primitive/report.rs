@@ -6,8 +6,8 @@ use crate::task::{Task, TaskKey};
 use crate::workflow::{Report, Reporter};
 use crate::world::{Halt, World};
 
-/// Tells a workflow that one of its steps has ended, if that execution of it still goes on. An
-/// activity goes with that: its result stays with the message.
+/// Sends the completion of a step to its workflow, if that execution is still open. An activity is
+/// deleted with it; its result stays with the message.
 pub(super) fn report(world: &mut World, task: &Task, step: u64) -> Result<(), Halt> {
     let Some(parent) = &task.parent else { return Ok(()) };
     if !tell(world, task, parent, step)? && task.is_activity() {
@@ -16,7 +16,7 @@ pub(super) fn report(world: &mut World, task: &Task, step: u64) -> Result<(), Ha
     if task.is_activity() { remove_activity(world, task) } else { Ok(()) }
 }
 
-/// Asks for what the report of a step needs.
+/// Prefetches the records for the completion of a step.
 pub(crate) fn prefetch_report(world: &mut World, task: &Task) {
     let Some(parent) = &task.parent else { return };
     world.prefetch(Children::key_of(&task.tenant, parent));
@@ -27,7 +27,7 @@ pub(crate) fn prefetch_report(world: &mut World, task: &Task) {
     }
 }
 
-/// Says whether there was anybody to be told.
+/// Returns whether the workflow received the message.
 fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bool, Halt> {
     let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
     let listens = |parent: &Task| {
@@ -36,13 +36,13 @@ fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bo
     };
     let Some(parent) = parent.filter(|parent| listens(parent)) else { return Ok(false) };
     let seq = Message::of_step(step);
-    // A workflow that was run again tells of its last end.
+    // A replayed child workflow reports its last end: it replaces the earlier message.
     forget_message(world, &parent, seq)?;
     let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
     let message = Message {
         seq,
         report: Some(Report { step, task: Some(reporter(task)) }),
-        // It does not count as what somebody has sent, however long it is.
+        // Results do not count against the size limit of the mailbox.
         bytes: task.result_key().map(|_| 0),
         ..Message::of_engine(&parent, "report", now)
     };
@@ -60,7 +60,7 @@ fn reporter(task: &Task) -> Reporter {
     }
 }
 
-/// Forgets an activity that has ended, once nothing more belongs to it. Until then it is due.
+/// Deletes an ended activity that has no further records. Otherwise the sweep deletes it.
 pub(crate) fn remove_activity(world: &mut World, task: &Task) -> Result<(), Halt> {
     if task.has_mail || task.has_effects || task.has_children {
         return Ok(());

@@ -4,26 +4,26 @@ use crate::name::{IdempotencyKey, Tenant};
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
-/// A wish to be the first under a key.
+/// A request for an idempotency key.
 pub(crate) struct Reservation<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) scope: &'a str,
     pub(crate) key: &'a IdempotencyKey,
     pub(crate) fingerprint: Digest,
     pub(crate) window_ms: u64,
-    /// What this request makes, if it is the first.
+    /// A reference to what this request creates, if it is the first.
     pub(crate) first: &'a str,
 }
 
 pub(crate) enum Reserved {
     /// This request is the first.
     First,
-    /// The same was asked before; this is what it came to.
+    /// An identical request came first, with this reference.
     Before(String),
 }
 
-/// Inserts if absent. The same key with another fingerprint is a conflict. The window counts from
-/// the first acceptance and is not extended by repeats.
+/// Inserts the key if absent. The same key with a different fingerprint is a conflict. The window
+/// counts from the first request and repeats do not extend it.
 pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reserved, Halt> {
     let known = world.get::<Admission>(&Admission::key_of(wish.tenant, wish.scope, wish.key))?;
     let now = world.now();

@@ -11,11 +11,11 @@ use crate::time::Timestamp;
 use crate::workflow::Sticky;
 use crate::world::{Halt, World};
 
-/// The messages that meet a condition of an attempt; none while it is not met. What the engine told
-/// it counts for nothing.
+/// The messages that meet a condition of an attempt; none if it is not met. Messages of the engine
+/// do not count.
 ///
-/// The mailbox is read first: everybody who posts or takes a message writes it, so that the
-/// messages found after it are all there are, or the commit is refused.
+/// The mailbox is read first. Every delivery or removal of a message writes it, so the scan after
+/// it is complete, or the commit conflicts.
 pub(crate) fn met(
     world: &mut World,
     task: &Task,
@@ -33,8 +33,8 @@ pub(crate) fn met(
     let most = mailbox.held as usize + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
     for hidden in found.iter().filter(|message| !message.is_visible(now)) {
-        // A scan is not checked. Whoever shows this one looks for a task that waits, and misses the
-        // one that is about to.
+        // The commit does not check a scan. The sweep that makes this message visible looks for a
+        // suspended task, and must conflict with this suspension.
         world.get::<Message>(&Message::row_key(hidden.key()))?;
     }
     let counts = |message: &&Message| message.is_visible(now) && message.was_sent();
@@ -42,7 +42,7 @@ pub(crate) fn met(
     Ok(condition.met_by(&counted, began_at).map(|seqs| seqs.into_iter().collect()))
 }
 
-/// Notes that an attempt goes on with these messages.
+/// Marks these messages as consumed by an attempt.
 pub(crate) fn take(
     world: &mut World,
     task: &Task,
@@ -59,7 +59,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Lets a suspended task go on if its condition is met. Says whether it was.
+/// Resumes a suspended task if its condition is met. Returns whether it was.
 pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(false) };
     let paused = &suspension.paused;
@@ -71,7 +71,7 @@ pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt
     Ok(true)
 }
 
-/// Lets a task that has paused go on with its attempt under the next claim.
+/// Makes a paused task claimable: the next claim continues its attempt.
 pub(crate) fn resume(
     world: &mut World,
     task: &Task,
@@ -91,7 +91,7 @@ pub(crate) fn resume(
     place(world, Task { lifecycle, resumption, ..task.clone() })
 }
 
-/// Whether there is anything to be seen in the mailbox of a task.
+/// Whether the mailbox of a task has visible messages.
 pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
     if !task.has_mail {
         return Ok(false);
@@ -99,8 +99,8 @@ pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
     Ok(existing(world, &task.tenant, &task.id)?.shows_any())
 }
 
-/// Leaves a workflow to whatever comes: it waits for that, or has its next turn to make when
-/// something is there.
+/// Ends the lease of a workflow: it is suspended until a message arrives, or ready for its next
+/// turn if one is visible.
 pub(crate) fn rest(world: &mut World, mut task: Task, run: &Run) -> Result<(), Halt> {
     let now = world.now();
     if has_more(world, &task)? {
@@ -110,7 +110,7 @@ pub(crate) fn rest(world: &mut World, mut task: Task, run: &Run) -> Result<(), H
     place(world, task)
 }
 
-/// A workflow has a turn to make. Who has it in memory is asked first.
+/// Makes a workflow ready for its next turn. Its sticky worker is preferred.
 pub(crate) fn next_turn(world: &mut World, mut task: Task, paused: Paused) -> Result<(), Halt> {
     let now = world.now();
     let turn = Turn { ready_at: now, lost: None, paused: Some(paused) };

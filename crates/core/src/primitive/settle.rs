@@ -8,16 +8,16 @@ use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
 use crate::world::World;
 
-/// Whether a settle may come after its lease was swept up, where the task's policy allows it.
-/// Giving a task back that has gone back already may not.
+/// Whether a settle is accepted after its lease was swept, if the policy of the task allows it.
+/// Settles without a result are not: the task is already back in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
     IfAllowed,
     Never,
 }
 
-/// Ends a lease by its holder, once. The same settle again gets the same answer and does nothing;
-/// a different one under the same fence is refused.
+/// Ends a lease by its holder, once. A repeat returns the stored result and changes nothing; a
+/// different settle under the same fence is rejected.
 pub(crate) fn settle(
     world: &mut World,
     fence: &Fence,
@@ -38,7 +38,7 @@ pub(crate) fn settle(
     }
     match late {
         Late::IfAllowed => leave(world, &known)?,
-        // What is given back is as if it had not been taken, and so is what came with it.
+        // A lease that ends without a result does not count as a delivery of its messages.
         Late::Never => leave(world, &empty_handed(&known))?,
     }
     let mut task = (*known).clone();
@@ -49,7 +49,7 @@ pub(crate) fn settle(
     Ok(Outcome::Settled(answer))
 }
 
-/// What the same settle came to before; none if this lease was not settled yet.
+/// The stored result of an identical settle; none if this lease was not settled yet.
 pub(crate) fn answered(
     task: &Task,
     epoch: u64,
@@ -61,7 +61,7 @@ pub(crate) fn answered(
     }
 }
 
-/// Moves a task on after its attempt failed: to the next try, or to its end.
+/// Moves a task to its next state after a failed attempt: a retry with backoff, or its end.
 pub(crate) fn fail(
     task: &mut Task,
     class: FailureClass,

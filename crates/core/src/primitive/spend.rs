@@ -9,7 +9,7 @@ use crate::rejection::{Problem, Rejection};
 use crate::request::REQUESTS;
 use crate::world::{Halt, World};
 
-/// Units to be taken from a limiter, under a key for which they are taken once in a window.
+/// Units to take from a rate limiter, once per key and window.
 pub(crate) struct Spending<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) limiter: &'a str,
@@ -32,21 +32,21 @@ impl Spending<'_> {
         }
         self.rate.check()?;
         limits::UNITS.check(self.units)?;
-        // What is more than all of it is never there, however long somebody waits.
+        // More units than the limit are never available, so a retry could not succeed.
         let (field, most) = (limits::UNITS.field, self.rate.starts);
         let problem = Problem::OutOfRange { min: limits::UNITS.min, max: most.into() };
         if self.units > most { Err(Rejection::Invalid { field, problem }) } else { Ok(()) }
     }
 
-    /// Asks for all that it needs, so that several need one load.
+    /// Prefetches all its records, so that several spendings need one load.
     pub(crate) fn prefetch(&self, world: &mut World) {
         world.prefetch(Admission::key_of(self.tenant, &self.scope(), self.key));
         world.prefetch(Limiter::key_of(self.tenant, self.limiter));
     }
 }
 
-/// Takes units, or says when there are some. What else the command has taken it keeps only if all
-/// of it is there: a rejection leaves nothing behind.
+/// Takes units from a rate limiter, or rejects with the time to retry. A rejection undoes the whole
+/// command.
 pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> {
     wish.prefetch(world);
     let now = world.now();

@@ -1,4 +1,4 @@
-//! The steps of a workflow: timers, and tasks that are made and called off for it.
+//! The steps of a workflow: timers, and tasks that are created and cancelled for it.
 
 use crate::event::{Change, Event};
 use crate::mailbox::Message;
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 use crate::workflow::{Report, Reporter, WorkflowState};
 use crate::world::{Halt, World};
 
-/// Shows a workflow at that time that its timer has fired.
+/// Stores a timer: a message that becomes visible to the workflow at `at`.
 pub(crate) fn set_timer(
     world: &mut World,
     workflow: &Task,
@@ -22,7 +22,7 @@ pub(crate) fn set_timer(
     let (now, seq) = (world.now(), Message::of_step(step));
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
     if world.get::<Message>(&key)?.is_some() {
-        // The step was given before, and has been told of.
+        // The step number was used before, and its completion is stored.
         return Err(Rejection::Conflict.into());
     }
     let message = Message {
@@ -35,7 +35,7 @@ pub(crate) fn set_timer(
     put_for_engine(world, workflow, message)
 }
 
-/// Tells a workflow that a step of it, which concerns the task of this id, was refused.
+/// Reports to a workflow that its step for the task `id` was rejected.
 pub(crate) fn refuse_step(
     world: &mut World,
     workflow: &Task,
@@ -54,7 +54,7 @@ pub(crate) fn refuse_step(
     put_for_engine(world, workflow, message)
 }
 
-/// Takes a message out of the mailbox of a workflow, if it is there.
+/// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
 pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
     let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
@@ -67,8 +67,8 @@ pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Re
     Ok(())
 }
 
-/// Calls off a step that nobody is interested in any more. An activity is gone at once, and its
-/// holder's writes are refused; a workflow is asked to end.
+/// Cancels a step. An activity is deleted immediately, and later writes of its lease holder are
+/// rejected; cancellation of a child workflow is requested.
 pub(crate) fn cancel_step(
     world: &mut World,
     key: &TaskKey,
@@ -80,13 +80,13 @@ pub(crate) fn cancel_step(
     if !is_it || known.lifecycle.ended_at().is_some() {
         return Ok(());
     }
-    let reason = "the workflow has no more use for it";
+    let reason = "cancelled by its workflow";
     if known.workflow.is_some() {
         return ask_to_end(world, &known, reason);
     }
     leave(world, &known)?;
     tell_holder(world, &known);
-    // Without its step its workflow is not told of its end. Whoever else waits for it is.
+    // Without `step` the workflow receives no completion; other waiting callers do.
     let (now, reason) = (world.now(), reason.to_owned());
     world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
     let lifecycle = Lifecycle::Cancelled { at: now, reason };
@@ -96,8 +96,8 @@ pub(crate) fn cancel_step(
     remove_activity(world, &task)
 }
 
-/// Asks a workflow to end: its code is told, and may clean up first. One that nobody has, that has
-/// done nothing and was sent nothing ends at once: there may be nobody who could run it.
+/// Requests cancellation of a workflow, whose code may clean up first. A workflow that has not
+/// begun and has no messages is cancelled immediately: it may have no worker.
 pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Result<(), Halt> {
     let Some(workflow) = &known.workflow else { return cancel(world, known, reason) };
     if !has_begun(known, workflow) && !was_sent_anything(world, known, workflow)? {
@@ -119,14 +119,13 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
     crate::primitive::resume_if_met(world, &task).map(drop)
 }
 
-/// Whether somebody runs a workflow, or has run it and kept a turn, of this execution or of one
-/// before.
+/// Whether a worker holds a workflow, or a turn of this or an earlier execution was committed.
 fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
     let stands = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
     stands || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
 }
 
-/// Whether there is anything in the mailbox of a workflow besides that it is asked to end.
+/// Whether the mailbox of a workflow has messages besides the cancellation request.
 fn was_sent_anything(
     world: &mut World,
     task: &Task,

@@ -1,4 +1,4 @@
-//! The lease of a workflow after a turn, and the leases that a turn gives.
+//! The lease of a workflow after a turn, and the eager leases of a turn.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::task::{Fence, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
-/// Keeps the lease of a workflow after a turn, and remembers which one that was.
+/// Retains the lease of a workflow after a turn, and stores the digest of that turn.
 pub(crate) fn go_on(world: &mut World, known: &Task, turn: Option<Digest>) -> Arc<Task> {
     let mut task = known.clone();
     if let Some(workflow) = &mut task.workflow {
@@ -20,8 +20,8 @@ pub(crate) fn go_on(world: &mut World, known: &Task, turn: Option<Digest>) -> Ar
     task
 }
 
-/// Whether this turn was the last, and the lease that went on after it is alive. Where that was
-/// only expected, `worker` says whose it has to be.
+/// Whether this was the last turn and the lease retained after it is live. For a speculative turn,
+/// `worker` must hold that lease.
 pub(crate) fn goes_on(
     task: &Task,
     fence: &Fence,
@@ -35,8 +35,8 @@ pub(crate) fn goes_on(
         && lease.is_ok_and(|lease| worker.is_none_or(|worker| lease.worker == *worker))
 }
 
-/// The activity of a step, if the lease that this worker got with the turn that made it is alive.
-/// One that the worker has claimed like others is in its hands.
+/// The activity of a step, if its eager lease to this worker is live. An activity that the worker
+/// claimed in the usual way is not returned.
 pub(crate) fn given_with_turn(
     world: &mut World,
     workflow: &TaskKey,

@@ -25,9 +25,9 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, ids: &[&WaitpointId]) {
     }
 }
 
-/// Makes a waitpoint of a task and signs its token. The same one again is the one that is there,
-/// with the same token. One that has expired unused is made afresh, and one whose message was taken
-/// out of the mailbox: nobody who waits for it would ever go on.
+/// Creates a waitpoint of a task and signs its token. A repeat returns the existing one. An expired
+/// one, or one whose message was removed from the mailbox, is recreated: a suspension on it could
+/// never resume.
 pub(crate) fn make(
     world: &mut World,
     task: &mut Task,
@@ -75,8 +75,8 @@ pub(crate) fn make(
     Ok(MadeWaitpoint { id: new.id.clone(), token, expires_at })
 }
 
-/// Whether a message can come through it, or is there. The number of one that was taken out is not
-/// given again, so that it stays away.
+/// Whether it is open, or its message is still stored. The sequence number of a removed message is
+/// not reused.
 fn is_of_use(world: &mut World, known: &Waitpoint) -> Result<bool, Halt> {
     match known.state {
         WaitpointState::Pending | WaitpointState::Active => Ok(world.now() < known.expires_at),
@@ -87,7 +87,7 @@ fn is_of_use(world: &mut World, known: &Waitpoint) -> Result<bool, Halt> {
     }
 }
 
-/// Notes that its task is suspended for it.
+/// Marks a waitpoint as awaited by the suspension of its task.
 pub(crate) fn activate(world: &mut World, task: &Task, id: &WaitpointId) -> Result<(), Halt> {
     let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, id))?;
     match known.filter(|known| known.task == task.id) {
@@ -102,8 +102,8 @@ pub(crate) fn activate(world: &mut World, task: &Task, id: &WaitpointId) -> Resu
     }
 }
 
-/// The waitpoint with its token, which was not kept and is signed again: with the same key, or
-/// with the one that signs when that one proves nothing any more.
+/// The waitpoint with its token. Tokens are not stored: it is signed again with the same key or, if
+/// that key is not valid any more, with the present one.
 pub(crate) fn signed(world: &mut World, known: &Waitpoint) -> Result<MadeWaitpoint, Halt> {
     let now = world.now();
     let ring = keyring(world, &known.tenant)?;
@@ -114,6 +114,6 @@ pub(crate) fn signed(world: &mut World, known: &Waitpoint) -> Result<MadeWaitpoi
 
 fn keyring(world: &mut World, tenant: &Tenant) -> Result<Keyring, Halt> {
     let known = world.get::<Keyring>(&Keyring::key_of(tenant))?;
-    // That there is none is an answer which writes nothing.
+    // Absence is not checked by the commit, but this rejection writes nothing.
     known.map(|ring| (*ring).clone()).ok_or(Halt::Rejected(Rejection::NoSigningKey))
 }

@@ -8,7 +8,7 @@ use crate::task::{Condition, Distinct, Matcher};
 use crate::time::Timestamp;
 
 impl Condition {
-    /// One message of this name, from anywhere.
+    /// One message of this name from any source.
     pub fn signal(name: impl Into<String>) -> Self {
         Condition::Signal(Matcher { name: Some(name.into()), ..Matcher::default() })
     }
@@ -45,7 +45,7 @@ impl Condition {
         }
     }
 
-    /// How deep it is nested. One that is too deep is not followed to its end.
+    /// The nesting depth. Counting stops beyond the limit.
     fn depth(&self) -> usize {
         let mut level = vec![self];
         let mut depth = 0;
@@ -71,7 +71,7 @@ impl Condition {
         }
     }
 
-    /// Whether nothing but a timeout ends it.
+    /// Whether it can only end by a timeout.
     pub(crate) fn needs_timeout(&self) -> bool {
         match self {
             Condition::Timeout => true,
@@ -97,9 +97,9 @@ impl Condition {
         }
     }
 
-    /// The numbers of the messages that meet it for the attempt that began then, the earliest there
-    /// are; none while it is not met. One message may serve several parts: whoever wants different
-    /// ones counts them.
+    /// The earliest messages that meet the condition for the attempt that began at `began_at`; none
+    /// if it is not met. One message may meet several parts; use `Count` to require different
+    /// messages.
     pub(crate) fn met_by(
         &self,
         messages: &[&Message],
@@ -139,7 +139,7 @@ impl Matcher {
         self.source.iter().try_for_each(|source| Message::check_source(source))
     }
 
-    /// Whether so many can be told apart, or it would wait for ever. A waitpoint has one message.
+    /// Rejects a count that cannot be reached. A waitpoint has only one message.
     fn check_count(&self, n: u32, distinct: Distinct) -> Result<(), Rejection> {
         let alike = match distinct {
             Distinct::Waitpoints => false,
@@ -153,8 +153,8 @@ impl Matcher {
         Ok(())
     }
 
-    /// What the attempt went on with before counts no more, or one message would be heard twice.
-    /// A waitpoint has one message: whoever waits for it by its id finds it again.
+    /// Skips messages that the attempt has consumed. The exception is a match by waitpoint: a
+    /// waitpoint has one message, and every wait for it by id finds it.
     fn takes(&self, message: &Message, began_at: Timestamp) -> bool {
         let heard = message.taken_by == Some(began_at);
         if heard && self.waitpoint.is_none() {
@@ -168,7 +168,7 @@ impl Matcher {
 }
 
 impl Distinct {
-    /// What messages must differ in; none for one that has nothing of the kind.
+    /// The value in which messages must differ; none if the message has no such value.
     fn of(self, message: &Message) -> Option<&str> {
         match self {
             Distinct::Waitpoints => message.waitpoint.as_ref().map(WaitpointId::as_str),
@@ -228,7 +228,7 @@ mod tests {
 
     #[track_caller]
     fn check(condition: &Condition, rows: &[(&str, Option<&[u64]>)]) {
-        condition.check().expect("it is within its limits");
+        condition.check().expect("the condition is within its limits");
         for (words, expected) in rows {
             let messages = messages(words);
             let found = condition.met_by(&messages.iter().collect::<Vec<_>>(), BEGAN_AT);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_before_counts_only_by_its_waitpoint() {
+    fn a_consumed_message_matches_only_by_its_waitpoint() {
         let mut heard = messages("go/ada/p");
         heard[0].taken_by = Some(BEGAN_AT);
         let by = |waitpoint, name| of(waitpoint, name, None);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_stands_in_for_an_operator_or_for_time() {
+    fn no_message_meets_an_operator_or_timeout_condition() {
         for condition in [Condition::Operator, Condition::Timeout] {
             check(&condition, &[("", None), ("go timeout resume", None)]);
             let all = Condition::All(vec![signal("go"), condition.clone()]);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_time_ends_needs_one() {
+    fn a_condition_that_only_time_meets_needs_a_timeout() {
         let any = |parts: &[Condition]| Condition::Any(parts.to_vec());
         let all = |parts: &[Condition]| Condition::All(parts.to_vec());
         let (timeout, go) = (Condition::Timeout, signal("go"));

@@ -10,15 +10,15 @@ use crate::task::{FailureClass, Suspension};
 use crate::time::Timestamp;
 use crate::worker::LeaseRequest;
 
-/// Where a task stands. A state carries what only that state has.
+/// The state of a task, with the data of that state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Lifecycle {
-    /// In its lane's queue: the next worker that can serve it takes it.
+    /// In the queue of its lane, claimable by any worker that meets its route.
     Waiting(Turn),
-    /// Behind its gate, which lets it into the queue when there is room.
+    /// Blocked by its concurrency limit, until a slot is free.
     Gated(Turn),
-    /// Kept for one worker: by the session that the worker owns, or until a time by a grant.
+    /// Granted to one worker: by the session that the worker owns, or until a time.
     Reserved {
         #[serde(flatten)]
         turn: Turn,
@@ -28,17 +28,17 @@ pub enum Lifecycle {
     },
     Delayed {
         until: Timestamp,
-        /// Set when this is the pause before a retry.
+        /// Set during the backoff before a retry.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<FailureClass>,
-        /// The attempt that goes on after that, if it was resumed and put off.
+        /// The attempt that continues after the delay, if it was resumed and snoozed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         paused: Option<Paused>,
     },
     Active(Lease),
-    /// Until a condition over its mailbox holds, or a time comes.
+    /// Until a condition over its mailbox is met, or a timeout.
     Suspended(Suspension),
-    /// Until the last of its children has ended.
+    /// Until its last open child has ended.
     WaitingChildren {
         since: Timestamp,
         paused: Paused,
@@ -60,29 +60,29 @@ pub enum Lifecycle {
     },
 }
 
-/// A task that could run, and how it came to that.
+/// Since when, and how, a task became ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     pub ready_at: Timestamp,
-    /// The epoch of the lease that ran out and left it waiting, if that is how it came here.
+    /// The epoch of the expired lease that made it ready again, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
-    /// The attempt that goes on with the next claim, if it was resumed.
+    /// The attempt that the next claim continues, if it was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
 }
 
-/// An attempt that has begun and is not under a lease.
+/// A begun attempt that is not under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paused {
     pub attempt: u32,
     pub began_at: Timestamp,
-    /// How much of its time it has left, if its time is limited. It does not pass meanwhile.
+    /// The rest of its timeout, if any, which does not count down meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
 }
 
-/// The right to act on a task until a deadline.
+/// The exclusive right of a worker to run a task until it expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub worker: WorkerId,
@@ -90,25 +90,25 @@ pub struct Lease {
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// Whether that attempt had begun under an earlier lease and goes on under this one.
+    /// Whether the attempt began under an earlier lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
-    /// Whether the gate of its lane counts this lease.
+    /// Whether the concurrency limit of the lane counts this lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gated: bool,
-    /// Which quotas count this lease.
+    /// The quotas that count this lease.
     #[serde(default, skip_serializing_if = "Metered::is_default")]
     pub metered: Metered,
-    /// The messages that were there when it began, if its holder was to receive them.
+    /// The in-flight messages, if the claim requested them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<u64>,
-    /// Whether its holder is registered, so that the lease ends when the holder is taken for dead.
+    /// Whether the holder is registered: the lease then ends when the worker is declared dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
-    /// The request of the worker that it was granted to, if the worker numbers its requests.
+    /// The lease request of the worker, if the worker numbers its requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<LeaseRequest>,
-    /// Whether it came with the turn that made the task: the answer to that is what tells of it.
+    /// Whether it was granted by the turn that created the task, and returned with that turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eager: bool,
 }
@@ -148,7 +148,7 @@ impl Paused {
     }
 }
 
-/// An attempt under way.
+/// An attempt under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub attempt: u32,
@@ -157,7 +157,7 @@ pub struct Run {
     pub timeout_at: Option<Timestamp>,
 }
 
-/// How far an attempt is, in its handler's words.
+/// The progress that the handler reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub percent: u8,
@@ -165,7 +165,7 @@ pub struct Progress {
     pub at: Timestamp,
 }
 
-/// The last settle of a task, remembered so that a repeated one gets the same answer.
+/// The last settle of a task, stored so that a repeat gets the same response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     pub epoch: u64,
@@ -173,7 +173,7 @@ pub struct Settle {
     pub answer: Settled,
 }
 
-/// What a settle came to.
+/// The result of a settle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settled {
@@ -187,14 +187,14 @@ pub enum Settled {
     WaitingChildren,
 }
 
-/// The name of a state, as people see it.
+/// The public name of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PublicState {
     Waiting,
-    /// Waiting, with an attempt that goes on.
+    /// Waiting, with an attempt to continue.
     Resumable,
-    /// Behind a gate.
+    /// Blocked by a concurrency limit.
     Blocked,
     Delayed,
     Active,
@@ -239,7 +239,7 @@ impl PublicState {
 }
 
 impl PublicState {
-    /// The name as a column, shared: it is written with every task.
+    /// The name as a column value. Shared, because every task has one.
     pub(crate) fn value(self) -> Value {
         static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
             PublicState::ALL.iter().map(|state| Arc::from(state.as_str())).collect()
@@ -259,12 +259,12 @@ impl Lifecycle {
         Lifecycle::Waiting(Turn { ready_at, lost: None, paused: None })
     }
 
-    /// Waiting for a worker that goes on with an attempt.
+    /// Waiting for a worker to continue an attempt.
     pub(crate) const fn resumed(paused: Paused, ready_at: Timestamp) -> Self {
         Lifecycle::Waiting(Turn { ready_at, lost: None, paused: Some(paused) })
     }
 
-    /// How it came to wait for a worker, if that is what it does.
+    /// Since when, and how, it became ready; none if it is not ready.
     pub const fn turn(&self) -> Option<&Turn> {
         match self {
             Lifecycle::Waiting(turn)
@@ -281,7 +281,7 @@ impl Lifecycle {
         }
     }
 
-    /// Waiting from `until` on: at once when that has passed.
+    /// Ready at `until`, or immediately if that has passed.
     pub(crate) fn resting(until: Timestamp, after: Option<FailureClass>, now: Timestamp) -> Self {
         if until <= now {
             return Lifecycle::waiting(now);
@@ -307,7 +307,7 @@ impl Lifecycle {
         }
     }
 
-    /// When it ended; none while it has not.
+    /// When it ended; none while it is open.
     pub const fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Lifecycle::Waiting(_)
@@ -326,7 +326,7 @@ impl Lifecycle {
 }
 
 impl Lease {
-    /// The earliest moment at which this lease needs the engine.
+    /// The earliest time at which the sweep must check this lease.
     pub(crate) fn due_at(&self) -> Timestamp {
         let timeout_at = self.run.as_ref().and_then(|run| run.timeout_at);
         timeout_at.map_or(self.expires_at, |timeout_at| timeout_at.min(self.expires_at))

@@ -1,4 +1,4 @@
-//! The task: its record, the states it can be in, and the policies it carries.
+//! The task: its record, its states and its policies.
 
 mod condition;
 mod lifecycle;

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// What a task was promised when it was created.
+/// The execution policy of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,15 +18,15 @@ pub struct Policy {
     pub max_reclaims: u32,
     pub max_replays: u32,
     pub retention_ms: u64,
-    /// Accept a write under a lease that has run out, as long as nobody else took the task.
+    /// Accept a write under an expired lease, if no other worker has claimed the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_late: bool,
 }
 
-/// When a failed attempt is followed by another.
+/// When a failed attempt is retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included.
+    /// The maximum number of attempts, including the first.
     pub max_attempts: u32,
     pub backoff: Backoff,
     pub retry_on: Vec<FailureClass>,
@@ -38,12 +38,12 @@ pub enum Backoff {
     Fixed {
         ms: u64,
     },
-    /// Longer by `step_ms` after each, up to `cap_ms`.
+    /// Grows by `step_ms` with each attempt, up to `cap_ms`.
     Linear {
         step_ms: u64,
         cap_ms: u64,
     },
-    /// Doubles from `base_ms` up to `cap_ms`; jitter takes away up to that share of it.
+    /// Doubles from `base_ms` up to `cap_ms`. Jitter subtracts up to that percentage.
     Exponential {
         base_ms: u64,
         cap_ms: u64,
@@ -62,16 +62,16 @@ pub enum FailureClass {
     Cancelled,
 }
 
-/// What a handler says about the next attempt.
+/// The retry decision of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
-    /// As the policy says.
+    /// The retry policy decides.
     #[default]
     Policy,
-    /// After so long, whatever the class, while attempts are left.
+    /// After this delay, for any failure class, while attempts are left.
     After { ms: u64 },
-    /// Never.
+    /// Never retry.
     GiveUp,
 }
 
@@ -101,8 +101,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What a stored body means by saying nothing of its policy. Part of the format: a default for
-    /// tasks to come may change, this may not.
+    /// The policy of a stored body without one. Part of the format: unlike the default for new
+    /// tasks, it must never change.
     pub(crate) fn unwritten() -> Self {
         Self {
             retry: None,
@@ -120,18 +120,18 @@ impl Policy {
 }
 
 impl RetryPolicy {
-    /// `max_attempts` tries, `ms` apart, after anything that may pass by itself.
+    /// `max_attempts` attempts with a delay of `ms`, after failures that may be temporary.
     pub fn fixed(max_attempts: u32, ms: u64) -> Self {
         Self { max_attempts, backoff: Backoff::Fixed { ms }, retry_on: Self::passing() }
     }
 
-    /// Tries whose distance grows by `ms` each time, up to an hour.
+    /// Attempts with a delay that grows by `ms` each time, up to an hour.
     pub fn linear(max_attempts: u32, ms: u64) -> Self {
         let backoff = Backoff::Linear { step_ms: ms, cap_ms: HOUR_MS.max(ms) };
         Self { max_attempts, backoff, retry_on: Self::passing() }
     }
 
-    /// Tries that double their distance from one second up to an hour.
+    /// Attempts with a delay that doubles from one second up to an hour.
     pub fn exponential(max_attempts: u32) -> Self {
         let backoff = Backoff::Exponential { base_ms: 1_000, cap_ms: HOUR_MS, jitter_percent: 20 };
         Self { max_attempts, backoff, retry_on: Self::passing() }
@@ -141,7 +141,7 @@ impl RetryPolicy {
         vec![FailureClass::Transient, FailureClass::Crash, FailureClass::Timeout]
     }
 
-    /// Whether it is within the limits.
+    /// Checks it against the limits.
     pub fn check(&self) -> Result<(), Rejection> {
         limits::ATTEMPTS.check(self.max_attempts)?;
         match self.backoff {
@@ -160,7 +160,7 @@ impl RetryPolicy {
 }
 
 impl Backoff {
-    /// How long the pause is after so many attempts, in milliseconds, before jitter.
+    /// The delay after this many attempts in milliseconds, before jitter.
     pub fn after(self, attempts: u32) -> u64 {
         match self {
             Backoff::Fixed { ms } => ms,
@@ -176,8 +176,8 @@ impl Backoff {
 }
 
 impl Policy {
-    /// The same for a workflow: its turns are short, and one that takes its workers down is given
-    /// up sooner.
+    /// The policy for a workflow: its turns are short, so a turn that crashes its workers fails
+    /// after fewer lost leases.
     #[must_use]
     pub fn of_workflow(self) -> Self {
         Self { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..self }
@@ -195,8 +195,8 @@ impl Policy {
         limits::RETENTION_MS.check(self.retention_ms)
     }
 
-    /// How many attempts may begin in one generation. Without a retry policy a reported failure
-    /// is final, but a crash is not: the task is taken again, as often as it may be re-claimed.
+    /// The maximum number of attempts per generation. Without a retry policy a reported failure is
+    /// final, but a crash is retried, up to the limit of lost leases.
     pub(crate) fn max_attempts(&self) -> u32 {
         self.retry.as_ref().map_or(self.max_reclaims + 1, |retry| retry.max_attempts)
     }
@@ -214,7 +214,7 @@ impl Task {
         self.attempts < self.policy.max_attempts()
     }
 
-    /// When the next attempt may start after a failure of this class; none when it was the last.
+    /// When the next attempt may start after a failure of this class; none if there is none.
     pub(crate) fn next_try(
         &self,
         class: FailureClass,
@@ -240,7 +240,7 @@ impl Task {
         full_ms - self.chance(most_off_ms)
     }
 
-    /// A number from 0 to `most` that differs from task to task and from attempt to attempt.
+    /// A pseudo-random number from 0 to `most` that depends on the task and the attempt.
     fn chance(&self, most: u64) -> u64 {
         let digest = Digester::new("jitter")
             .part(self.id.as_str().as_bytes())
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again() {
+    fn which_failures_are_retried() {
         use FailureClass::{Cancelled, Crash, Permanent, Timeout, Transient};
         let now = Timestamp::from_millis(1_000);
         let fixed = Some(RetryPolicy::fixed(2, 60_000));

@@ -14,7 +14,7 @@ use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle,
 use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 
-/// What a body need not say: it is short, and there are many of it.
+/// Omits default values from bodies to keep them short.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -33,78 +33,78 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     pub created_at: Timestamp,
-    /// When its present generation started.
+    /// When its current generation started.
     pub started_at: Timestamp,
     pub fingerprint: Digest,
     #[serde(default = "Policy::unwritten", skip_serializing_if = "Policy::is_unwritten")]
     pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Counts operator replays.
+    /// Counts replays; for a workflow, executions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: u32,
-    /// Rises by one with every claim, from the time of its creation on, so that it never falls and
-    /// never comes again, not even for another task of the same id.
+    /// Incremented by every claim; starts at the creation time in microseconds so that fences are
+    /// never reused, even after an id is deleted and recreated.
     #[serde(default)]
     pub epoch: u64,
-    /// How often it was claimed.
+    /// The number of claims.
     #[serde(default, skip_serializing_if = "is_default")]
     pub claims: u32,
-    /// Attempts begun in this generation and not given back.
+    /// Attempts begun in this generation, without released or snoozed ones.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
-    /// Leases that ran out in this generation.
+    /// Leases lost in this generation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reclaims: u32,
     pub lifecycle: Lifecycle,
-    /// What its attempt, or the last one there was, told of itself.
+    /// The progress that the current or last attempt reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// When the sweep looks at this task: never later than it needs the engine.
+    /// When the sweep checks this task: never later than necessary.
     #[serde(default, skip_serializing_if = "is_default")]
     pub due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_settle: Option<Settle>,
-    /// The size of the payload it was created with, so that a reader knows what it asks for.
+    /// The size of the input payload, so that readers know it before they load it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
-    /// The task that it was made for, and that may wait for it.
+    /// The task that created it, and that may wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
-    /// The gate that it must pass before it may run.
+    /// The concurrency key, session or affinity that limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateKey>,
-    /// What last let it go on.
+    /// Why it was last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumption: Option<Resumption>,
-    /// It was ever sent a message or had a waitpoint: there is something to clear away with it.
+    /// It has or had a message or a waitpoint, so that its mailbox must be deleted with it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_mail: bool,
-    /// A call to somebody else was ever about to be made for it.
+    /// It has or had an effect.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_effects: bool,
-    /// It ever had a child: they are told when it is cancelled.
+    /// It has or had a child. Cancellation is passed on to children.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_children: bool,
-    /// Its handler is replayed over its history.
+    /// The workflow state; set if its handler is replayed over a history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Box<WorkflowState>>,
-    /// It is this step of its parent, a workflow that is told of its end.
+    /// Its step number in its parent, a workflow that receives its completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// The generations that left a result behind.
+    /// The generations that have a result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<u32>,
 }
 
-/// Names a task of a tenant.
+/// The key of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey {
     pub tenant: Tenant,
     pub id: TaskId,
 }
 
-/// What a holder's write carries: it counts only under the epoch that it was claimed with.
+/// The fence of a lease holder: writes are accepted only under the epoch of its claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fence {
     pub task: TaskKey,
@@ -135,12 +135,12 @@ impl Task {
         Fence { task: self.task_key(), epoch: self.epoch }
     }
 
-    /// The order in which a lane hands its tasks out.
+    /// The order in which a lane leases its tasks.
     pub(crate) fn rank(&self) -> i64 {
         -i64::from(self.priority)
     }
 
-    /// Since when a claim finds it.
+    /// Since when a claim can find it.
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
         match &self.lifecycle {
             Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => Some(turn.ready_at),
@@ -148,7 +148,7 @@ impl Task {
         }
     }
 
-    /// The queue of its lane in which it stands: that of what it demands, or of one worker.
+    /// The queue that it is in: that of its route, or of the worker it is granted to.
     pub(crate) fn queue(&self) -> Route {
         match &self.lifecycle {
             Lifecycle::Reserved { worker, .. } => Route::kept_for(worker),
@@ -156,8 +156,8 @@ impl Task {
         }
     }
 
-    /// The line in which it stands besides, and since when: behind its gate, let through by it,
-    /// or held by a registered worker.
+    /// Its secondary list, and since when: blocked by its concurrency limit, admitted by it, or
+    /// held by a registered worker.
     fn line(&self) -> Option<(String, Timestamp)> {
         match &self.lifecycle {
             Lifecycle::Gated(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
@@ -175,8 +175,8 @@ impl Task {
         format!("held/{worker}")
     }
 
-    /// Whether a claim may take it. A ready task may be past its deadline and not swept yet; one
-    /// without an attempt left was damaged, and stands in nobody's way.
+    /// Whether it can be claimed. A ready task may be past its deadline and not swept yet. A task
+    /// without attempts left is damaged and is skipped.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
         let goes_on = self.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
         !self.is_past_deadline(now) && (goes_on || self.attempts_left())
@@ -186,7 +186,7 @@ impl Task {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// The earliest moment at which this task needs the engine.
+    /// The earliest time at which the sweep must check this task.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let own = match &self.lifecycle {
             Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
@@ -215,16 +215,15 @@ impl Task {
         }
     }
 
-    /// Un-counts the attempt under way, which was given up before anything came of it.
+    /// Uncounts the current attempt, which was released without a result.
     pub(crate) fn give_back_attempt(&mut self) {
         if let Lifecycle::Active(Lease { run: Some(_), .. }) = &self.lifecycle {
             self.attempts -= 1;
         }
     }
 
-    /// Back to the tasks that wait, at once or later, with nothing counted: an attempt that had
-    /// begun under an earlier lease goes on with the next one, and any other is as if it had not
-    /// been.
+    /// Makes the task ready at `until` without counting an attempt. An attempt that began under an
+    /// earlier lease continues with the next one; any other attempt is discarded.
     pub(crate) fn put_off(&mut self, until: Timestamp, now: Timestamp) {
         let paused = match &self.lifecycle {
             Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => Some(run.paused(now)),
@@ -240,35 +239,35 @@ impl Task {
         };
     }
 
-    /// The deadline of a generation that starts at `now`: as far away as the first one was.
+    /// The deadline of a generation that starts at `now`: the same duration as that of the first.
     pub(crate) fn restarted_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let deadline = self.deadline?;
         Some(now.plus_ms(self.started_at.ms_until(deadline)))
     }
 
-    /// The key of the payload it was created with. Each execution of a workflow has its own.
+    /// The key of its input payload. Each execution of a workflow has its own.
     pub fn input_key(&self) -> Option<PayloadKey> {
         let generation = if self.workflow.is_some() { self.generation } else { 0 };
         self.input_bytes.map(|_| self.payload_key(generation, Slot::INPUT))
     }
 
-    /// Where a row of the history of this execution is.
+    /// The key of a row of the history of this execution.
     pub fn turn_key(&self, turn: u32) -> PayloadKey {
         self.payload_key(self.generation, Slot::turn(turn))
     }
 
-    /// Where the messages are that came along from the execution before.
+    /// The key of the messages carried over from the previous execution.
     pub fn carried_key(&self) -> Option<PayloadKey> {
         let carries = self.workflow.as_ref().is_some_and(|workflow| workflow.carries);
         carries.then(|| self.payload_key(self.generation, Slot::CARRIED))
     }
 
-    /// Whether it is an activity: a step of a workflow that is none itself. It goes when it ends.
+    /// Whether it is an activity: a step that is not a workflow. It is deleted when it ends.
     pub(crate) fn is_activity(&self) -> bool {
         self.step.is_some() && self.workflow.is_none()
     }
 
-    /// The key of the result of its present generation.
+    /// The key of the result of its current generation.
     pub fn result_key(&self) -> Option<PayloadKey> {
         let there = self.results.contains(&self.generation);
         there.then(|| self.payload_key(self.generation, Slot::RESULT))
@@ -278,25 +277,25 @@ impl Task {
         PayloadKey { tenant: self.tenant.clone(), task: self.id.clone(), generation, slot }
     }
 
-    /// Every payload that goes when the task goes.
+    /// All payloads that are deleted with the task.
     pub(crate) fn payload_keys(&self) -> Vec<PayloadKey> {
-        // The result of an activity goes with the message that tells of it.
+        // The result of an activity is deleted with its completion message.
         let results = self.results.iter().filter(|_| !self.is_activity());
         let results = results.map(|&g| self.payload_key(g, Slot::RESULT));
         self.input_key().into_iter().chain(results).collect()
     }
 
-    /// Those who stand behind a gate, in the order in which it lets them pass.
+    /// The tasks that a limit blocks, in the order of their admission.
     pub(crate) fn behind(tenant: &Tenant, gate: &GateKey) -> Range {
         Self::in_line(tenant, gate.line())
     }
 
-    /// Those that a gate has let through and nobody has claimed.
+    /// The tasks that a limit has admitted and that are not claimed yet.
     pub(crate) fn let_through(tenant: &Tenant, gate: &GateKey) -> Range {
         Self::in_line(tenant, gate.line_inside())
     }
 
-    /// Those that a registered worker holds.
+    /// The tasks that a registered worker holds.
     pub(crate) fn held_by(tenant: &Tenant, worker: &WorkerId) -> Range {
         Self::in_line(tenant, Self::line_held(worker))
     }
@@ -306,7 +305,7 @@ impl Task {
         Range { index: Index::TaskLine, prefix, until: None }
     }
 
-    /// The children of a task that have not ended, and were not asked to.
+    /// The open children of a task without a pending cancellation request.
     pub(crate) fn open_children(tenant: &Tenant, parent: &TaskId) -> Range {
         let prefix = vec![tenant.into(), parent.into()];
         Range { index: Index::TaskOpenChild, prefix, until: None }

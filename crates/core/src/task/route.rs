@@ -10,14 +10,14 @@ use crate::name::{Kind, TaskId, WorkerId};
 use crate::rejection::{Problem, Rejection};
 use crate::row::Value;
 
-/// What a task demands of a worker, as one canonical text: its capabilities in order, joined by
-/// commas, then `@` and the tag. A task that demands nothing has the empty route.
+/// The capabilities that a task requires, as one canonical text: sorted, joined by commas, then `@`
+/// and the tag. A task without requirements has the empty route.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Route(Arc<str>);
 
 impl Route {
-    /// Joins what was already checked.
+    /// Joins validated capabilities and a tag.
     pub fn new(capabilities: &BTreeSet<String>, tag: Option<&str>) -> Self {
         let mut text = String::new();
         for capability in capabilities {
@@ -33,23 +33,24 @@ impl Route {
         Self(Arc::from(text))
     }
 
-    /// The queue of what is kept for one worker, whatever it demands. No task demands this: its
-    /// first character is in no token.
+    /// The queue of tasks granted to one worker. No task has this route, since `=` is not allowed
+    /// in a capability.
     pub(crate) fn kept_for(worker: &WorkerId) -> Self {
         Self(Arc::from(format!("={worker}")))
     }
 
-    /// Where word goes for whoever holds a task. No task demands this, and nobody offers it.
+    /// The wake address of the lease holder of a task. No task has this route and no worker offers
+    /// it.
     pub(crate) fn of_holder(task: &TaskId) -> Self {
         Self(Arc::from(format!("!{task}")))
     }
 
-    /// The task whose holder this is the way to.
+    /// The task, if this is the wake address of its lease holder.
     pub(crate) fn held_task(&self) -> Option<TaskId> {
         self.0.strip_prefix('!').map(TaskId::new)
     }
 
-    /// The same with another capability in place of one that it may have.
+    /// The route with the capability `old` replaced by `new`, or with `new` added.
     pub(crate) fn exchanged(&self, old: Option<&str>, new: String) -> Self {
         let kept = self.capabilities().filter(|capability| Some(*capability) != old);
         let capabilities = kept.map(str::to_owned).chain([new]).collect();
@@ -113,21 +114,21 @@ impl fmt::Debug for Route {
     }
 }
 
-/// What a task of a session demands, and a worker offers that owns sessions. Workers that do not
-/// know of sessions never see such a task.
+/// The capability that tasks of a session require, and workers that own sessions offer. Workers
+/// without session support never receive such tasks.
 pub const SESSIONS: &str = "windlass.session";
 
-/// What a worker offers.
+/// The capabilities, tags and versions that a worker offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     pub capabilities: BTreeSet<String>,
     pub tags: TagFilter,
-    /// Versions that it can serve without naming each of them.
+    /// Versions that it serves, as ranges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<VersionRange>,
 }
 
-/// Versions of one kind of workflow, the first and the last included.
+/// Versions of one kind of workflow, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRange {
     pub kind: Kind,
@@ -136,7 +137,7 @@ pub struct VersionRange {
 }
 
 impl VersionRange {
-    /// Whether what a workflow demands is a version in this range.
+    /// Whether a capability of a route is a version in this range.
     fn covers(&self, capability: &str) -> bool {
         let version = capability.strip_prefix(self.kind.as_str());
         let version = version.and_then(|rest| rest.strip_prefix(':')?.parse::<CodeVersion>().ok());
@@ -154,7 +155,7 @@ impl VersionRange {
     }
 }
 
-/// Which tags a worker takes.
+/// The tags that a worker accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TagFilter {
@@ -187,7 +188,7 @@ impl TagFilter {
 }
 
 impl Offer {
-    /// Whether the worker owns sessions.
+    /// Whether the worker can own sessions.
     pub fn takes_sessions(&self) -> bool {
         self.capabilities.contains(SESSIONS)
     }
@@ -196,7 +197,7 @@ impl Offer {
         self.tags.takes(route.tag()) && self.missing(route).next().is_none()
     }
 
-    /// The capabilities that the route demands and this offer lacks.
+    /// The capabilities that the route requires and this offer lacks.
     pub fn missing<'r>(&'r self, route: &'r Route) -> impl Iterator<Item = &'r str> {
         let covered = |capability: &str| self.versions.iter().any(|range| range.covers(capability));
         let offered = move |capability: &str| self.capabilities.contains(capability);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what() {
+    fn an_offer_meets_routes_by_capability_and_tag() {
         let blue = || set("blue");
         for (capabilities, tags, route, meets) in [
             ("", TagFilter::Untagged, "", true),

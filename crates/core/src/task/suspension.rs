@@ -5,7 +5,7 @@ use crate::name::WaitpointId;
 use crate::task::{Paused, Run};
 use crate::time::Timestamp;
 
-/// A task that waits until a condition over its mailbox holds, or until a time.
+/// A suspension of a task until a condition over its mailbox is met, or until a timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
     pub since: Timestamp,
@@ -13,14 +13,14 @@ pub struct Suspension {
     pub condition: Condition,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
-    /// When nobody had answered in time and it was passed on to an operator.
+    /// When the timeout passed and an operator was asked to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<Timestamp>,
     pub paused: Paused,
 }
 
 impl Suspension {
-    /// How a workflow waits between its turns.
+    /// The suspension of a workflow between its turns.
     pub(crate) fn until_mail(run: &Run, now: Timestamp) -> Self {
         Self {
             since: now,
@@ -33,7 +33,7 @@ impl Suspension {
     }
 }
 
-/// What must be in the mailbox for a task to go on.
+/// The condition over the mailbox that resumes a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -41,22 +41,22 @@ pub enum Condition {
     Signal(Matcher),
     All(Vec<Condition>),
     Any(Vec<Condition>),
-    /// So many messages, each from another waitpoint, of another name or from another source.
+    /// `n` messages with different waitpoints, names or sources.
     Count {
         n: u32,
         distinct: Distinct,
         #[serde(default)]
         of: Matcher,
     },
-    /// Only an operator resumes it.
+    /// Only an operator resumes the task.
     Operator,
-    /// Only its timeout ends it.
+    /// Only the timeout ends the suspension.
     Timeout,
-    /// Anything at all, also what the engine tells: how a workflow waits.
+    /// Any visible message, including those of the engine: the condition of a waiting workflow.
     Mail,
 }
 
-/// Which messages count. What is not said may be anything.
+/// Selects messages. An absent field matches any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matcher {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct Matcher {
     pub source: Option<String>,
 }
 
-/// What messages that are counted must differ in.
+/// The property in which counted messages must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distinct {
@@ -76,7 +76,7 @@ pub enum Distinct {
     Sources,
 }
 
-/// When a suspension ends by itself, and how.
+/// The timeout of a suspension, and its action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout {
     pub at: Timestamp,
@@ -86,14 +86,14 @@ pub struct Timeout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
-    /// The attempt has failed; the retry policy says what follows.
+    /// The attempt fails, and the retry policy applies.
     #[default]
     Fail,
     Cancel,
     Expire,
-    /// The task goes on, with a message that says so.
+    /// The task is resumed with a `timeout` message.
     Resume,
-    /// It goes on waiting, for an operator as well.
+    /// The suspension continues, and an operator may end it.
     Escalate,
 }
 
@@ -129,20 +129,20 @@ impl SuspendReason {
     }
 }
 
-/// What let a task go on.
+/// Why and when a task was last resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumption {
     pub at: Timestamp,
     pub cause: ResumeCause,
-    /// The numbers of the messages that satisfied its condition.
+    /// The sequence numbers of the messages that met its condition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<u64>,
-    /// The request to suspend that was answered with this, so that its repeat is as well.
+    /// The suspend request that was answered with this, so that a repeat gets the same response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<SuspendRequest>,
 }
 
-/// Tells one request to suspend from another.
+/// The identity of a suspend request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendRequest {
     pub epoch: u64,

@@ -10,43 +10,43 @@ use crate::time::Timestamp;
 use crate::world::entry::{Entry, Slot};
 use crate::world::{Hints, World};
 
-/// All effects of one batch: net, checked, and committed together or not at all.
+/// The net effects of one batch, committed atomically with an optimistic check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
-    /// The time of the batch: everything in it was decided as of this.
+    /// The time of the batch, as of which all of it was decided.
     pub at: Timestamp,
-    /// The time of the batch, or a little later: the clock of the store goes on from here.
+    /// The time of the batch or a little later. The clock of the store continues from here.
     pub now: Timestamp,
-    /// Read as absent; a key that is there by the time of the commit is a conflict.
+    /// Read as absent. The commit conflicts if one of the keys exists.
     pub inserts: Vec<Row>,
     pub updates: Vec<Update>,
     pub deletes: Vec<(RowKey, Version)>,
-    /// Read and left alone; the version must still be that one.
+    /// Read but not changed. The commit conflicts if a version differs.
     pub reads: Vec<(RowKey, Version)>,
     pub events: Vec<Event>,
-    /// Written over whatever an earlier life of its task left under the key.
+    /// Overwrite payloads that an earlier task with the same id left under the key.
     pub payloads: Vec<(PayloadKey, Payload)>,
     pub dropped_payloads: Vec<PayloadKey>,
-    /// Forget the log up to and including this number.
+    /// Delete the log up to and including this number.
     pub trim_through: Option<u64>,
-    /// Hints for claims that wait; sent after the commit.
+    /// Wakes of waiting claims, sent after the commit.
     pub wakes: BTreeMap<Wake, u32>,
-    /// What is ready and was looked at, but not taken. Where looking locks, others have passed it
-    /// over in the meantime.
+    /// Ready tasks that the batch scanned but did not claim. Where a scan locks rows, concurrent
+    /// claims have skipped them.
     pub left_ready: BTreeMap<Wake, u32>,
-    /// The earliest moment at which something written here needs the engine.
+    /// The earliest time at which a record written here is due for the sweep.
     pub next_due: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The row to write, with its version to be.
+    /// The row to write, with its next version.
     pub row: Row,
-    /// The version that must still be there.
+    /// The version that the stored row must still have.
     pub expected: Version,
 }
 
-/// A lane where a claim may find something: tasks of one route, or of any.
+/// A lane where a claim may find a task: of one route, or of any route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake {
     pub tenant: Tenant,
@@ -55,25 +55,25 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Stands for every lane of a tenant, where more of them may have something than anybody
-    /// remembers. No lane is called that.
+    /// A name that means every lane of a tenant, used when the affected lanes are too many to
+    /// record. No lane has this name.
     pub fn every_lane() -> LaneName {
         LaneName::new("")
     }
 
-    /// Word for whoever holds a task that it is taken away.
+    /// Notifies the lease holder of a task that its lease was revoked.
     pub(crate) fn for_holder(task: &Task) -> Self {
         let route = Some(Route::of_holder(&task.id));
         Self { tenant: task.tenant.clone(), lane: task.lane.clone(), route }
     }
 
-    /// The task that was taken from whoever holds it, if it is word of that.
+    /// The task whose lease was revoked, if this wake notifies its lease holder.
     pub fn taken_away(&self) -> Option<TaskKey> {
         let id = self.route.as_ref()?.held_task()?;
         Some(TaskKey { tenant: self.tenant.clone(), id })
     }
 
-    /// Whether it comes from this lane, or from every one.
+    /// Whether it covers this lane.
     pub fn is_from(&self, lane: &LaneName) -> bool {
         self.lane == *lane || self.lane.as_str().is_empty()
     }
@@ -91,7 +91,7 @@ impl ChangeSet {
             && self.trim_through.is_none()
     }
 
-    /// A version is the time of the write in microseconds, and rises in any case.
+    /// The next version: the time of the write in microseconds, but always a higher number.
     fn version_after(&self, expected: Version) -> Version {
         expected.next().max(Version(self.now.micros()))
     }
@@ -135,14 +135,14 @@ impl ChangeSet {
             (Some(version), Slot::Absent, true) => self.deletes.push((key, version)),
             (Some(version), _, false) if read => self.reads.push((key, version)),
             (None, _, _) | (Some(_), _, false) => {}
-            (Some(_), Slot::Unreadable, true) => unreachable!("what cannot be read is not changed"),
+            (Some(_), Slot::Unreadable, true) => unreachable!("unreadable records are not changed"),
         }
     }
 }
 
 impl World {
-    /// Writes every task that the log tells of, also where its record stays the same: two batches
-    /// that log something of one task conflict, and its entries are in the order of their times.
+    /// Writes every task with a log event, even if its record is unchanged, so that concurrent
+    /// batches with events of one task conflict and the events of a task are ordered by time.
     fn write_logged_tasks(&mut self) {
         for event in &self.events {
             let Some((id, _)) = &event.task else { continue };
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Ends the batch: its net effects, and what it leaves for the next one to guess with.
+    /// Ends the batch. Returns its net effects, and the hints for the next one.
     pub fn finish(mut self) -> (ChangeSet, Hints) {
         self.write_logged_tasks();
         let wakes = self.wakes_since(0);
@@ -164,7 +164,7 @@ impl World {
             trim_through: self.trim_through,
             ..ChangeSet::default()
         };
-        // What happened last to a payload counts: one key can go and come again in one batch.
+        // The last operation on a payload key wins: a batch may drop a key and attach it again.
         for (key, payload) in self.payloads.into_iter().collect::<BTreeMap<_, _>>() {
             match payload {
                 Some(payload) => changes.payloads.push((key, payload)),

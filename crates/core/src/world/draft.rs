@@ -5,7 +5,7 @@ use crate::time::Timestamp;
 use crate::world::entry::Slot;
 use crate::world::{Halt, World};
 
-/// What the command under decision has done so far, and where the shared lists stood before it.
+/// Undo log of the current command, and the lengths of the shared lists before it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Draft {
     pub(super) undo: Vec<(RowKey, Slot, bool)>,
@@ -16,11 +16,11 @@ pub(super) struct Draft {
     wakes: usize,
     trim_through: Option<u64>,
     latest: Timestamp,
-    /// How much of each range this command has asked for.
+    /// How many rows of each range this command has requested.
     pub(super) asked: BTreeMap<Range, usize>,
 }
 
-/// How far a command had come at a moment.
+/// A savepoint of a command.
 #[derive(Clone, Copy)]
 struct Mark {
     undo: usize,
@@ -32,8 +32,8 @@ struct Mark {
 }
 
 impl World {
-    /// Does the same with each of several. One that lacks something is undone, and those after it
-    /// are done nevertheless: what all of them lack is then loaded together, however many they are.
+    /// Runs `work` for each item. An item that parks is undone and the next items still run, so
+    /// that all missing records are loaded together.
     pub(crate) fn each<I, T>(
         &mut self,
         items: impl IntoIterator<Item = I>,
@@ -44,7 +44,7 @@ impl World {
             let mark = self.mark();
             match work(self, item) {
                 Ok(one) => done.push(one),
-                // Without those before it, its refusal is not the last word.
+                // A rejection after a parked item is not final: the parked item may change it.
                 Err(Halt::Rejected(rejection)) if !parked => return Err(rejection.into()),
                 Err(_) => {
                     self.undo(mark);
@@ -55,7 +55,7 @@ impl World {
         if parked { Err(Halt::Parked) } else { Ok(done) }
     }
 
-    /// Starts a command: from here on it can be undone.
+    /// Starts a command and its undo log.
     pub(crate) fn open(&mut self) {
         self.draft.undo.clear();
         self.draft.touched.clear();
@@ -68,29 +68,29 @@ impl World {
         self.draft.asked.clear();
     }
 
-    /// Ends a command that was accepted: those after it see what it did.
+    /// Ends an accepted command. Its changes are visible to later commands.
     pub(crate) fn accept(&mut self) {
         self.has_changes |= !self.draft.undo.is_empty() || self.events.len() > self.draft.events;
         self.keep_reads();
         self.open();
     }
 
-    /// Ends a command that was rejected. What it read is checked like what an accepted one read.
+    /// Ends a rejected command. The commit checks its reads as it does for an accepted one.
     pub(crate) fn reject(&mut self) {
         self.undo(self.start());
         self.keep_reads();
         self.open();
     }
 
-    /// Ends a command that could not be decided yet. What it picked stays picked for the rest of
-    /// the round: otherwise each claimer behind it would pick the same and wait a round for it.
+    /// Ends a command that lacks records. Its picked rows stay reserved for the rest of the round.
+    /// Otherwise each later claim would pick the same rows and be delayed by a round.
     pub(crate) fn park(&mut self) {
         self.undo(self.start());
         self.held.extend(self.draft.picked.drain(..));
         self.open();
     }
 
-    /// Ends a command that panicked, or that was decided only to learn what it needs.
+    /// Ends a command that panicked, or that only ran to find out which records it needs.
     pub fn abandon(&mut self) {
         self.undo(self.start());
         self.open();
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Where the command stands.
+    /// A savepoint at the present state of the command.
     fn mark(&self) -> Mark {
         Mark {
             undo: self.draft.undo.len(),
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Where the command began.
+    /// The savepoint before the command.
     fn start(&self) -> Mark {
         Mark {
             undo: 0,
@@ -131,7 +131,7 @@ impl World {
     fn undo(&mut self, mark: Mark) {
         while self.draft.undo.len() > mark.undo {
             let Some((key, old, was_changed)) = self.draft.undo.pop() else { break };
-            let entry = self.entries.get_mut(&key).expect("it was there to be changed");
+            let entry = self.entries.get_mut(&key).expect("a changed record is loaded");
             let made = std::mem::replace(&mut entry.slot, old.clone());
             entry.changed = was_changed;
             self.unplace(&key, &made);

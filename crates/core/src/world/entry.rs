@@ -2,10 +2,10 @@ use crate::record::{AnyRecord, Extra};
 use crate::row::{Index, RowKey, Value, Version};
 use crate::world::World;
 
-/// One record in the world.
+/// A record in the world.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
-    /// The version it was loaded with; none when the store has no such record.
+    /// The loaded version; none if the store has no such record.
     pub(super) base: Option<Version>,
     pub(super) extra: Option<Box<Extra>>,
     pub(super) slot: Slot,
@@ -19,12 +19,12 @@ pub(super) struct Entry {
 pub(super) enum Slot {
     Absent,
     Here(AnyRecord),
-    /// It is there, but this version of core cannot read it.
+    /// The record exists, but this version of core cannot decode it.
     Unreadable,
 }
 
 impl World {
-    /// Replaces what a key holds, keeps the positions in step, and notes how to undo it.
+    /// Replaces the record under a key, updates the index positions, and logs the undo.
     pub(super) fn replace(&mut self, key: RowKey, slot: Slot) {
         let entry = self.entries.get_mut(&key).expect("a record is read before it is written");
         let old = std::mem::replace(&mut entry.slot, slot.clone());

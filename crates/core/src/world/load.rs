@@ -7,29 +7,29 @@ use crate::world::World;
 use crate::world::entry::{Entry, Slot};
 use crate::world::scan::Reach;
 
-/// Everything the parked commands of a round lack.
+/// The rows and ranges that the parked commands of a round need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub rows: Vec<RowKey>,
     pub scans: Vec<Scan>,
-    /// How many of the oldest log entries; zero for none.
+    /// The number of oldest log events; zero for none.
     pub log_head: usize,
 }
 
-/// What a store found. A wanted row that is not among `rows` does not exist; `pages` answer
-/// `scans` one by one; a page shorter than its limit is the end of its range.
+/// The rows that a store found. A wanted row that is not in `rows` does not exist. `pages`
+/// correspond to `scans`; a page shorter than its limit ends its range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub rows: Vec<StoredRow>,
     pub pages: Vec<Vec<PageRow>>,
     pub log_head: Vec<LogEntry>,
-    /// The time of the latest commit that any of this may show. A store whose transactions run
-    /// side by side must say it; in others the time of the batch is later than every commit.
+    /// The latest commit time that may be visible in these rows. Stores with concurrent
+    /// transactions must set it; in others the batch time is later than every commit.
     pub as_of: Timestamp,
 }
 
 impl Loaded {
-    /// Whether any record was last written at this time or later: its version is that time.
+    /// Whether any record was written at or after `now`: versions are write times.
     fn shows_later_than(&self, now: Timestamp) -> bool {
         let rows = self.rows.iter().map(|row| row.version);
         let found = self.pages.iter().flatten().map(|row| row.version);
@@ -52,8 +52,8 @@ pub struct LogEntry {
     pub at: Timestamp,
 }
 
-/// What is noted during a round. Commands that scan one range add up their limits, so that each
-/// finds rows of its own.
+/// The requests noted during a round. Limits of commands that scan the same range add up, so that
+/// each command finds different rows.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Wants {
     pub(super) rows: BTreeSet<RowKey>,
@@ -62,7 +62,7 @@ pub(super) struct Wants {
 }
 
 impl World {
-    /// Ends a round: what it lacked, or nothing when every command was decided.
+    /// Ends a round. Returns the rows to load, or none if every command was decided.
     pub fn wanted(&mut self) -> Option<Wanted> {
         self.held.clear();
         let wants = std::mem::take(&mut self.wanted);
@@ -80,9 +80,8 @@ impl World {
         })
     }
 
-    /// Takes in what was loaded for `wanted`. Until something is changed, the time of the batch is
-    /// raised above every commit that this may show: no record is written at an earlier time than
-    /// it was before.
+    /// Absorbs the rows loaded for `wanted`. Until a change is accepted, the batch time is raised
+    /// above every commit that may be visible, so that the write times of a record never decrease.
     pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
         self.latest = self.latest.max(loaded.as_of.next());
         if self.has_changes {
@@ -133,7 +132,7 @@ impl World {
         }
         let (slot, extra) = match decode(row.key.table, row.schema, &row.body) {
             Some((record, extra)) if record.key() == row.key => (Slot::Here(record), extra),
-            // A body that belongs under another key is as good as none.
+            // A body with a different key is treated as unreadable.
             Some(_) | None => (Slot::Unreadable, None),
         };
         self.place(&row.key, &slot);

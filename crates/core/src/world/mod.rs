@@ -1,9 +1,9 @@
-//! The world of one batch: what was loaded, what the batch made of it, and what is still missing.
+//! The world of one batch: loaded records, its changes, and the rows still to load.
 //!
-//! A transition reads through the world. What is not loaded is noted and the transition leaves
-//! with [`Halt::Parked`]; the batcher loads everything that was noted and decides again. What a
-//! parked or rejected transition had changed is undone; what an accepted one changed is seen by
-//! those after it.
+//! A command reads through the world. If a record is not loaded, the command notes it and stops
+//! with [`Halt::Parked`]; the batcher loads all noted records and decides the command again.
+//! Changes of a parked or rejected command are undone; those of an accepted one are visible to
+//! later commands.
 
 mod change;
 mod draft;
@@ -30,10 +30,10 @@ use draft::Draft;
 use entry::{Entry, Slot};
 use scan::Reach;
 
-/// Why a transition stopped before its end.
+/// Why a command stopped before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// Something it needs is not loaded.
+    /// A record it needs is not loaded.
     Parked,
     Rejected(Rejection),
 }
@@ -44,7 +44,7 @@ impl From<Rejection> for Halt {
     }
 }
 
-/// Passes over a record that cannot be read, where there are others to go on with.
+/// Skips a quarantined record, where the command can continue without it.
 pub(crate) fn unless_quarantined<T>(read: Result<T, Halt>) -> Result<Option<T>, Halt> {
     match read {
         Ok(found) => Ok(Some(found)),
@@ -53,14 +53,14 @@ pub(crate) fn unless_quarantined<T>(read: Result<T, Halt>) -> Result<Option<T>, 
     }
 }
 
-/// Guesses that one batch leaves for the next. They save a round when right and cost nothing
-/// when wrong: no rule depends on them.
+/// Guesses that one batch leaves for the next. They save a round trip if right and cost nothing if
+/// wrong: correctness does not depend on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     routes: BTreeMap<(Tenant, LaneName), Vec<Route>>,
 }
 
-/// A wake, and the task it is about if only one worker may have that.
+/// A wake, and the task it is for if that task is granted to one worker.
 #[derive(Debug, PartialEq)]
 struct Call {
     wake: Wake,
@@ -70,9 +70,9 @@ struct Call {
 #[derive(Debug, PartialEq)]
 pub struct World {
     now: Timestamp,
-    /// What the clock must be past once this batch is committed.
+    /// The clock of the store must be past this time after the commit of this batch.
     latest: Timestamp,
-    /// A command was accepted that changes something: `now` is in what it wrote.
+    /// A command with changes was accepted: its writes contain `now`.
     has_changes: bool,
     /// See [`World::is_late`].
     is_late: bool,
@@ -86,7 +86,7 @@ pub struct World {
     missed: BTreeSet<RowKey>,
     draft: Draft,
     events: Vec<Event>,
-    /// In the order they were attached or, without a payload, dropped.
+    /// In order. An entry without a payload drops the key.
     payloads: Vec<(PayloadKey, Option<Payload>)>,
     wakes: Vec<Call>,
     trim_through: Option<u64>,
@@ -120,27 +120,26 @@ impl World {
         self.now
     }
 
-    /// Whether the batch loaded a record that another one wrote while it was being decided: a later
-    /// version of what it had loaded before, or anything from its own time or later when something
-    /// was already decided at that time. The batch must not be committed: a batch that begins after
-    /// this decides its commands again.
+    /// Whether the batch loaded a record that another batch wrote concurrently: a later version of
+    /// a record loaded before, or any record written at or after `now` once a change was accepted.
+    /// The batch must not be committed; its commands are decided again in a later batch.
     pub fn is_late(&self) -> bool {
         self.is_late
     }
 
-    /// The epoch that the first claim of a task created here counts on from. It is higher than any
-    /// that an earlier task of the same id was claimed under, so that a fence never comes twice.
+    /// The epoch that the first claim of a task created here counts from. It is higher than every
+    /// epoch of an earlier task with the same id, so that fences are never reused.
     pub(crate) fn first_epoch(&self) -> u64 {
         u64::try_from(self.latest.micros()).unwrap_or(0)
     }
 
-    /// Makes sure that every task created from here on starts above this epoch.
+    /// Makes every task created from here on start above this epoch.
     pub(crate) fn outlive(&mut self, epoch: u64) {
         let epoch = Timestamp::from_micros(i64::try_from(epoch).unwrap_or(i64::MAX));
         self.latest = self.latest.max(epoch);
     }
 
-    /// Reads a record. It is checked at the commit, whatever comes of the command.
+    /// Reads a record. The commit checks its version, whether the command is accepted or rejected.
     pub(crate) fn get<R: Filed>(&mut self, key: &RowKey) -> Result<Option<Arc<R>>, Halt> {
         let Some(entry) = self.entries.get(key) else {
             self.wanted.rows.insert(key.clone());
@@ -166,8 +165,8 @@ impl World {
         self.missed.contains(key)
     }
 
-    /// Notes a record that will be read, so that several can be asked for at once. Says whether
-    /// it was still missing.
+    /// Notes a record that will be read, so that several are loaded together. Returns whether it
+    /// was not loaded yet.
     pub(crate) fn prefetch(&mut self, key: RowKey) -> bool {
         let missing = !self.entries.contains_key(&key);
         if missing {
@@ -176,8 +175,8 @@ impl World {
         missing
     }
 
-    /// Takes a key for one that was never used, on the word of the record that gives such keys out,
-    /// which this command has read. Whoever wrote it all the same makes the commit a conflict.
+    /// Assumes the key is absent without loading it. Only for keys allocated from a counter in a
+    /// record that this command has read. If the key exists after all, the INSERT conflicts.
     pub(crate) fn fresh(&mut self, key: RowKey) {
         self.entries.entry(key).or_insert(Entry {
             base: None,
@@ -188,7 +187,7 @@ impl World {
         });
     }
 
-    /// Puts a record in place of what its key held. The key must have been read.
+    /// Replaces the record under its key. The key must have been read.
     pub(crate) fn put<R: Filed>(&mut self, record: impl Into<Arc<R>>) {
         let record = record.into();
         let key = R::row_key(record.key());
@@ -203,12 +202,12 @@ impl World {
         self.events.push(event);
     }
 
-    /// Where the next entry of the log comes, for [`World::emit_at`].
+    /// The position of the next log event, for [`World::emit_at`].
     pub(crate) fn log_position(&self) -> usize {
         self.events.len()
     }
 
-    /// Puts an entry before those that the same command has emitted since `position`.
+    /// Inserts a log event before those that the same command has emitted since `position`.
     pub(crate) fn emit_at(&mut self, position: usize, event: Event) {
         self.events.insert(position, event);
     }
@@ -221,28 +220,28 @@ impl World {
         self.payloads.extend(keys.into_iter().map(|key| (key, None)));
     }
 
-    /// Says that a claim may find something that it did not find before.
+    /// Wakes waiting claims that may find a task in this lane.
     pub(crate) fn wake(&mut self, wake: Wake) {
         self.wakes.push(Call { wake, kept: None });
     }
 
-    /// Says that one worker may find a task that is kept for it, for as long as it is.
+    /// Wakes the worker that a task is granted to, if the grant outlives the batch.
     pub(crate) fn wake_keeper(&mut self, wake: Wake, kept: RowKey) {
         self.wakes.push(Call { wake, kept: Some(kept) });
     }
 
-    /// How much was woken so far.
+    /// The number of wakes so far.
     pub fn wakes_seen(&self) -> usize {
         self.wakes.len()
     }
 
-    /// What was woken since then; claims that wait for it can be decided in the same batch.
+    /// The wakes since `seen`. Claims that wait for them can be decided in the same batch.
     pub fn wakes_since(&self, seen: usize) -> Vec<Wake> {
         let calls = self.wakes[seen..].iter().filter(|call| self.holds(call));
         calls.map(|call| call.wake.clone()).collect()
     }
 
-    /// Whether what is called for is still there.
+    /// Whether the wake is still due: the task is not granted to one worker, or still reserved.
     fn holds(&self, call: &Call) -> bool {
         let Some(key) = &call.kept else { return true };
         let slot = self.entries.get(key).map(|entry| &entry.slot);
@@ -254,7 +253,7 @@ impl World {
         self.trim_through = self.trim_through.max(Some(through));
     }
 
-    /// The oldest entries of the log that this batch has left there, at most `limit`.
+    /// The oldest log events that this batch has not trimmed, at most `limit`.
     pub(crate) fn log_head(&mut self, limit: usize) -> Result<Vec<LogEntry>, Halt> {
         let Some(head) = &self.log_head else {
             self.wanted.log_head = self.wanted.log_head.max(limit);

@@ -7,16 +7,15 @@ use crate::row::{Range, RowKey, Value};
 use crate::world::entry::Slot;
 use crate::world::{Halt, World};
 
-/// Twice what a lane may list: lines that wait for removal are still there, and retries are never
-/// turned away.
+/// Twice the limit per lane: closing routes are still listed, and retries may exceed the limit.
 const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
 
-/// How far a range is loaded.
+/// The loaded part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// How many rows were loaded.
+    /// The number of loaded rows.
     pub(super) rows: usize,
-    /// The last of them; none once the end of the range is reached.
+    /// The position of the last loaded row; none if the range is loaded to its end.
     pub(super) last: Option<Vec<Value>>,
 }
 
@@ -27,10 +26,10 @@ impl Reach {
 }
 
 impl World {
-    /// The first `limit` records of a range as the batch sees it: with what it added, without
-    /// what it took away, and trusted only as far as the store was read.
+    /// The first `limit` records of a range, including the uncommitted changes of this batch. Parks
+    /// until enough of the range is loaded.
     ///
-    /// Rows of a scan are not checked by the commit unless they are read or changed as well.
+    /// The commit does not check scanned rows unless they are also read or changed.
     pub(crate) fn scan<R: Filed>(
         &mut self,
         range: &Range,
@@ -61,11 +60,11 @@ impl World {
         if reach.last.is_some() {
             return Err(self.want_scan(range, limit - found.len()));
         }
-        // A row held back by a parked command may come free in the next round: not yet an answer.
+        // A row picked by a parked command may be released in the next round: the result is open.
         if held_back { Err(Halt::Parked) } else { Ok(found) }
     }
 
-    /// The directory of a lane, whole. Claims share one load of it.
+    /// All ready routes of a lane. Claims share one load of them.
     pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<Queue>>, Halt> {
         self.prefetch_directory(range);
         match self.reaches.get(range) {
@@ -91,15 +90,15 @@ impl World {
         }
     }
 
-    /// Notes a range that will be scanned, so that several can be asked for at once.
+    /// Notes a range that will be scanned, so that several are loaded together.
     pub(crate) fn prefetch_scan(&mut self, range: &Range, limit: usize) {
         if !self.reaches.contains_key(range) {
             self.want_scan(range, limit);
         }
     }
 
-    /// Asks for more of a range: at least as much as is known of it, so that a stretch of rows that
-    /// cannot be read is crossed in a few rounds, however long it is.
+    /// Requests more rows of a range: at least as many as are loaded, so that a long run of
+    /// unreadable rows takes few rounds.
     fn want_scan(&mut self, range: &Range, more: usize) -> Halt {
         let known = self.reaches.get(range).map_or(0, |reach| reach.rows);
         let asked = self.draft.asked.entry(range.clone()).or_default();
@@ -109,8 +108,7 @@ impl World {
         Halt::Parked
     }
 
-    /// Takes a scanned record out of the reach of the other commands of this round, also when
-    /// this one is parked later on.
+    /// Picks a scanned record: if this command is parked, later commands of this round skip it.
     pub(crate) fn pick(&mut self, key: RowKey) {
         self.draft.picked.push(key);
     }

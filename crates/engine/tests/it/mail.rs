@@ -151,7 +151,7 @@ async fn an_operator_resumes_and_bad_tokens_are_refused_alike() {
     engine.suspend(Suspend::new(fence, Condition::Operator)).await.unwrap();
     for text in ["", "wl1.a.b.1.00", "nonsense"] {
         let refused = engine.signal(&Token::new(text), "go").await.unwrap_err();
-        assert_eq!(refused.to_string(), "this token opens nothing here");
+        assert_eq!(refused.to_string(), "this token is invalid");
     }
     assert_eq!(state(engine).await, PublicState::Suspended);
     engine.resume(&key("t"), "ada").await.unwrap();
