@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_meanwhile_keeps_the_lease() {
+    fn a_visible_message_keeps_the_lease_after_a_turn() {
         let (mut stage, first) = waiting();
         stage.must(Post::one(message("go")));
         let advance = advance(&first, turn(2, 1, Then::Wait));

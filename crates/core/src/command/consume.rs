@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_past_its_deadline_is_not_handed_out() {
+    fn a_task_past_its_deadline_is_not_leased() {
         let deadline = NewTask { deadline_ms: Some(1_000), ..new_task("t") };
         let mut stage = Stage::with_new_task("granted", deadline);
         stage.later(1_000);
