@@ -2,16 +2,15 @@ use crate::children::Children;
 use crate::command::{CommitTurn, Complete, Consume, Transition};
 use crate::world::World;
 
-/// Ends an activity with success and keeps the turn that its workflow makes of that: both, or
-/// nothing.
+/// Completes an activity and commits the next turn of its workflow, atomically.
 ///
-/// It is for the worker that has the workflow in memory. It makes the turn before the end of the
-/// activity is kept, under the fence that the next lease of the workflow has. Where another lease
-/// came in between, the turn was made of something else, and is refused.
+/// For the worker that caches the workflow. It runs the turn speculatively, before the completion
+/// is committed, under the epoch of the workflow's next lease. If the workflow was leased in
+/// between, that epoch is taken and the commit is rejected.
 #[derive(Clone, Debug)]
 pub struct Advance {
     pub complete: Complete,
-    /// How the workflow is leased: only for this commit, unless there is more to do.
+    /// How the workflow is leased: for this commit only, unless there is more to do.
     pub consume: Consume,
     pub turn: CommitTurn,
 }
@@ -66,7 +65,7 @@ mod tests {
         Deed::Activity { step, task, eager: true }
     }
 
-    /// A workflow that waits for its first activity, which this worker has.
+    /// A workflow that waits for its first activity, which this worker has leased.
     fn waiting() -> (Stage, Arc<Task>) {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_was_made_of_something_else_leaves_everything_as_it_was() {
+    fn a_rejected_speculative_turn_changes_nothing() {
         let (mut stage, first) = waiting();
         let next = turn(2, 1, Then::Wait);
         let other = Advance { consume: Consume::new("t", "v"), ..advance(&first, next.clone()) };

@@ -7,13 +7,13 @@ use crate::rejection::Rejection;
 use crate::task::{Fence, Lifecycle, Settle, Settled};
 use crate::world::World;
 
-/// Gives a turn of a workflow back by whoever holds it. The messages that its lease had in hand are
-/// to be received again: at once, or after a while, in which others may come and be received.
+/// Returns a workflow turn without committing it. The in-flight messages of its lease are
+/// redelivered: at once, or after a delay in which other messages may be delivered.
 #[derive(Clone, Debug)]
 pub struct Decline {
     pub fence: Fence,
     pub delay_ms: u64,
-    /// Counts them as received in vain.
+    /// Raises the delivery count of these messages.
     pub counts: bool,
 }
 
@@ -28,11 +28,11 @@ impl Decline {
         let own = known.epoch == self.fence.epoch;
         let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
         if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
-            // It went back by itself, and counted as it does then.
+            // The lease expired and was swept, which counted the delivery.
             return Ok(Outcome::Settled(Settled::Released));
         }
         let lease = match &known.lifecycle {
-            // Also when it has run out: nobody else has taken it.
+            // Also when it has expired: no other worker has claimed it.
             Lifecycle::Active(lease) if own => lease.clone(),
             _ => held(world, &self.fence)?.1,
         };
@@ -102,7 +102,7 @@ mod tests {
         Send { tenant: Tenant::default(), parcel }
     }
 
-    /// A workflow with one message that its first lease has in hand.
+    /// A workflow whose first lease has one message in flight.
     fn received() -> Stage {
         let mut stage = Stage::new();
         stage.must(send("first", true));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_hand_is_received_again_and_counted() {
+    fn in_flight_messages_are_redelivered_and_counted() {
         let mut stage = received();
         stage.must(decline(1, 0, true));
         stage.must(decline(1, 0, true));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_else_has_taken_is_given_back_late() {
+    fn an_expired_turn_can_be_declined_until_it_is_reclaimed() {
         let mut stage = received();
         stage.later(30_000);
         stage.must(decline(1, 5_000, true));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_in_hand_is_put_off() {
+    fn only_in_flight_messages_are_delayed() {
         let mut stage = received();
         stage.must(send("second", false));
         stage.must(decline(1, 5_000, true));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_without_mail_waits_for_some() {
+    fn a_workflow_without_visible_messages_is_suspended() {
         let mut stage = received();
         stage.must(decline(1, 5_000, true));
         let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_what_it_had_in_hand() {
+    fn a_turn_consumes_its_in_flight_messages() {
         let mut stage = received();
         stage.must(send("second", false));
         stage.must(CommitTurn {

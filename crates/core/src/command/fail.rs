@@ -5,8 +5,8 @@ use crate::primitive::{Late, fail, settle};
 use crate::task::{FailureClass, Fence, Retry};
 use crate::world::World;
 
-/// Ends an attempt with a failure: the task is tried again, or has failed for good. What fails
-/// before it has begun counts as an attempt too, or it could go on for ever.
+/// Fails an attempt: the task is retried with backoff, or has failed for good. A failure before the
+/// attempt has begun counts as one too, or the task could be retried for ever.
 #[derive(Clone, Debug)]
 pub struct Fail {
     pub fence: Fence,

@@ -136,7 +136,7 @@ pub struct Posted {
     pub kept: bool,
 }
 
-/// A waitpoint with its token, which is returned only here.
+/// A waitpoint with its token, which is returned here and not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MadeWaitpoint {
     pub id: WaitpointId,

@@ -8,8 +8,8 @@ use crate::world::World;
 /// How many sessions of one worker are renewed at once.
 const MOST: usize = 1_000;
 
-/// Renews the locks that workers have on affinities. One that has run out is not had back by it,
-/// and one for which its owner has done nothing for too long runs out.
+/// Renews the locks of workers on affinities. An expired lock is not renewed, and neither is one
+/// whose owner was inactive for too long.
 #[derive(Clone, Debug)]
 pub struct RenewSessions {
     pub tenant: Tenant,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_runs_at_once_at_the_owner_while_its_lock_lasts() {
+    fn the_lock_owner_runs_any_number_of_tasks_at_once() {
         let mut stage = Stage::new();
         stage.must(of("a"));
         stage.must(of("b"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_does_nothing_loses_it() {
+    fn an_idle_owner_loses_the_lock() {
         let mut stage = Stage::new();
         stage.must(of("a"));
         claims(&mut stage, "w");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_until_it_is_forgotten() {
+    fn an_affinity_is_retained_until_it_is_released_or_swept() {
         let mut stage = Stage::new();
         let (tenant, session) = (Tenant::default(), "s".to_owned());
         let forget = ReleaseSession { tenant, session, affinity: true };

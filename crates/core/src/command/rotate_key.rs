@@ -6,8 +6,8 @@ use crate::rejection::Rejection;
 use crate::token::check_token_part;
 use crate::world::World;
 
-/// Gives a tenant a key that signs its tokens from then on. The one before it still proves what it
-/// signed until its grace is over.
+/// Adds a key that signs the tokens of a tenant from then on. The previous key still verifies its
+/// tokens until its grace period ends.
 #[derive(Clone, Debug)]
 pub struct RotateKey {
     pub tenant: Tenant,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_signs_and_the_one_before_has_its_grace() {
+    fn the_newest_key_signs_and_the_previous_has_a_grace_period() {
         let mut stage = Stage::new();
         assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(ring(&stage), [("k1".into(), None)]);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_changes_nothing() {
+    fn a_repeated_rotation_changes_nothing() {
         let mut stage = Stage::new();
         assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));

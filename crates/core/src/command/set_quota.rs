@@ -13,11 +13,11 @@ use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
-/// Sets how many tasks may run at once, and how many may start per time. Without either, what was
-/// set is lifted: a key and a session go on with one at a time, a lane and a tenant without limit.
+/// Sets how many tasks may run at once, and how many may start per time window. Without either, the
+/// quota is removed: keys and sessions then run one task at a time, lanes and tenants any number.
 ///
-/// Narrower limits count from the next claim on; what runs goes on. The quota of a lane or a
-/// tenant counts what is claimed from then on.
+/// Narrower limits apply from the next claim; running tasks continue. The quota of a lane or a
+/// tenant counts tasks claimed after it was set.
 #[derive(Clone, Debug)]
 pub struct SetQuota {
     pub tenant: Tenant,
@@ -26,7 +26,7 @@ pub struct SetQuota {
     pub rate: Option<Rate>,
 }
 
-/// What a quota is about.
+/// The scope of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaScope {
@@ -46,7 +46,7 @@ impl QuotaScope {
         }
     }
 
-    /// What it is called within its kind; a tenant has one.
+    /// Its name within its kind; empty for a tenant.
     pub fn name(&self) -> &str {
         match self {
             QuotaScope::Lane(name) => name.as_str(),
@@ -117,7 +117,7 @@ impl SetQuota {
         Ok(())
     }
 
-    /// The lane that it is about, which must be there.
+    /// The lane of the quota, which must exist.
     fn lane(&self, world: &mut World) -> Result<Option<Lane>, Halt> {
         let QuotaScope::Lane(name) = &self.scope else { return Ok(None) };
         let lane = world.get::<Lane>(&Lane::key_of(&self.tenant, name))?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_and_a_tenant_allow_so_many_at_once() {
+    fn lane_and_tenant_quotas_bound_the_running_tasks() {
         for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
             let mut stage = with_tasks(5);
             stage.must(quota(scope.clone(), Some(2), None));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_and_a_tenant_allow_so_many_starts_per_time() {
+    fn lane_and_tenant_quotas_bound_the_start_rate() {
         for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
             let mut stage = with_tasks(9);
             stage.must(quota(scope.clone(), None, Some((3, 10_000))));
@@ -254,9 +254,9 @@ mod tests {
         }
     }
 
-    /// However many lanes were refused, none of them is forgotten when there is something left.
+    /// However many lanes were refused, all of them are woken when the quota has room.
     #[test]
-    fn a_quota_wakes_more_lanes_than_it_remembers() {
+    fn a_quota_wakes_more_lanes_than_it_records() {
         let mut stage = with_tasks(1);
         stage.must(quota(QuotaScope::Tenant, Some(1), None));
         assert_eq!(taken(&mut stage, 1), 1);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_gate_opens_page_by_page() {
+    fn a_raised_concurrency_limit_admits_page_by_page() {
         let mut stage = Stage::new();
         let keyed = |n: u32| NewTask {
             gate: Some(GateKey::Key("k".into())),
@@ -332,9 +332,9 @@ mod tests {
         }
     }
 
-    /// Whatever is asked and whenever: no window of the rate's length has too many starts.
+    /// Whenever tasks start, no window of the rate's length contains too many starts.
     #[test]
-    fn no_window_is_ever_exceeded() {
+    fn the_rate_is_never_exceeded_in_any_window() {
         let mut state: u64 = 7;
         let mut dice = |end: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
