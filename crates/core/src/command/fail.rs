@@ -58,10 +58,10 @@ mod tests {
             waiting   |                     | waiting e0 a0   | ! stale             |
             delayed   |                     | delayed e0 a0   | ! stale             |
             granted   |                     | granted e0 a0   | ! stale             |
-            claimed   |                     | delayed e1 a1   | retry +60000        | retry_scheduled
-            active    |                     | delayed e1 a1   | retry +60000        | retry_scheduled
-            active    | retry=5000          | delayed e1 a1   | retry +5000         | retry_scheduled
-            active    | retry=0             | waiting e1 a1   | retry +0            | retry_scheduled
+            claimed   |                     | delayed e1 a1   | retry +60000 | retry_scheduled
+            active    |                     | delayed e1 a1   | retry +60000 | retry_scheduled
+            active    | retry=5000          | delayed e1 a1   | retry +5000 | retry_scheduled
+            active    | retry=0             | waiting e1 a1   | retry +0 | retry_scheduled
             active    | retry=giveup        | failed e1 a1    | failed              | failed
             active    | class=permanent     | failed e1 a1    | failed              | failed
             active    | policy=none         | failed e1 a1    | failed              | failed

@@ -5,7 +5,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Settled};
 use crate::world::World;
 
-/// Gives a held task back without spending the attempt. One that was resumed goes on as it was.
+/// Releases a leased task without spending the attempt. A resumed attempt stays resumable.
 #[derive(Clone, Debug)]
 pub struct Release {
     pub fence: Fence,

@@ -1,4 +1,4 @@
-//! Bytes that are in databases. A body that cannot be read, or that is written otherwise, is a
+//! Bytes that exist in databases. A body that cannot be read, or that is written differently, is a
 //! change of format and needs a schema number, not another golden file.
 
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ fn every_record_is_written_as_it_was_read() {
     }
 }
 
-/// What a store writes is the same again: columns aside, the row of a record is its body.
+/// A store writes the same bytes: apart from columns, the row of a record is its body.
 #[test]
 fn a_row_holds_the_golden_body() {
     for line in LANES.lines() {
@@ -197,7 +197,7 @@ fn all_seen(numbers: impl Iterator<Item = usize>, count: usize) {
 }
 
 #[test]
-fn the_golden_records_leave_out_no_variant() {
+fn the_golden_records_cover_every_variant() {
     let tasks = golden_tasks();
     let states: BTreeSet<PublicState> = tasks.iter().map(|t| t.lifecycle.public()).collect();
     assert_eq!(states, PublicState::ALL.iter().copied().collect());
@@ -259,7 +259,7 @@ fn number_of_arrival(arrival: &Arrival) -> usize {
     }
 }
 
-/// A history is kept as long as its workflow runs, which may be for years.
+/// A history is retained as long as its workflow runs, which may be for years.
 #[test]
 fn every_row_of_a_history_is_written_as_it_was_read() {
     let (mut made, mut arrived) = (Vec::new(), Vec::new());
@@ -288,7 +288,7 @@ fn a_log_entry_is_written_as_it_was_read() {
     );
 }
 
-/// The labels of a task stand beside the change, and are no part of it.
+/// The labels of a task are stored beside the change, and are no part of it.
 #[test]
 fn the_labels_of_a_task_are_written_with_its_events() {
     let mut shelf = Shelf::default();
@@ -316,9 +316,9 @@ fn the_labels_of_a_task_are_written_with_its_events() {
     assert!(shelf.events_after(0).all(|logged| logged.change().is_some()));
 }
 
-/// Fields that came with a default may be missing in what an older version wrote.
+/// Fields with a default may be missing in the bodies of an older version.
 #[test]
-fn a_body_without_what_has_a_default_is_read() {
+fn a_body_without_defaulted_fields_is_read() {
     let line = concat!(
         r#"{"tenant":"default","id":"t1","kind":"email","lane":"l","created_at":1,"#,
         r#""started_at":1,"fingerprint":"00112233445566778899aabbccddeeff","#,
@@ -423,7 +423,7 @@ fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
 
 /// A repeat may reach a newer node than the first request did, so digests are bytes of the format.
 #[test]
-fn digests_stay_what_they_are() {
+fn digests_are_stable() {
     let result = || Some(Payload::new("text/plain", *b"ok"));
     let class = FailureClass::Transient;
     let retry = Retry::After { ms: 5 };
@@ -461,7 +461,7 @@ fn digests_stay_what_they_are() {
 }
 
 #[test]
-fn fingerprints_stay_what_they_are() {
+fn fingerprints_are_stable() {
     let mut full = NewTask::new("t", "email");
     full.payload = Some(Payload::json("{}"));
     full.priority = 3;
