@@ -48,7 +48,7 @@ impl Admit {
         }
     }
 
-    /// Accepts a free key. Deletes the response of a forgotten request that is not swept yet.
+    /// Accepts a free key. Deletes the response of an earlier request that is not swept yet.
     fn accept(&self, world: &mut World, before: Option<&Admission>) -> Transition {
         if let Some(rate) = self.growth {
             // The digest includes the account: the same key of another account is counted again.
@@ -167,7 +167,7 @@ mod tests {
         stage.must(Answer { request: request(), owner, answer });
         stage.later(31 * 86_400_000);
         stage.must(admit("o2"));
-        assert_eq!(stage.shelf.payloads().count(), 0, "the answer is gone");
+        assert_eq!(stage.shelf.payloads().count(), 0, "the response is deleted");
         stage.must(Withdraw { request: request(), owner: "o2".into() });
         assert_eq!(stage.shelf.rows().count(), 0);
     }
@@ -193,13 +193,13 @@ mod tests {
         assert_eq!(limited, Rejection::RateLimited { retry_after_ms: 33_000 });
         assert!(matches!(stage.must(first), Outcome::Answered(_)));
         let mut other = ask("third");
-        other.request.principal = "somebody else".into();
+        other.request.principal = "another principal".into();
         stage.must(other);
         stage.later(33_000);
         stage.must(ask("third"));
     }
 
-    /// A key is counted once. The same key of another account is another key.
+    /// A key is counted once. The same key of another account is counted separately.
     #[test]
     fn the_rate_limit_counts_every_key_of_every_account() {
         let growth = Some(Rate { starts: 2, window_ms: 32_000 });

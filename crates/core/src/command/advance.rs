@@ -73,7 +73,7 @@ mod tests {
         stage.must(claim());
         let first = CommitTurn { deeds: vec![activity(0)], ..turn(1, 0, Then::Wait) };
         let Outcome::Turned { mut claimed, .. } = stage.must(first) else { panic!("a turn") };
-        (stage, claimed.pop().expect("it is leased at once"))
+        (stage, claimed.pop().expect("it is leased with the turn"))
     }
 
     fn advance(activity: &Task, turn: CommitTurn) -> Advance {
@@ -121,11 +121,11 @@ mod tests {
         let next = CommitTurn { deeds, next_step: 2, ..turn(2, 1, Then::Wait) };
         let advance = advance(&first, next);
         let first = stage.must(advance.clone());
-        assert_eq!(stage.must(advance), first, "the same again is answered again");
+        assert_eq!(stage.must(advance), first, "a repeat gets the same response");
         let Outcome::Turned { claimed, goes_on } = first else { panic!("it is a turn") };
         assert_eq!((claimed[0].id.as_str(), goes_on), ("t/1", None));
-        assert!(stage.task("t/0").is_none(), "it goes when it ends");
-        let workflow = stage.task("t").expect("it is there");
+        assert!(stage.task("t/0").is_none(), "it is deleted when it ends");
+        let workflow = stage.task("t").expect("it exists");
         assert_eq!(workflow.lifecycle.public().as_str(), "suspended");
         assert_eq!(workflow.workflow.expect("it is one").turns, 2);
         assert_eq!(stage.shelf.rows().filter(|row| row.key.table == Table::Message).count(), 0);
@@ -137,12 +137,12 @@ mod tests {
         stage.must(Post::one(message("go")));
         let advance = advance(&first, turn(2, 1, Then::Wait));
         let kept = stage.must(advance.clone());
-        assert_eq!(stage.must(advance.clone()), kept, "the same again is answered again");
+        assert_eq!(stage.must(advance.clone()), kept, "a repeat gets the same response");
         let Outcome::Turned { goes_on, .. } = kept else { panic!("it is a turn") };
         assert_eq!(goes_on.map(|task| task.fence()), Some(fence(2)));
         let other = Advance { consume: Consume::new("t", "v"), ..advance };
-        assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "the lease is not its own");
-        assert_eq!(stage.task("t").expect("it is there").lifecycle.public().as_str(), "active");
+        assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "w holds the lease");
+        assert_eq!(stage.task("t").expect("it exists").lifecycle.public().as_str(), "active");
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         let (mut stage, first) = waiting();
         let next = turn(2, 1, Then::Wait);
         let other = Advance { consume: Consume::new("t", "v"), ..advance(&first, next.clone()) };
-        assert_eq!(stage.run(other), Err(Rejection::NotGranted), "another has it in memory");
+        assert_eq!(stage.run(other), Err(Rejection::NotGranted), "it is sticky to another worker");
         let other = advance(&first, turn(2, 2, Then::Wait));
         assert_eq!(stage.run(other), Err(Rejection::OtherTurn { turns: 1 }));
         let mut other = advance(&first, next.clone());
@@ -163,7 +163,7 @@ mod tests {
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, Then::Wait) });
         let next = advance(&first, next);
         assert_eq!(stage.run(next), Err(Rejection::SettledOtherwise));
-        let state = |id| stage.task(id).expect("it is there").lifecycle.public().as_str();
+        let state = |id| stage.task(id).expect("it exists").lifecycle.public().as_str();
         assert_eq!((state("t/0"), state("t")), ("active", "suspended"));
         stage.must(advance(&first, turn(3, 2, Then::Complete(None))));
     }

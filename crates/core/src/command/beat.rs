@@ -119,7 +119,7 @@ mod tests {
         }
         stage.later(2_499);
         stage.must(Sweep::default());
-        assert_eq!(rows(&stage), 2, "the third may be on its way");
+        assert_eq!(rows(&stage), 2, "the third heartbeat may be in flight");
         stage.later(1);
         let next_due = Some(stage.now.plus_ms(15_000));
         assert_eq!(stage.must(Sweep::default()), Outcome::Swept { swept: 1, next_due });

@@ -584,7 +584,7 @@ mod tests {
         }
         stage.must(Create::one(NewTask { priority: -1, ..new_task("d") }));
         stage.later(1_000);
-        assert!(ids(stage.must(claim())).is_empty(), "so many are left to the sweep");
+        assert!(ids(stage.must(claim())).is_empty(), "many are left to the sweep");
         stage.must(Sweep::default());
         assert_eq!(ids(stage.must(claim())), ["d"]);
     }

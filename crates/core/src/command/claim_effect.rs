@@ -176,7 +176,7 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
     }
 
     /// A replay runs a task again, and repeats no external call: see `docs/guide/downstream.md`.
@@ -205,6 +205,6 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
     }
 }

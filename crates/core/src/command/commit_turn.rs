@@ -541,7 +541,7 @@ mod tests {
     }
 
     fn state(stage: &Stage) -> &'static str {
-        stage.task("t").expect("it is there").lifecycle.public().as_str()
+        stage.task("t").expect("it exists").lifecycle.public().as_str()
     }
 
     /// An activity that may be leased with the turn.
@@ -593,9 +593,9 @@ mod tests {
         let first = CommitTurn { deeds: vec![activity(0)], next_step: 1, ..turn(1, 0, Then::Wait) };
         assert!(!goes_on(&stage.must(first.clone())));
         assert_eq!(state(&stage), "suspended");
-        assert!(!goes_on(&stage.must(first)), "the same turn again is answered again");
+        assert!(!goes_on(&stage.must(first)), "a repeated turn gets the same response");
         work(&mut stage, 0, Some("42"));
-        assert!(stage.task("t/0").is_none(), "an activity goes when it ends");
+        assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
         let told = &messages(&stage)[0];
         let report = told.report.as_ref().expect("it is a report");
@@ -610,10 +610,10 @@ mod tests {
             ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
         };
         assert!(!goes_on(&stage.must(end)));
-        let ended = stage.task("t").expect("it is kept");
+        let ended = stage.task("t").expect("it is retained");
         assert_eq!((state(&stage), ended.attempts), ("completed", 1));
         assert_eq!(stage.shelf.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
-        assert_eq!(stage.shelf.payload(&result), None, "it went with its message");
+        assert_eq!(stage.shelf.payload(&result), None, "it is deleted with its message");
         for row in 0..2 {
             assert!(stage.shelf.payload(&ended.turn_key(row)).is_some(), "row {row}");
         }
@@ -667,7 +667,7 @@ mod tests {
         stage.must(CommitTurn { next_step: 3, ..turn(1, 1, Then::Complete(None)) });
         let created = vec!["t/0".to_owned(), "t/2".to_owned()];
         let expected = [("keeps_lease", created), ("ends", Vec::new())];
-        assert_eq!(turns_logged(&stage), expected, "t/1 could not be made");
+        assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
         let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
         assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
     }
@@ -757,9 +757,9 @@ mod tests {
         let rows: [(&str, Between, &[&str]); 8] = [
             ("nothing", |_, _| {}, &["t/0", "t/1"]),
             ("time", |stage, _| stage.later(29_000), &["t/0", "t/1"]),
-            ("the lease runs out", |stage, _| stage.later(31_000), &[]),
+            ("the lease expires", |stage, _| stage.later(31_000), &[]),
             (
-                "it is swept up and leased again",
+                "it is swept and leased again",
                 |stage, take| {
                     stage.later(31_000);
                     stage.must(Sweep::default());
@@ -773,12 +773,12 @@ mod tests {
                 &["t/1"],
             ),
             (
-                "one is given back",
+                "one is released",
                 |stage, _| drop(stage.must(Release { fence: fence_of("t/1", 1) })),
                 &["t/0"],
             ),
             (
-                "one is given back and taken again",
+                "one is released and claimed again",
                 |stage, take| {
                     stage.must(Release { fence: fence_of("t/1", 1) });
                     stage.must(Claim { limit: 3, ..take });
@@ -786,7 +786,7 @@ mod tests {
                 &["t/0"],
             ),
             // Its lease did not come with the turn.
-            ("the third is taken", |stage, take| drop(stage.must(take)), &["t/0", "t/1"]),
+            ("the third is claimed", |stage, take| drop(stage.must(take)), &["t/0", "t/1"]),
         ];
         for (between, happens, expected) in rows {
             let mut stage = started();
@@ -827,14 +827,14 @@ mod tests {
         let (mut stage, again) = kept();
         let row = Some(Payload::json("[]"));
         let refused = Err(Rejection::OtherTurn { turns: 1 });
-        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "it is another one");
+        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
         stage.must(CommitTurn { next_step: 1, ..turn(1, 1, Then::GoOn) });
         let refused = Err(Rejection::OtherTurn { turns: 2 });
-        assert_eq!(stage.run(again), refused, "another one was kept since");
+        assert_eq!(stage.run(again), refused, "another turn was committed since");
 
         let (mut stage, again) = kept();
         stage.must(Release { fence: fence(1) });
-        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is given back");
+        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is released");
         stage.must(claim());
         let refused = Err(Rejection::OtherTurn { turns: 1 });
         let next = CommitTurn { fence: fence(2), ..again };
@@ -859,7 +859,7 @@ mod tests {
         }
         stage.must(claim());
         stage.must(turn(3, 0, Then::Wait));
-        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a turn that is kept is no poison");
+        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a committed turn resets the count");
         stage.must(Post::one(message("go")));
         for _ in 0..3 {
             assert_eq!(state(&stage), "resumable");
@@ -1012,7 +1012,7 @@ mod tests {
         for _ in 0..3 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is retained for ever");
         let kept = stage.shelf.rows().filter(|row| row.key.table == Table::Execution);
         assert_eq!(kept.count(), 0);
     }
@@ -1151,7 +1151,7 @@ mod tests {
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
-            "it is the child's own"
+            "it belongs to the child"
         );
         stage.must(Reap { task: key("child") });
         assert_eq!(stage.shelf.payload(&result), None);

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(make(&mut stage, "t", "p", 50_000), Err("conflict"));
         assert_eq!(stage.shelf, before);
         stage.must(Create::one(new_task("u")));
-        assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "it is another task's");
+        assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "of another task");
         stage.later(50_000);
         let fresh = make(&mut stage, "t", "p", 90_000).unwrap();
         assert_ne!(fresh.token, first.token, "it had expired unused");

@@ -112,7 +112,7 @@ mod tests {
 
     fn take(stage: &mut Stage) -> Vec<u64> {
         stage.must(Claim { receives: true, ..claim() });
-        match stage.task("t").expect("it is there").lifecycle {
+        match stage.task("t").expect("it exists").lifecycle {
             Lifecycle::Active(lease) => lease.received,
             _ => Vec::new(),
         }
@@ -120,12 +120,12 @@ mod tests {
 
     fn attempts(stage: &Stage, seq: u64) -> u32 {
         let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
-        stage.record::<Message>(&key).expect("it is there").attempts
+        stage.record::<Message>(&key).expect("it exists").attempts
     }
 
     fn hidden(stage: &Stage) -> u32 {
         let key = Mailbox::key_of(&Tenant::default(), &"t".into());
-        stage.record::<Mailbox>(&key).expect("it is there").hidden
+        stage.record::<Mailbox>(&key).expect("it exists").hidden
     }
 
     fn decline(nth: u64, delay_ms: u64, counts: bool) -> Decline {
@@ -137,13 +137,13 @@ mod tests {
         let mut stage = received();
         stage.must(decline(1, 0, true));
         stage.must(decline(1, 0, true));
-        assert_eq!(attempts(&stage, 1), 1, "the same again is answered again");
+        assert_eq!(attempts(&stage, 1), 1, "a repeat gets the same response");
         assert_eq!(take(&mut stage), vec![1]);
         stage.must(decline(2, 0, false));
         assert_eq!(attempts(&stage, 1), 1);
         assert_eq!(take(&mut stage), vec![1]);
         stage.must(Release { fence: fence(3) });
-        assert_eq!(attempts(&stage, 1), 1, "what is given back was not taken");
+        assert_eq!(attempts(&stage, 1), 1, "a released message was not delivered");
         assert_eq!(take(&mut stage), vec![1]);
         stage.later(30_000);
         stage.must(Sweep::default());
@@ -163,7 +163,7 @@ mod tests {
         stage.later(30_000);
         stage.must(Sweep::default());
         stage.must(decline(2, 5_000, true));
-        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "it had gone back by itself");
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "the sweep had ended the lease");
         take(&mut stage);
         assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale");
     }
@@ -207,7 +207,7 @@ mod tests {
             eager: None,
             foreign: None,
         });
-        assert_eq!(attempts(&stage, 2), 0, "it was not in hand");
+        assert_eq!(attempts(&stage, 2), 0, "it was not in flight");
         assert_eq!(take(&mut stage), vec![2]);
         assert_eq!(stage.task("t").unwrap().attempts, 1, "it is the same attempt");
     }

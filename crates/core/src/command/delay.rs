@@ -50,7 +50,7 @@ mod tests {
             assert_eq!(task.resumption.unwrap().cause, ResumeCause::Signals);
             stage.must(Suspend::new(fence(3), Condition::signal("go")));
             let state = stage.task("t").unwrap().lifecycle.public();
-            assert_eq!(state, PublicState::Suspended, "it is the attempt that has heard it");
+            assert_eq!(state, PublicState::Suspended, "the attempt has consumed the signal");
         }
     }
 

@@ -80,7 +80,7 @@ mod tests {
         stage.must(claim());
         stage.must(Discard { fence: fence_of("t/3", 1), reason: "no".into() });
         assert!(stage.task("t/3").is_none());
-        let parent = stage.task("t").expect("it is there");
-        assert!(!parent.has_mail, "nobody wrote to it");
+        let parent = stage.task("t").expect("it exists");
+        assert!(!parent.has_mail, "it has no report");
     }
 }

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((task.generation, present.turns), (1, 1));
         assert_eq!(present.about.as_deref(), Some("two"));
         let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
-        let past = stage.record::<Execution>(&key).expect("it is kept");
+        let past = stage.record::<Execution>(&key).expect("it is retained");
         assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
         assert!(stage.shelf.payload(&past.turn_key(0)).is_some());
         stage.must(claim());

@@ -303,7 +303,7 @@ mod tests {
             stage.must(Post::one(large.clone()));
         }
         assert_eq!(posted(&mut stage, large), Err("mailbox_full"));
-        assert!(posted(&mut stage, message("a")).is_ok(), "what carries nothing still fits");
+        assert!(posted(&mut stage, message("a")).is_ok(), "a message without a payload still fits");
         let (held, bytes) = stage.mailbox().map(|mailbox| (mailbox.held, mailbox.bytes)).unwrap();
         assert_eq!((held, bytes), (65, 16 * 1_024 * 1_024));
     }

@@ -165,6 +165,6 @@ mod tests {
         }
         assert_eq!(answers, [0, 0, 3]);
         assert_eq!(left(&stage), Vec::<u32>::new());
-        assert_eq!(stage.shelf.payloads().count(), 2, "those of the present one");
+        assert_eq!(stage.shelf.payloads().count(), 2, "those of the current execution");
     }
 }

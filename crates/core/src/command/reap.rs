@@ -163,7 +163,7 @@ mod tests {
         {
             let mut stage = crowded(messages, waitpoints);
             for sweep in 1..=sweeps {
-                assert!(stage.task("t").is_some(), "{messages}/{waitpoints}: gone too early");
+                assert!(stage.task("t").is_some(), "{messages}/{waitpoints}: deleted too early");
                 let Outcome::Swept { next_due, .. } = stage.must(Sweep::default()) else {
                     panic!()
                 };

@@ -60,6 +60,6 @@ mod tests {
         stage.must(claim());
         stage.must(Release { fence: fence(1) });
         let task = stage.task("t").unwrap();
-        assert_eq!((task.claims, task.attempts), (2, 1), "the lease of epoch 2 goes on");
+        assert_eq!((task.claims, task.attempts), (2, 1), "the lease of epoch 2 stays");
     }
 }

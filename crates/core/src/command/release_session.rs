@@ -89,7 +89,7 @@ mod tests {
         stage.must(Complete { fence: fence_of("a", 1), result: None });
         let Outcome::Claimed(tasks) = stage.must(session_claim("v")) else { panic!() };
         assert_eq!(tasks[0].id, "b".into());
-        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]), "it is of v");
+        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]), "it belongs to v");
     }
 
     #[test]

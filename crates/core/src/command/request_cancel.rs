@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn state(stage: &Stage, id: &str) -> &'static str {
-        stage.task(id).expect("it is there").lifecycle.public().as_str()
+        stage.task(id).expect("it exists").lifecycle.public().as_str()
     }
 
     #[test]

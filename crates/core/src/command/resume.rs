@@ -94,7 +94,7 @@ mod tests {
         let Lifecycle::Active(lease) = &task.lifecycle else { panic!() };
         let run = lease.run.as_ref().unwrap();
         assert_eq!((run.attempt, run.began_at), (1, began_at));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let stale = stage.run(Complete { fence: fence(1), result: None });
         assert_eq!(stale.unwrap_err().code(), "settled_otherwise");
     }

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(
             known(&mut stage, rotation("k1", "0a")),
             Ok(false),
-            "the old one proves nothing"
+            "the old one verifies nothing"
         );
     }
 
@@ -109,7 +109,7 @@ mod tests {
         }
         assert_eq!(known(&mut stage, rotation("k1", "08")), Err("conflict"));
         let seed = RotateKey { seed: true, ..rotation("k9", "09") };
-        assert_eq!(known(&mut stage, seed), Ok(true), "somebody else was first");
+        assert_eq!(known(&mut stage, seed), Ok(true), "another node was first");
         assert_eq!(stage.shelf, before);
     }
 

@@ -229,9 +229,9 @@ mod tests {
             assert!(stage.gates()[0].refused.is_empty(), "they were woken");
             assert_eq!(taken(&mut stage, 10), 1);
             stage.must(quota(scope.clone(), None, None));
-            assert_eq!(taken(&mut stage, 10), 2, "what was lifted holds nobody up");
+            assert_eq!(taken(&mut stage, 10), 2, "a removed quota blocks no claim");
             for id in ["1", "2"] {
-                assert_eq!(stage.gates().len(), 1, "what it counted is still there");
+                assert_eq!(stage.gates().len(), 1, "its leases are still counted");
                 stage.must(Cancel { task: key(id), reason: String::new() });
             }
             assert_eq!(stage.gates(), [], "{scope:?}");
@@ -245,8 +245,8 @@ mod tests {
             stage.must(quota(scope.clone(), None, Some((3, 10_000))));
             assert_eq!((taken(&mut stage, 2), taken(&mut stage, 2)), (2, 1), "{scope:?}");
             stage.later(10_000);
-            assert_eq!(taken(&mut stage, 10), 0, "a slice ends as one");
-            let due_at = stage.gates()[0].due_at.expect("somebody waits for it");
+            assert_eq!(taken(&mut stage, 10), 0, "a slice expires as a whole");
+            let due_at = stage.gates()[0].due_at.expect("a claim waits for it");
             assert!(stage.now < due_at && due_at <= stage.now.plus_ms(10_000 / 32 + 1));
             stage.now = due_at;
             stage.must(Sweep::default());
@@ -275,7 +275,7 @@ mod tests {
         }
         for n in 0..300 {
             let at = LaneName::new(format!("lane{n}"));
-            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is forgotten");
+            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is not woken");
         }
     }
 
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (80, None));
         stage.must(of_key(Some(0), None));
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (48, Some(stage.now)));
-        assert_eq!(taken(&mut stage, 5), 0, "those that are still inside may not start");
+        assert_eq!(taken(&mut stage, 5), 0, "tasks still admitted may not start");
         stage.must(Sweep::default());
         stage.must(Sweep::default());
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (0, None));
@@ -358,13 +358,13 @@ mod tests {
                 assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
                 assert!(gate.starts.len() <= 34, "{:?}", gate.starts);
                 if gate.room(now) == 0 {
-                    let opens_at = gate.opens_at(now).expect("time opens it");
+                    let opens_at = gate.opens_at(now).expect("time frees it");
                     assert!(gate.room(opens_at) > 0 && now < opens_at);
                     let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
                     assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
                 }
             }
-            assert!(starts.len() > 50, "seed {seed}: it goes on");
+            assert!(starts.len() > 50, "seed {seed}: too few starts");
         }
     }
 }

@@ -100,7 +100,7 @@ mod tests {
         let Outcome::EffectClaimed { answer: Some(answer), known: true, .. } =
             stage.must(claim_effect(2))
         else {
-            panic!("what is known is told")
+            panic!("the stored result is returned")
         };
         assert_eq!(stage.shelf.payload(&answer), Some(&Payload::json("1")));
     }

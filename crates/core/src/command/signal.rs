@@ -237,7 +237,7 @@ mod tests {
         stage.must(crate::command::Create { tenant: "other".into(), tasks: vec![new] });
         let task = TaskKey::new(&"other".into(), &"t".into());
         stage.must(CreateWaitpoint { task, epoch: None, waitpoint });
-        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "all the same there");
+        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "also with the same waitpoint");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         stage.later(1);
         assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "its grace is over");
         stage.must(crate::command::Sweep::default());
-        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is forgotten");
+        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is deleted");
         assert_eq!(code(&mut stage, signal(&third)), Ok((3, false, false)));
     }
 

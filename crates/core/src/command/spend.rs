@@ -77,9 +77,9 @@ mod tests {
         assert_eq!(limited(&mut stage, take("k2", 1)), None);
         let before = stage.shelf.clone();
         assert_eq!(limited(&mut stage, take("k3", 1)), Some(33_000));
-        assert_eq!(stage.shelf, before, "what is denied leaves nothing behind");
+        assert_eq!(stage.shelf, before, "a rejected charge leaves nothing behind");
         assert_eq!(stage.run(take("k1", 1)), Err(Rejection::Conflict));
-        assert_eq!(limited(&mut stage, take("k1", 2)), None, "what was paid for stays so");
+        assert_eq!(limited(&mut stage, take("k1", 2)), None, "a charged key is not charged again");
         stage.later(33_000);
         assert_eq!(limited(&mut stage, take("k3", 3)), None);
     }
@@ -95,7 +95,7 @@ mod tests {
         }
         assert_eq!(limited(&mut stage, take("k2", 1)), None);
         stage.later(200);
-        assert_eq!(limited(&mut stage, take("k1", 2)), None, "and then it is");
+        assert_eq!(limited(&mut stage, take("k1", 2)), None, "then it is charged again");
         assert!(limited(&mut stage, take("k3", 1)).is_some());
     }
 
@@ -107,7 +107,7 @@ mod tests {
         both.charges.insert(0, Charge { limiter: "mail".into(), units: 1, rate: RATE });
         let before = stage.shelf.clone();
         assert!(limited(&mut stage, both).is_some());
-        assert_eq!(stage.shelf, before, "the mail was given back");
+        assert_eq!(stage.shelf, before, "the charge of mail was undone");
     }
 
     #[test]

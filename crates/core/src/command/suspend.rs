@@ -267,7 +267,7 @@ mod tests {
         stage.must(until("a"));
         stage.must(Suspend { nth: 1, ..until("b") });
         let refused = stage.run(until("a"));
-        assert_eq!(refused, Err(Rejection::SettledOtherwise), "or it would wait for what is taken");
+        assert_eq!(refused, Err(Rejection::SettledOtherwise), "its message is consumed");
         assert_eq!(public(&stage), PublicState::Active);
     }
 
@@ -471,7 +471,7 @@ mod tests {
         stage.must(claim());
         let second = make(&mut stage);
         stage.must(Suspend::new(fence(2), Condition::waitpoint("p")));
-        assert_eq!(public(&stage), PublicState::Suspended, "its message was taken out");
+        assert_eq!(public(&stage), PublicState::Suspended, "its message was consumed");
         assert_eq!(stage.run(answer(&first)), Err(Rejection::TokenInvalid));
         stage.must(answer(&second));
         assert_eq!(public(&stage), PublicState::Resumable, "or nothing would ever wake it");

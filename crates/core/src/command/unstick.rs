@@ -131,7 +131,7 @@ mod tests {
             let mut stage = stuck();
             if mail_first {
                 stage.must(Post::one(message("go")));
-                assert_eq!(taken_by(&mut stage, "v"), 0, "it is kept for w");
+                assert_eq!(taken_by(&mut stage, "v"), 0, "it is reserved for w");
             }
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 1 });
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 0 });

@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn state(stage: &Stage, id: &str) -> PublicState {
-        stage.task(id).expect("it is there").lifecycle.public()
+        stage.task(id).expect("it exists").lifecycle.public()
     }
 
     fn events(stage: &Stage, name: &str) -> usize {
@@ -138,7 +138,7 @@ mod tests {
         let Lifecycle::Active(lease) = &tasks[0].lifecycle else { panic!() };
         let run = lease.run.as_ref().unwrap();
         assert_eq!((run.attempt, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let done = ChildCounts { completed: 1, failed: 1, ..ChildCounts::default() };
         let answer = stage.must(WaitChildren { fence: fence(2) });
         assert_eq!(answer, Outcome::ChildrenDone(done));
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(stage.run(foreign), Err(Rejection::ParentNotFound));
         let tasks = vec![new_task("t"), child("c")];
         stage.must(Create { tenant: "other".into(), tasks });
-        assert_eq!(children(&stage, "t"), None, "they are those of another task of this id");
+        assert_eq!(children(&stage, "t"), None, "they belong to another task with this id");
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(stage.run(Reap { task: key("t") }), Err(Rejection::ChildrenOpen { open: 1 }));
         stage.later(1_000);
         stage.must(Sweep::default());
-        assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is looked at later");
+        assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is swept later");
         stage.must(cancel("c"));
         stage.must(Sweep::default());
         assert_eq!((stage.task("t"), children(&stage, "t")), (None, None));
@@ -413,7 +413,7 @@ mod tests {
         stage.must(Create::one(new));
         stage.must(cancel("c"));
         stage.must(Sweep::default());
-        assert!(stage.task("c").unwrap().due_at > Some(stage.now), "it is looked at later");
+        assert!(stage.task("c").unwrap().due_at > Some(stage.now), "it is swept later");
         stage.must(cancel("t"));
         stage.later(3_600_000);
         stage.must(Sweep::default());
@@ -479,7 +479,7 @@ mod tests {
         stage.must(cancel("t"));
         stage.must(Replay { task: key("t"), generation: 0 });
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "d"), PublicState::Waiting, "nobody called it off any more");
+        assert_eq!(state(&stage, "d"), PublicState::Waiting, "its cancellation is not pending");
         stage.must(Create::one(child("e")));
         assert_eq!(counts(&stage, "t").open, 2);
     }
@@ -496,7 +496,7 @@ mod tests {
         stage.garble(&Children::key_of(&Tenant::default(), &"t".into()));
         stage.later(30_000);
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "c"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Active, "it waits for a newer version");
         assert_eq!(state(&stage, "u"), PublicState::Waiting);
     }
 
@@ -510,7 +510,7 @@ mod tests {
         stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
         stage.later(1_000);
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "c"), PublicState::Waiting, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Waiting, "it waits for a newer version");
         assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
     }
 
@@ -523,7 +523,7 @@ mod tests {
         let retried = take(&mut stage);
         let (class, retry) = (FailureClass::Transient, Retry::Policy);
         stage.must(Fail { fence: retried, class, reason: "no".into(), retry });
-        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is tried again");
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is retried");
     }
 
     #[test]
@@ -541,7 +541,7 @@ mod tests {
         stage.must(Complete { fence: held, result: None });
         let done = ChildCounts { completed: 1, ..ChildCounts::default() };
         let answer = stage.must(WaitChildren { fence: fence(2) });
-        assert_eq!(answer, Outcome::ChildrenDone(done), "what failed was another generation's");
+        assert_eq!(answer, Outcome::ChildrenDone(done), "the failure was of another generation");
         stage.must(Replay { task: key("c"), generation: 0 });
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
@@ -557,7 +557,7 @@ mod tests {
         stage.must(Complete { fence: fence(1), result: None });
         stage.must(Reap { task: key("t") });
         let again = stage.must(Create::one(child("c")));
-        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it is there");
+        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it exists");
         stage.later(1);
         stage.must(Create::one(new_task("t")));
         assert_eq!(stage.run(Create::one(child("c"))), Err(Rejection::Conflict));

@@ -45,7 +45,7 @@ pub(crate) fn run(
     let mut overtook = false;
     while decided.len() < commands.len() {
         rounds += 1;
-        assert!(rounds <= MOST_ROUNDS, "{commands:?} never settles");
+        assert!(rounds <= MOST_ROUNDS, "{commands:?} does not converge");
         let (mut waits, mut picked) = (false, false);
         for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
             if waits && order == Order::Kept {

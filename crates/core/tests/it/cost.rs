@@ -85,7 +85,7 @@ fn a_claim_loads_only_what_it_may_lease() {
 fn a_full_lane_is_skipped_without_loading_its_tasks() {
     let mut shelf = backlog(|_, _| {});
     let limit = LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(3) };
-    shelf.execute(START, &limit.into()).expect("the lane is there");
+    shelf.execute(START, &limit.into()).expect("the lane exists");
     shelf.execute(START, &claim().into()).expect("it takes three");
     assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]));
 }
@@ -141,7 +141,7 @@ fn tasks_under_an_exceeded_quota_are_not_loaded() {
         let mut shelf = crowd(|_| {});
         let (tenant, limit) = (Tenant::default(), Some(2));
         let quota = SetQuota { tenant, scope: scope.clone(), limit, rate: None };
-        shelf.execute(START, &quota.into()).expect("the lane is there");
+        shelf.execute(START, &quota.into()).expect("the lane exists");
         shelf.execute(START, &claim().into()).expect("it takes two");
         assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]), "{scope:?}");
         if scope != QuotaScope::Tenant {
@@ -160,7 +160,7 @@ fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();
     let (answer, rows, rounds) = decided(&shelf, &complete);
-    answer.expect("it is held");
+    answer.expect("it is leased");
     assert_eq!((rows, rounds), (1, 4), "the task, its limit, the queue, and all of it");
 }
 

@@ -476,7 +476,7 @@ impl Node {
             let mut shelf = self.view.shelf.clone();
             // No invariant reads the log, so it is dropped.
             let kept = ChangeSet { events: Vec::new(), ..changes.clone() };
-            shelf.commit(&kept).expect("a clash was seen to before");
+            shelf.commit(&kept).expect("conflicts are handled before");
             View::new(shelf, self.view.now)
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);

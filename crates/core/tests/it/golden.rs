@@ -22,7 +22,7 @@ const CHANGES: &str = include_str!("golden/change.jsonl");
 /// Reads every line, writes it again, and compares the bytes.
 fn same_bytes<R: Filed>(lines: &str) -> usize {
     let expected = if matches!(R::TABLE, Table::Task | Table::Lane) { 2 } else { 1 };
-    assert_eq!(R::SCHEMA, expected, "a higher schema needs golden lines of its own");
+    assert_eq!(R::SCHEMA, expected, "a higher schema needs its own golden lines");
     for line in lines.lines() {
         let record = read_row::<R>(1, line).unwrap_or_else(|| panic!("cannot read {line}"));
         let written = serde_json::to_string(&*record).expect("it was read from JSON");
@@ -99,7 +99,7 @@ fn rows_of_a_lane(tenant: &Tenant, name: &windlass_core::LaneName) -> windlass_c
     let new = NewTask { lane: name.clone(), ..NewTask::new("t", "k") };
     let create = Create { tenant: tenant.clone(), tasks: vec![new] };
     shelf.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
-    shelf.row(&Lane::key_of(tenant, name)).expect("a lane comes with its first task").clone()
+    shelf.row(&Lane::key_of(tenant, name)).expect("a lane is created with its first task").clone()
 }
 
 fn golden_tasks() -> Vec<Task> {
@@ -331,7 +331,7 @@ fn a_body_without_defaulted_fields_is_read() {
         line.replace(r#""policy":{"max_reclaims":1,"max_replays":1,"retention_ms":1},"#, "");
     let policy = read_row::<Task>(1, &unsaid).unwrap().policy.clone();
     let kept = (policy.max_reclaims, policy.max_replays, policy.retention_ms);
-    assert_eq!(kept, (100, 100, 604_800_000), "whatever the defaults are by now");
+    assert_eq!(kept, (100, 100, 604_800_000), "the defaults of this version");
 }
 
 /// The shape of the tables is in migrations that are never edited.
@@ -417,7 +417,7 @@ fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
     shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
     let child = NewTask { parent: Some("t".into()), ..NewTask::new("c", "k") };
     shelf.execute(now, &Create::one(child).into()).expect("its parent is open");
-    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is held");
+    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is leased");
     the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
 }
 

@@ -176,7 +176,7 @@ fn every_waiting_task_is_listed(view: &View) -> Held {
 fn a_lane_counts_its_queues(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let listed = view.queues.iter().filter(|queue| queue.lane == lane.name).count();
-        ensure(lane.queues as usize == listed, || format!("{lane:?} has {listed} lines"))
+        ensure(lane.queues as usize == listed, || format!("{lane:?} has {listed} routes"))
     })
 }
 
@@ -259,7 +259,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
             .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
             .unwrap_or(usize::MAX);
         let expected = in_line.min(free).min(crate::gates::left_of(view, lane));
-        ensure(tasks.len() == expected, || format!("{in_line} in line, got {}", tasks.len()))?;
+        ensure(tasks.len() == expected, || format!("{in_line} queued, got {}", tasks.len()))?;
     }
     Ok(())
 }
@@ -299,7 +299,7 @@ fn children_are_counted(view: &View) -> Held {
         let open = of.filter(|task| is_open(task)).count();
         ensure(children.open as usize == open, || format!("{children:?} has {open} open"))?;
         ensure(children.closed != is_open(parent), || format!("{children:?} of {parent:?}"))?;
-        ensure(parent.has_children, || format!("{parent:?} does not know of {children:?}"))?;
+        ensure(parent.has_children, || format!("{parent:?} lacks the mark of {children:?}"))?;
     }
     view.tasks.values().filter(|task| task.has_children).try_for_each(|task| {
         ensure(view.children.contains_key(&task.id), || format!("{task:?} has lost count"))

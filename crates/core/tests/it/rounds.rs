@@ -66,7 +66,7 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
             let row = format!("{routes} routes, {most:?}, guessed {guessed}, {order:?}");
             let mut shelf = filled(300, routes);
             if let Some(most) = most {
-                shelf.execute(START, &limit(most)).expect("the lane is there");
+                shelf.execute(START, &limit(most)).expect("the lane exists");
             }
             let hints = if guessed { learned(&shelf) } else { Hints::default() };
             let batch = run(&shelf, hints, &vec![claim(1).into(); 200], order);
@@ -74,7 +74,7 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
             assert_eq!(ids.len(), most.map_or(200, |most| most.min(200)) as usize, "{row}");
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{row}");
             assert!(batch.rounds <= rounds, "{row}: {} rounds", batch.rounds);
-            shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+            shelf.commit(&batch.changes).expect("only this test writes to the shelf");
         }
     }
 }
@@ -206,7 +206,7 @@ fn family(children: usize) -> (Shelf, Vec<Command>) {
     for n in 0..children {
         let lane = windlass_core::LaneName::new(format!("lane{n}"));
         let limit = LimitLane { tenant: Tenant::default(), lane: lane.clone(), limit: Some(1) };
-        shelf.execute(START, &limit.into()).expect("the lane is there");
+        shelf.execute(START, &limit.into()).expect("the lane exists");
         let claim = Claim { lanes: vec![lane], ..claim(1) };
         let claimed = shelf.execute(START, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
@@ -235,7 +235,7 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
         let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Kept);
         let cancelled = batch.changes.events.len();
         assert_eq!(cancelled, children);
-        assert!(batch.rounds <= 8, "{children} are called off: {} rounds", batch.rounds);
+        assert!(batch.rounds <= 8, "{children} are cancelled: {} rounds", batch.rounds);
     }
 }
 
@@ -312,7 +312,7 @@ fn sessions_are_claimed_in_a_few_rounds() {
         claim.offer.capabilities.insert(SESSIONS.to_owned());
         let batch = run(&shelf, Hints::default(), &[claim.into()], Order::Kept);
         assert!(batch.rounds <= 16, "{sessions} sessions: {} rounds", batch.rounds);
-        shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+        shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     }
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn a_step_ends_once(view: &View) -> Held {
 pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
     let activities = view.tasks.values().filter(|task| task.step.is_some());
     activities.filter(|task| task.workflow.is_none()).try_for_each(|task| {
-        ensure(is_open(task), || format!("{task:?} is left"))?;
+        ensure(is_open(task), || format!("{task:?} has ended and still exists"))?;
         let parent = task.parent.as_ref();
         let listens = parent.and_then(|id| view.tasks.get(id)).is_some_and(|parent| {
             let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);

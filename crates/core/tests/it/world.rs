@@ -250,7 +250,7 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
     let tables: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
     assert_eq!(tables, [Table::Lane, Table::Queue]);
     assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
-    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     assert_eq!(shelf.payloads().count(), 0);
     let names: Vec<String> = shelf.events_after(0).map(|logged| logged.name).collect();
     assert_eq!(names, ["created", "cancelled", "reaped"]);
@@ -294,7 +294,7 @@ fn commands_of_one_batch_see_each_other() {
     assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("settled_otherwise"));
     assert_eq!(answers[6], Ok(Outcome::Replayed { generation: 1 }));
     assert_eq!(claimed(&answers[7]), ["a"]);
-    assert_eq!(answers[8], answers[3], "the lease of epoch 1 was settled, and says so");
+    assert_eq!(answers[8], answers[3], "the lease of epoch 1 is settled");
     assert!(answers[9].is_ok());
     let row = shelf.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
@@ -333,7 +333,7 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
 #[test]
 fn an_unreadable_record_does_not_stop_the_sweep() {
     let unreadable = |shelf: &mut Shelf, key: &RowKey| {
-        let row = shelf.row(key).expect("it is there").clone();
+        let row = shelf.row(key).expect("it exists").clone();
         shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
     };
     let (tenant, bad) = (Tenant::default(), "bad".into());

@@ -10,7 +10,7 @@ impl Due for Limiter {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Deletes a rate limiter that counts no more units.
+    /// Deletes a rate limiter without counted units.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         world.remove(&Self::key_of(&self.tenant, &self.name));
         Ok(())

@@ -302,7 +302,7 @@ mod tests {
         let swept = stage.must(Sweep::default());
         let later = Some(stage.now.plus_ms(60_000));
         assert_eq!(swept, Outcome::Swept { swept: 2, next_due: later });
-        assert_eq!(state(&stage), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage), PublicState::Active, "it waits for a newer version");
         let lanes = vec![lane(), "other".into()];
         let Outcome::Claimed(tasks) = stage.must(Claim { lanes, ..claim() }) else { panic!() };
         assert_eq!(tasks[0].id.as_str(), "u");
@@ -318,7 +318,7 @@ mod tests {
             stage.later(ms);
             stage.must(Sweep::default());
             let queue = stage.record::<Queue>(&line)?;
-            assert!(queue.due_at > stage.now, "it is looked at again, but not at once");
+            assert!(queue.due_at > stage.now, "it is due again, but not at once");
             Some(queue.closing)
         };
         assert_eq!(swept(&mut stage, 3_600_000), Some(false), "a task waits in it");

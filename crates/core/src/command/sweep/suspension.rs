@@ -111,7 +111,7 @@ mod tests {
             assert_eq!((task.claims, task.attempts), (1, 1), "{then:?}");
             assert_eq!(events(&stage, seen), told, "{then:?}");
             let Outcome::Swept { swept, .. } = stage.must(Sweep::default()) else { panic!() };
-            assert_eq!(swept, 0, "{then:?}: it is not looked at again");
+            assert_eq!(swept, 0, "{then:?}: it is not swept again");
         }
     }
 

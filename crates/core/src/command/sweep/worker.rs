@@ -92,7 +92,7 @@ mod tests {
         stage.must(Claim { worker: "v".into(), ..claim(true) });
         stage.miss_worker(4_999);
         stage.must(Sweep::default());
-        assert_eq!(held(&stage), 70, "the third beat may be on its way");
+        assert_eq!(held(&stage), 70, "the third heartbeat may be in flight");
         stage.later(1);
         for (left, done) in [(38, false), (6, false), (2, true)] {
             stage.must(Sweep::default());
@@ -136,7 +136,7 @@ mod tests {
             for task in &tasks {
                 stage.must(Complete { fence: task.fence(), result: None });
             }
-            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are kept for w");
+            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are reserved for w");
             go(&mut stage);
             let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
             assert_eq!(tasks.len(), 70, "{what}");
