@@ -74,7 +74,7 @@ pub enum Deed {
     CancelTimer {
         step: u64,
     },
-    /// An activity or a child whose result is not needed.
+    /// Cancels an activity or a child whose result is not needed.
     CancelTask {
         step: u64,
         id: TaskId,

@@ -42,7 +42,7 @@ pub struct SuspendTimeout {
 }
 
 impl Suspend {
-    /// Without a timeout.
+    /// A suspension without a timeout.
     pub fn new(fence: Fence, condition: Condition) -> Self {
         let (reason, timeout) = (SuspendReason::default(), None);
         Self { fence, condition, reason, timeout, waitpoints: Vec::new(), nth: 0 }

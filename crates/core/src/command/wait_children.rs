@@ -33,7 +33,7 @@ impl WaitChildren {
             let Lifecycle::Active(mut lease) = task.lifecycle.clone() else {
                 unreachable!("only the lease holder settles a task")
             };
-            // A suspended attempt has begun: the next claim resumes it.
+            // Begins the attempt if it has not begun, so that the next claim can resume it.
             let run = begin(task, &mut lease, now).expect("a claimed task has attempts left");
             task.lifecycle = Lifecycle::WaitingChildren { since: now, paused: run.paused(now) };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
