@@ -8,18 +8,17 @@ use crate::rejection::Rejection;
 use crate::request::{Request, RequestKey, RequestState, Terms};
 use crate::world::World;
 
-/// Asks to be the one that answers a request. Whoever is not gets its answer, or is told when to
-/// ask again.
+/// Admits an idempotent request. One caller becomes its owner; others get the stored response, or
+/// are rejected with the time to retry after.
 #[derive(Clone, Debug)]
 pub struct Admit {
     pub request: RequestKey,
-    /// Of what is asked, with the name of the operation: see [`crate::fingerprint`].
+    /// The fingerprint of the request and its operation: see [`crate::fingerprint`].
     pub fingerprint: Digest,
-    /// A fresh name of whoever asks. Under it, and no other, the request can be answered.
+    /// A unique name of the caller. Only this owner can answer the request.
     pub owner: String,
     pub terms: Terms,
-    /// How many requests of its principal are accepted in a time. Whoever is answered is not
-    /// counted.
+    /// Rate limit on new keys per principal. Replayed responses are not counted.
     pub growth: Option<Rate>,
 }
 
@@ -49,10 +48,10 @@ impl Admit {
         }
     }
 
-    /// Takes a key that is free. What was before and is not swept yet goes with it.
+    /// Accepts a free key. Deletes the response of an earlier request that is not swept yet.
     fn accept(&self, world: &mut World, before: Option<&Admission>) -> Transition {
         if let Some(rate) = self.growth {
-            // The same key for another account is another row.
+            // The digest includes the account: the same key of another account is counted again.
             let key = &self.request.digest().to_string().into();
             let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
             spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_repeated_from_the_first_acceptance_on_and_no_longer() {
+    fn the_response_is_replayed_for_a_window_from_the_first_acceptance() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         stage.later(59_999);
@@ -161,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_before_the_sweep_finds_nothing_of_what_is_forgotten() {
+    fn a_forgotten_request_is_replaced_before_its_sweep() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
         stage.must(Answer { request: request(), owner, answer });
         stage.later(31 * 86_400_000);
         stage.must(admit("o2"));
-        assert_eq!(stage.shelf.payloads().count(), 0, "the answer is gone");
+        assert_eq!(stage.shelf.payloads().count(), 0, "the response is deleted");
         stage.must(Withdraw { request: request(), owner: "o2".into() });
         assert_eq!(stage.shelf.rows().count(), 0);
     }
 
     #[test]
-    fn growth_is_limited_and_answers_are_not() {
+    fn new_keys_are_rate_limited_and_replays_are_not() {
         let growth = Some(Rate { starts: 2, window_ms: 32_000 });
         let ask = |key: &str| {
             let mut admit = Admit { growth, ..admit("o1") };
@@ -194,15 +193,15 @@ mod tests {
         assert_eq!(limited, Rejection::RateLimited { retry_after_ms: 33_000 });
         assert!(matches!(stage.must(first), Outcome::Answered(_)));
         let mut other = ask("third");
-        other.request.principal = "somebody else".into();
+        other.request.principal = "another principal".into();
         stage.must(other);
         stage.later(33_000);
         stage.must(ask("third"));
     }
 
-    /// A key is free of charge once it was paid for. That of another account is another key.
+    /// A key is counted once. The same key of another account is counted separately.
     #[test]
-    fn growth_counts_every_key_of_every_account() {
+    fn the_rate_limit_counts_every_key_of_every_account() {
         let growth = Some(Rate { starts: 2, window_ms: 32_000 });
         let ask = |account: &str| {
             let mut admit = Admit { growth, ..admit("o1") };
@@ -221,9 +220,9 @@ mod tests {
         stage.must(ask("third"));
     }
 
-    /// Whoever is late with sweeping leaves nothing behind.
+    /// A late sweep leaves nothing behind.
     #[test]
-    fn an_answer_that_nobody_swept_goes_when_its_key_is_used_again() {
+    fn reusing_a_key_deletes_its_unswept_response() {
         let mut first = admit("o1");
         first.terms.tombstone_ms = 0;
         let mut stage = Stage::new();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_terms_do_not_overflow() {
+    fn the_longest_ttls_do_not_overflow() {
         let mut longest = admit("o1");
         longest.terms = Terms {
             replay_ms: 7 * 86_400_000,
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_strange_letters_do_not_meet() {
+    fn names_with_special_characters_do_not_collide() {
         let mut stage = Stage::new();
         for (principal, account) in [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "")] {
             let mut admit = admit("o");
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_to_nobody() {
+    fn keys_are_redacted_in_output() {
         let mut secret = admit("o1");
         secret.request.key = "abcdefghSECRET".into();
         let mut stage = Stage::new();

@@ -2,16 +2,15 @@ use crate::children::Children;
 use crate::command::{CommitTurn, Complete, Consume, Transition};
 use crate::world::World;
 
-/// Ends an activity with success and keeps the turn that its workflow makes of that: both, or
-/// nothing.
+/// Completes an activity and commits the next turn of its workflow, atomically.
 ///
-/// It is for the worker that has the workflow in memory. It makes the turn before the end of the
-/// activity is kept, under the fence that the next lease of the workflow has. Where another lease
-/// came in between, the turn was made of something else, and is refused.
+/// For the worker that caches the workflow. It runs the turn speculatively, before the completion
+/// is committed, under the epoch of the workflow's next lease. If the workflow was leased in
+/// between, that epoch is taken and the commit is rejected.
 #[derive(Clone, Debug)]
 pub struct Advance {
     pub complete: Complete,
-    /// How the workflow is leased: only for this commit, unless there is more to do.
+    /// How the workflow is leased: for this commit only, unless there is more to do.
     pub consume: Consume,
     pub turn: CommitTurn,
 }
@@ -66,7 +65,7 @@ mod tests {
         Deed::Activity { step, task, eager: true }
     }
 
-    /// A workflow that waits for its first activity, which this worker has.
+    /// A workflow that waits for its first activity, which this worker has leased.
     fn waiting() -> (Stage, Arc<Task>) {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
@@ -74,7 +73,7 @@ mod tests {
         stage.must(claim());
         let first = CommitTurn { deeds: vec![activity(0)], ..turn(1, 0, Then::Wait) };
         let Outcome::Turned { mut claimed, .. } = stage.must(first) else { panic!("a turn") };
-        (stage, claimed.pop().expect("it is leased at once"))
+        (stage, claimed.pop().expect("it is leased with the turn"))
     }
 
     fn advance(activity: &Task, turn: CommitTurn) -> Advance {
@@ -122,36 +121,36 @@ mod tests {
         let next = CommitTurn { deeds, next_step: 2, ..turn(2, 1, Then::Wait) };
         let advance = advance(&first, next);
         let first = stage.must(advance.clone());
-        assert_eq!(stage.must(advance), first, "the same again is answered again");
+        assert_eq!(stage.must(advance), first, "a repeat gets the same response");
         let Outcome::Turned { claimed, goes_on } = first else { panic!("it is a turn") };
         assert_eq!((claimed[0].id.as_str(), goes_on), ("t/1", None));
-        assert!(stage.task("t/0").is_none(), "it goes when it ends");
-        let workflow = stage.task("t").expect("it is there");
+        assert!(stage.task("t/0").is_none(), "it is deleted when it ends");
+        let workflow = stage.task("t").expect("it exists");
         assert_eq!(workflow.lifecycle.public().as_str(), "suspended");
         assert_eq!(workflow.workflow.expect("it is one").turns, 2);
         assert_eq!(stage.shelf.rows().filter(|row| row.key.table == Table::Message).count(), 0);
     }
 
     #[test]
-    fn what_came_meanwhile_keeps_the_lease() {
+    fn a_visible_message_keeps_the_lease_after_a_turn() {
         let (mut stage, first) = waiting();
         stage.must(Post::one(message("go")));
         let advance = advance(&first, turn(2, 1, Then::Wait));
         let kept = stage.must(advance.clone());
-        assert_eq!(stage.must(advance.clone()), kept, "the same again is answered again");
+        assert_eq!(stage.must(advance.clone()), kept, "a repeat gets the same response");
         let Outcome::Turned { goes_on, .. } = kept else { panic!("it is a turn") };
         assert_eq!(goes_on.map(|task| task.fence()), Some(fence(2)));
         let other = Advance { consume: Consume::new("t", "v"), ..advance };
-        assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "the lease is not its own");
-        assert_eq!(stage.task("t").expect("it is there").lifecycle.public().as_str(), "active");
+        assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "w holds the lease");
+        assert_eq!(stage.task("t").expect("it exists").lifecycle.public().as_str(), "active");
     }
 
     #[test]
-    fn a_turn_that_was_made_of_something_else_leaves_everything_as_it_was() {
+    fn a_rejected_speculative_turn_changes_nothing() {
         let (mut stage, first) = waiting();
         let next = turn(2, 1, Then::Wait);
         let other = Advance { consume: Consume::new("t", "v"), ..advance(&first, next.clone()) };
-        assert_eq!(stage.run(other), Err(Rejection::NotGranted), "another has it in memory");
+        assert_eq!(stage.run(other), Err(Rejection::NotGranted), "it is sticky to another worker");
         let other = advance(&first, turn(2, 2, Then::Wait));
         assert_eq!(stage.run(other), Err(Rejection::OtherTurn { turns: 1 }));
         let mut other = advance(&first, next.clone());
@@ -164,7 +163,7 @@ mod tests {
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, Then::Wait) });
         let next = advance(&first, next);
         assert_eq!(stage.run(next), Err(Rejection::SettledOtherwise));
-        let state = |id| stage.task(id).expect("it is there").lifecycle.public().as_str();
+        let state = |id| stage.task(id).expect("it exists").lifecycle.public().as_str();
         assert_eq!((state("t/0"), state("t")), ("active", "suspended"));
         stage.must(advance(&first, turn(3, 2, Then::Complete(None))));
     }

@@ -7,8 +7,8 @@ use crate::rejection::Rejection;
 use crate::request::{Request, RequestKey, RequestState};
 use crate::world::World;
 
-/// Answers a request, once and for all who ask again. Only whoever was admitted may, and only in
-/// time.
+/// Completes a request: its response is stored and replayed. Only the admitted owner may complete
+/// it, and only in time.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub request: RequestKey,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_stays_whatever_comes_late() {
+    fn a_late_response_does_not_replace_the_first() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         stage.later(60_000);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_goes_with_its_time() {
+    fn the_response_is_deleted_after_its_replay_window() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         let Outcome::Answered(key) = stage.must(answer("o1", "1")) else { panic!() };

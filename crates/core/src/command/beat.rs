@@ -4,14 +4,14 @@ use crate::name::NodeId;
 use crate::node::Node;
 use crate::world::World;
 
-/// More nodes than anybody runs: a look at all of them ends here.
+/// More nodes than any deployment has: the scan of all nodes ends here.
 const MOST_NODES: usize = 1_000;
 
-/// Says that an engine is there, for the first time or again.
+/// Registers a node or renews its registration (heartbeat).
 ///
-/// The answer tells how many nodes are registered and the highest format that all of them know.
-/// It is a hint: it comes from a scan, so another one may have joined by the time of the commit,
-/// and one that never registered is not among them. Nothing that must be true may rest on it.
+/// The response has the number of registered nodes and the highest format that all of them support.
+/// It is a hint: it comes from a scan, so another node may join before the commit, and unregistered
+/// nodes are not counted. No invariant may depend on it.
 #[derive(Clone, Debug)]
 pub struct Beat {
     pub id: NodeId,
@@ -19,9 +19,9 @@ pub struct Beat {
     pub pid: u32,
     pub version: String,
     pub format: i64,
-    /// For how long it has been running, by its own account.
+    /// How long it has been running, as it reports.
     pub up_ms: u64,
-    /// How soon the next one is to come.
+    /// The heartbeat interval.
     pub every_ms: u64,
 }
 
@@ -48,7 +48,7 @@ impl Beat {
             started_at: known.as_ref().map_or(now.minus_ms(self.up_ms), |node| node.started_at),
             seen_at: now,
             every_ms: self.every_ms,
-            // Three beats and a half: the third may be on its way when it is due.
+            // 3.5 intervals: the third heartbeat may be in flight when it is due.
             due_at: now.plus_ms(self.every_ms.saturating_mul(7) / 2),
         });
         Ok(Outcome::Registered { joined: known.is_none(), nodes: count, format })
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_tells_of_all_nodes() {
+    fn the_response_covers_all_nodes() {
         let mut stage = Stage::new();
         let node = |id: &str, format| Beat { id: id.into(), format, ..beat() };
         let told = |joined, nodes, format| Outcome::Registered { joined, nodes, format };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_taken_for_gone_after_three_missed_beats() {
+    fn a_node_is_deleted_after_three_missed_heartbeats() {
         let mut stage = Stage::new();
         stage.must(beat());
         stage.must(Beat { id: "quiet".into(), ..beat() });
@@ -119,7 +119,7 @@ mod tests {
         }
         stage.later(2_499);
         stage.must(Sweep::default());
-        assert_eq!(rows(&stage), 2, "the third may be on its way");
+        assert_eq!(rows(&stage), 2, "the third heartbeat may be in flight");
         stage.later(1);
         let next_due = Some(stage.now.plus_ms(15_000));
         assert_eq!(stage.must(Sweep::default()), Outcome::Swept { swept: 1, next_due });

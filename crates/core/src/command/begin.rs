@@ -4,7 +4,7 @@ use crate::primitive::{begin, held};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
-/// Begins the attempt of a leased task. Beginning it twice under one lease is beginning it once.
+/// Begins the attempt of a leased task. Idempotent under one lease.
 #[derive(Clone, Debug)]
 pub struct Begin {
     pub fence: Fence,

@@ -7,7 +7,7 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
 
-/// Cancels a task by an operator, wherever it stands. Its holder's writes are refused from then on.
+/// Cancels a task for an operator, in any open state. Later writes of its holder are rejected.
 #[derive(Clone, Debug)]
 pub struct Cancel {
     pub task: TaskKey,
@@ -23,7 +23,7 @@ impl Cancel {
     }
 }
 
-/// A task that can be cancelled for this reason; none if it was before.
+/// A task that can be cancelled for this reason; none if it is cancelled already.
 pub(super) fn open_task(
     world: &mut World,
     key: &TaskKey,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_id_is_refused_before_it_is_looked_for() {
+    fn an_invalid_id_is_rejected_before_it_is_looked_up() {
         for id in ["", "a\0b", &"x".repeat(256)] {
             let refused = Stage::new().run(Cancel { task: key(id), reason: "".into() });
             assert_eq!(refused.unwrap_err().code(), "invalid", "{id:?}");

@@ -6,7 +6,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Cancels a task by whoever holds it.
+/// Cancels a task by its lease holder.
 #[derive(Clone, Debug)]
 pub struct CancelHeld {
     pub fence: Fence,

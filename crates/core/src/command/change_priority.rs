@@ -6,7 +6,7 @@ use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::World;
 
-/// Moves a task forward or back in its lane. It counts from the next claim on.
+/// Changes the priority of a task within its lane, from the next claim on.
 #[derive(Clone, Debug)]
 pub struct ChangePriority {
     pub task: TaskKey,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn it_moves_the_task_in_its_lane() {
+    fn a_priority_change_moves_the_task_in_its_lane() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
             stage.must(Create::one(new_task(id)));

@@ -13,19 +13,19 @@ use crate::task::{Lease, Lifecycle, Metered, Offer, Route, Task};
 use crate::worker::LeaseRequest;
 use crate::world::{Halt, World, unless_quarantined};
 
-/// How many lanes a claim looks at together; four times as many each time it finds too little.
+/// How many lanes a claim loads together; four times as many each time it finds too little.
 const LANES_AT_ONCE: usize = 4;
 
-/// How many tasks that may not be claimed any more a claim looks past.
+/// How many unclaimable tasks a claim skips.
 const PASSED_OVER: usize = 32;
 
-/// How many tasks of each route are looked at first, when there are many routes.
+/// How many tasks of each route are loaded at least, when there are many routes.
 const FEWEST_OF_ROUTE: usize = 4;
 
 /// Leases the next tasks of some lanes to a worker.
 ///
 /// Within a lane the order is priority, then the time since when it is ready, then the id. Lanes
-/// take turns: `turn` says which one is looked at first.
+/// take turns: `turn` says with which one the claim starts.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub tenant: Tenant,
@@ -37,16 +37,16 @@ pub struct Claim {
     /// Begin the attempt in the same commit, as ordinary workers do.
     pub begin: bool,
     pub turn: u32,
-    /// How long a session stays with this worker after something of it has run. Sessions are for
-    /// those who offer to take them.
+    /// How long a session stays with this worker after its last task has run. Only workers that
+    /// offer sessions claim tasks of a session.
     pub session_idle_ms: u64,
-    /// The worker is registered: its leases end when it is taken for dead.
+    /// The worker is registered: its leases are revoked when it is declared dead.
     pub registered: bool,
-    /// Names this request in the leases that it grants: see [`HeldLeases`](crate::HeldLeases).
+    /// Identifies this request in the leases that it grants: see [`HeldLeases`](crate::HeldLeases).
     pub request: Option<LeaseRequest>,
-    /// Takes what is granted to this worker as well. Who takes sessions does so anyhow.
+    /// Also claims tasks granted to this worker. Workers that offer sessions always do.
     pub grants: bool,
-    /// Receives what is in the mailbox of each task that it leases: see [`Lease::received`].
+    /// Leases the visible messages of each task with it: see [`Lease::received`].
     pub receives: bool,
 }
 
@@ -87,8 +87,8 @@ impl Claim {
         Ok(Outcome::Claimed(claimed))
     }
 
-    /// Asks for what all these lanes need before any of them is claimed from, so that they need as
-    /// many loads together as one of them alone.
+    /// Requests the rows of all these lanes before any of them is claimed from, so that they need
+    /// as many loads together as one of them alone.
     fn look_at(&self, world: &mut World, lanes: &[LaneName], wanted: usize) -> Result<(), Halt> {
         for lane in lanes {
             self.prefetch(world, lane, wanted);
@@ -100,7 +100,7 @@ impl Claim {
         all_or_parked::<(), ()>(looks.collect())
     }
 
-    /// Whether it is within its limits, as a claim is asked before anything else.
+    /// Checks the limits of the fields.
     pub fn check(&self) -> Result<(), Rejection> {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::CLAIM_LANES.check(self.lanes.len())?;
@@ -114,7 +114,7 @@ impl Claim {
         self.offer.check()
     }
 
-    /// Asks for everything that the lane probably needs, so that one load is enough.
+    /// Requests every row that the lane probably needs, so that one load is enough.
     fn prefetch(&self, world: &mut World, lane: &LaneName, wanted: usize) {
         world.prefetch(Lane::key_of(&self.tenant, lane));
         world.prefetch(tenant_key(&self.tenant));
@@ -130,7 +130,7 @@ impl Claim {
         }
     }
 
-    /// The queue of what is kept for this worker.
+    /// The queue of tasks granted to this worker.
     fn kept(&self, lane: &LaneName) -> Option<Range> {
         let looks = self.grants || self.offer.takes_sessions();
         let route = looks.then(|| Route::kept_for(&self.worker))?;
@@ -167,8 +167,8 @@ impl Claim {
         Ok(())
     }
 
-    /// A lane that hands something out, and the next tasks of it that its quotas allow; none when
-    /// it has nothing.
+    /// The next tasks of a lane that its limit and its quotas allow; none when the lane has no
+    /// claimable task or its state or limit allows none.
     fn heads_of(
         &self,
         world: &mut World,
@@ -193,8 +193,8 @@ impl Claim {
         Ok((!tasks.is_empty()).then_some(Heads { lane, meters, tasks }))
     }
 
-    /// The first tasks that may be claimed. A few that may not are passed over; a crowd of them is
-    /// left to the sweep, which wakes those who wait for what stands behind it.
+    /// The first tasks that may be claimed. A few unclaimable ones are skipped; larger numbers are
+    /// left to the sweep, which wakes the workers that wait for the tasks behind them.
     fn claimable(
         &self,
         world: &mut World,
@@ -238,8 +238,8 @@ impl Claim {
         }
     }
 
-    /// Leases one task that is kept for this worker, or that is made for it (`eager`), if its lane
-    /// hands out another one.
+    /// Leases one task that is granted to this worker or created for it (`eager`), if the limits of
+    /// its lane allow it.
     pub(super) fn lease_kept(
         &self,
         world: &mut World,
@@ -281,7 +281,7 @@ impl Claim {
         eager: bool,
     ) -> Arc<Task> {
         let now = world.now();
-        task.epoch = task.epoch.checked_add(1).expect("an epoch is a time, which does not run out");
+        task.epoch = task.epoch.checked_add(1).expect("epochs are timestamps: no overflow");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
         let paused = task.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
@@ -298,7 +298,7 @@ impl Claim {
             eager,
         };
         if self.begin {
-            begin(&mut task, &mut lease, now).expect("a waiting task has tries left");
+            begin(&mut task, &mut lease, now).expect("a waiting task has attempts left");
         }
         let attempt = lease.run.as_ref().map(|run| run.attempt);
         let (epoch, worker) = (task.epoch, self.worker.clone());
@@ -311,15 +311,15 @@ impl Claim {
     }
 }
 
-/// The next tasks of a lane, and what counts them.
+/// The next tasks of a lane, and the quotas that count them.
 struct Heads {
     lane: Arc<Lane>,
     meters: Meters,
     tasks: Vec<Arc<Task>>,
 }
 
-/// The first tasks of several routes together, in order. A route is looked at as far as its tasks
-/// can be among them: the more routes there are, the less of each is loaded.
+/// The first tasks of several routes together, in order. Each route is scanned only as far as its
+/// tasks can be among them: the more routes, the less of each is loaded.
 fn merged(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<Task>>, Halt> {
     let fair = (2 * wanted).div_ceil(ranges.len().max(1)).max(FEWEST_OF_ROUTE);
     let mut shares = vec![fair.min(wanted); ranges.len()];
@@ -335,7 +335,7 @@ fn merged(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<
         heads.truncate(wanted);
         let mut taken = vec![0; ranges.len()];
         heads.iter().for_each(|(route, _)| taken[*route] += 1);
-        // Where the whole share was taken, more may follow that belongs before the others.
+        // If the whole share was taken, its next tasks may come before those of other routes.
         let short = |(share, taken): (&usize, &usize)| taken == share && *share < wanted;
         if !shares.iter().zip(&taken).any(short) {
             return Ok(heads.into_iter().map(|(_, task)| task).collect());
@@ -348,7 +348,7 @@ fn merged(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<
     }
 }
 
-/// All of several reads. Each has noted what it lacks before the first lack is reported.
+/// Collects several reads. Each has recorded its missing rows before the first `Halt` is returned.
 fn all_or_parked<T, C: FromIterator<T>>(reads: Vec<Result<T, Halt>>) -> Result<C, Halt> {
     reads.into_iter().collect()
 }
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_holds_when_one_of_many_routes_has_all_that_comes_first() {
+    fn the_order_holds_when_one_route_has_all_first_tasks() {
         let mut stage = Stage::new();
         for route in 0..10 {
             for n in 0..20 {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_demands_more_does_not_stand_in_the_way() {
+    fn a_task_with_unmet_capabilities_does_not_block_others() {
         let mut stage = Stage::new();
         let gpu = BTreeSet::from(["gpu".to_owned()]);
         let demanding = NewTask { capabilities: gpu.clone(), priority: 9, ..new_task("gpu") };
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_task_is_claimable_once_its_time_has_come() {
+    fn a_delayed_task_is_claimable_once_due() {
         let mut stage = Stage::new();
         let start = Start::After { ms: 1_500 };
         stage.must(Create::one(NewTask { start, ..new_task("t") }));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_admits_so_many_at_once() {
+    fn a_lane_limit_bounds_the_running_tasks() {
         let mut stage = Stage::new();
         for n in 0..5 {
             stage.must(Create::one(new_task(&format!("{n}"))));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_cannot_be_read_are_passed_over_in_a_few_rounds() {
+    fn unreadable_tasks_are_skipped_in_a_few_rounds() {
         let mut stage = Stage::new();
         for n in 0..500 {
             stage.must(Create::one(new_task(&format!("odd-{n}"))));
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_past_its_deadline_is_not_handed_out() {
+    fn a_task_past_its_deadline_is_not_leased() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
             stage.must(Create::one(NewTask { deadline_ms: Some(1_000), ..new_task(id) }));
@@ -584,7 +584,7 @@ mod tests {
         }
         stage.must(Create::one(NewTask { priority: -1, ..new_task("d") }));
         stage.later(1_000);
-        assert!(ids(stage.must(claim())).is_empty(), "so many are left to the sweep");
+        assert!(ids(stage.must(claim())).is_empty(), "many are left to the sweep");
         stage.must(Sweep::default());
         assert_eq!(ids(stage.must(claim())), ["d"]);
     }

@@ -9,16 +9,16 @@ use crate::rejection::Rejection;
 use crate::task::Task;
 use crate::world::World;
 
-/// Says, before a call to somebody else, under which id it will be made. Whoever says so again gets
-/// the id of the first time, and what came of it if that is known.
+/// Persists the request id of an external call before the call is made. Repeating the claim returns
+/// the first id, and the stored result if there is one.
 #[derive(Clone, Debug)]
 pub struct ClaimEffect {
     pub caller: Caller,
     pub provider: String,
     pub name: String,
-    /// Of what is asked of the provider.
+    /// The fingerprint of the request to the provider.
     pub fingerprint: Digest,
-    /// The id to be used, if this is the first time.
+    /// The id to use, if this is the first claim.
     pub request_id: IdempotencyKey,
 }
 
@@ -31,7 +31,7 @@ impl ClaimEffect {
                 return Err(Rejection::Conflict.into());
             }
             let (request_id, answer) = (known.request_id.clone(), known.answer_key());
-            // A request that was given up and sent again is known for longer than the first time.
+            // A request that was released and admitted again extends the retention of the effect.
             if known.due_at < call.due_at {
                 world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
             }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_id_stays_through_every_attempt() {
+    fn the_first_request_id_is_stable_across_attempts() {
         let mut stage = Stage::with_task("active");
         assert_eq!(claimed(&mut stage, for_task(1, "r1")), ("r1".into(), false, false));
         assert_eq!(claimed(&mut stage, for_task(1, "r2")), ("r1".into(), true, false));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_its_task() {
+    fn an_effect_is_deleted_with_its_task() {
         let mut stage = Stage::with_task("active");
         stage.must(for_task(1, "r1"));
         let (caller, answer) = (Caller::Task(fence(1)), Payload::json("1"));
@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(stage.shelf.payloads().count(), 0);
     }
 
-    /// As long as somebody may ask again, it is known what was called for the key.
+    /// The effect is retained as long as a caller may repeat the request.
     #[test]
-    fn it_is_kept_as_long_as_the_last_that_asked() {
+    fn an_effect_is_retained_as_long_as_the_last_request() {
         let terms = Terms { replay_ms: 3_600_000, tombstone_ms: 0, ..Terms::default() };
         let ask = |owner: &str| Admit { terms, ..admit(owner) };
         let mut stage = Stage::new();
@@ -176,12 +176,12 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
     }
 
-    /// A replay runs a task again, and calls nobody a second time: see `docs/guide/downstream.md`.
+    /// A replay runs a task again, and repeats no external call: see `docs/guide/downstream.md`.
     #[test]
-    fn a_replay_remembers_what_was_called() {
+    fn a_replay_reuses_recorded_effects() {
         let mut stage = Stage::with_task("active");
         stage.must(for_task(1, "r1"));
         stage.must(Complete { fence: fence(1), result: None });
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn it_outlives_a_request_that_was_given_up() {
+    fn an_effect_outlives_a_released_request() {
         let mut stage = Stage::new();
         assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
         stage.must(admit("o1"));
@@ -205,6 +205,6 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
     }
 }

@@ -26,43 +26,43 @@ use crate::time::Timestamp;
 use crate::workflow::{Sticky, WorkflowState};
 use crate::world::{Halt, World};
 
-/// Keeps what a workflow did in a turn: all of it, or nothing.
+/// Commits the result of a workflow turn atomically.
 #[derive(Clone, Debug)]
 pub struct CommitTurn {
     pub fence: Fence,
-    /// The number of the row, which is as many as there are.
+    /// The number of the history row; equals the number of rows committed before.
     pub turn: u32,
-    /// The row of its history; none when there is nothing to remember.
+    /// The history row; none when there is nothing to record.
     pub row: Option<Payload>,
-    /// The messages that the workflow was told of. They go.
+    /// The messages that the turn has consumed. They are deleted.
     pub taken: Vec<u64>,
     pub deeds: Vec<Deed>,
     /// The number of the step after the last one.
     pub next_step: u64,
     pub then: Then,
-    /// For how long its worker is asked first when there is another turn to make.
+    /// How long the next turn is reserved for this worker (sticky).
     pub sticky_ms: Option<u64>,
     /// How to lease activities to the worker of this turn in the same commit, and how many.
     pub eager: Option<Claim>,
-    /// What a runtime other than Windlass's own says besides.
+    /// Metadata of a runtime other than Windlass's own.
     pub foreign: Option<Box<Foreign>>,
 }
 
-/// What a workflow does that the engine is to see to.
+/// A workflow command: what a turn asks the engine to do.
 #[derive(Clone, Debug)]
 pub enum Deed {
-    /// With whether it may be leased to the worker of this turn at once.
+    /// `eager` if it may be leased to the worker of this turn in the same commit.
     Activity {
         step: u64,
         task: NewTask,
         eager: bool,
     },
-    /// A workflow that is waited for.
+    /// A workflow whose end is reported to this one.
     Child {
         step: u64,
         task: NewTask,
     },
-    /// A workflow that nobody waits for. The same that is there already is left as it is.
+    /// A detached workflow. If the same one exists already, it is left unchanged.
     Start {
         step: u64,
         task: NewTask,
@@ -74,34 +74,34 @@ pub enum Deed {
     CancelTimer {
         step: u64,
     },
-    /// An activity or a child that nobody is interested in any more.
+    /// Cancels an activity or a child whose result is not needed.
     CancelTask {
         step: u64,
         id: TaskId,
     },
-    /// Where it cannot be delivered, that is told as the end of its step.
+    /// If it cannot be delivered, the step fails.
     Post {
         step: u64,
         message: NewMessage,
     },
-    /// Where it cannot be delivered, the turn is refused.
+    /// If it cannot be delivered, the turn is rejected.
     Send(Parcel),
-    /// What it tells of itself: see [`crate::Note`].
+    /// Publishes a property of the workflow: see [`crate::Note`].
     Note {
         name: String,
         text: Option<String>,
     },
 }
 
-/// How a workflow stands after a turn.
+/// How a turn ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// There is more to be kept of this turn: the lease stays.
+    /// More parts of this turn follow: the lease stays.
     GoOn,
-    /// It waits for whatever comes. When something is there already, the lease stays.
+    /// Waits for messages. If one is visible already, the lease stays.
     Wait,
-    /// It waits for whatever comes, and its lease ends. When something is there already, whoever
-    /// comes next has that turn.
+    /// Waits for messages, and its lease ends. If one is visible already, the next turn is
+    /// claimable at once.
     Rest,
     Complete(Option<Payload>),
     Fail {
@@ -111,7 +111,7 @@ pub enum Then {
     Cancel {
         reason: String,
     },
-    /// It starts over with another input, and a history of its own.
+    /// The workflow continues as new, with another input and an empty history.
     ContinueAsNew {
         input: Option<Payload>,
         version: Option<String>,
@@ -155,14 +155,14 @@ impl CommitTurn {
             then: if goes_on.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
             activities: created,
         };
-        // Before what it did: an activity is claimed after it was created.
+        // Before the events of its commands: an activity is claimed after it was created.
         world.emit_at(position, Event::of_task(&known, world.now(), change));
         Ok(Outcome::Turned { claimed, goes_on })
     }
 
-    /// What the same turn came to before, with the leases that it gave and that are alive: whoever
-    /// asks again has not heard of them. Where its own lease was only expected, `worker` says whose
-    /// that has to be.
+    /// The response to an earlier, identical `CommitTurn`. It includes the eager leases that are
+    /// still alive, because the retrying worker never received them. For a speculative turn,
+    /// `worker` is the worker that has to hold the lease.
     pub(super) fn answered(
         &self,
         world: &mut World,
@@ -184,12 +184,12 @@ impl CommitTurn {
         Ok(Some(Outcome::Turned { claimed, goes_on: goes_on.then_some(known) }))
     }
 
-    /// About how many rows it writes.
+    /// Approximate number of rows written.
     pub(super) fn rows(&self) -> usize {
         3 + self.taken.len() + 2 * self.deeds.len()
     }
 
-    /// How many bytes of payload it carries.
+    /// Payload bytes carried.
     pub(super) fn bytes(&self) -> usize {
         let inputs = self.deeds.iter().filter_map(|deed| match deed {
             Deed::Activity { task, .. } | Deed::Child { task, .. } | Deed::Start { task, .. } => {
@@ -230,7 +230,7 @@ impl CommitTurn {
         }
     }
 
-    /// Asks for everything that it names, so that one load is enough.
+    /// Requests every row that the turn names, so that one load is enough.
     pub(super) fn prefetch(&self, world: &mut World) {
         let TaskKey { tenant, id } = &self.fence.task;
         world.prefetch(self.fence.task.row_key());
@@ -288,8 +288,8 @@ impl CommitTurn {
         Payload::digest(self.row.as_ref(), digester).finish()
     }
 
-    /// The workflow with one row more, still under its lease. What is committed is no poison, and
-    /// what was wrong with it before is over.
+    /// The workflow with one more history row, still under its lease. A committed turn resets the
+    /// count of lost leases.
     fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
@@ -309,7 +309,7 @@ impl CommitTurn {
             let key = Message::key_of(&known.tenant, &known.id, *seq);
             let message = world.get::<Message>(&key)?;
             if message.is_none_or(|message| message.due_at.is_some()) {
-                // Nobody can have been told of it.
+                // A hidden message cannot have been delivered.
                 return Err(Rejection::MessageNotFound { seq: *seq }.into());
             }
             forget_message(world, known, *seq)
@@ -345,10 +345,10 @@ impl CommitTurn {
         }
     }
 
-    /// How the workflow stands after this. Gives it if its lease stays.
+    /// Applies the end of the turn. Returns the workflow if its lease stays.
     fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<Option<Arc<Task>>, Halt> {
         if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
-            // A turn without a row may come again as another one.
+            // Without a row `turns` stays, so that a later, different turn may have this digest.
             let turn = self.row.as_ref().map(|_| self.digest());
             return Ok(Some(go_on(world, known, turn)));
         }
@@ -394,7 +394,7 @@ impl CommitTurn {
 }
 
 impl Then {
-    /// What it comes to where the lease does not stay.
+    /// What is logged where the lease does not stay.
     const fn after_turn(&self) -> AfterTurn {
         match self {
             Then::GoOn | Then::Wait | Then::Rest => AfterTurn::Waits,
@@ -430,7 +430,7 @@ fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
     }
 }
 
-/// The next execution: another input, an empty history, and steps that count on.
+/// Starts the next execution: another input, an empty history, and step numbers that continue.
 pub(super) fn start_over(
     world: &mut World,
     task: &mut Task,
@@ -458,7 +458,7 @@ pub(super) fn start_over(
     version.map_or(Ok(()), |version| pin(task, version))
 }
 
-/// Its next turns are for those who have this version of its code.
+/// Restricts the next turns to workers that have this version of the code.
 pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
     let Some(workflow) = &mut task.workflow else { return Ok(()) };
     if workflow.version.as_deref() == Some(version) {
@@ -541,10 +541,10 @@ mod tests {
     }
 
     fn state(stage: &Stage) -> &'static str {
-        stage.task("t").expect("it is there").lifecycle.public().as_str()
+        stage.task("t").expect("it exists").lifecycle.public().as_str()
     }
 
-    /// One that may be leased at once.
+    /// An activity that may be leased with the turn.
     fn eager_activity(step: u64) -> Deed {
         match activity(step) {
             Deed::Activity { step, task, .. } => Deed::Activity { step, task, eager: true },
@@ -588,14 +588,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_ends_and_the_workflow_goes_on() {
+    fn a_finished_step_resumes_the_workflow() {
         let mut stage = started();
         let first = CommitTurn { deeds: vec![activity(0)], next_step: 1, ..turn(1, 0, Then::Wait) };
         assert!(!goes_on(&stage.must(first.clone())));
         assert_eq!(state(&stage), "suspended");
-        assert!(!goes_on(&stage.must(first)), "the same turn again is answered again");
+        assert!(!goes_on(&stage.must(first)), "a repeated turn gets the same response");
         work(&mut stage, 0, Some("42"));
-        assert!(stage.task("t/0").is_none(), "an activity goes when it ends");
+        assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
         let told = &messages(&stage)[0];
         let report = told.report.as_ref().expect("it is a report");
@@ -610,10 +610,10 @@ mod tests {
             ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
         };
         assert!(!goes_on(&stage.must(end)));
-        let ended = stage.task("t").expect("it is kept");
+        let ended = stage.task("t").expect("it is retained");
         assert_eq!((state(&stage), ended.attempts), ("completed", 1));
         assert_eq!(stage.shelf.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
-        assert_eq!(stage.shelf.payload(&result), None, "it went with its message");
+        assert_eq!(stage.shelf.payload(&result), None, "it is deleted with its message");
         for row in 0..2 {
             assert!(stage.shelf.payload(&ended.turn_key(row)).is_some(), "row {row}");
         }
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_row_is_the_next_row() {
+    fn history_rows_are_committed_in_order() {
         let mut stage = started();
         assert_eq!(stage.run(turn(1, 1, Then::Wait)), Err(Rejection::OtherTurn { turns: 0 }));
         assert!(goes_on(&stage.must(CommitTurn { next_step: 4, ..turn(1, 0, Then::GoOn) })));
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_meanwhile_keeps_the_lease() {
+    fn a_visible_message_keeps_the_lease_after_a_turn() {
         let mut stage = started();
         stage.must(Post::one(message("go")));
         assert!(goes_on(&stage.must(turn(1, 0, Then::Wait))));
@@ -667,13 +667,13 @@ mod tests {
         stage.must(CommitTurn { next_step: 3, ..turn(1, 1, Then::Complete(None)) });
         let created = vec!["t/0".to_owned(), "t/2".to_owned()];
         let expected = [("keeps_lease", created), ("ends", Vec::new())];
-        assert_eq!(turns_logged(&stage), expected, "t/1 could not be made");
+        assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
         let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
         assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
     }
 
     #[test]
-    fn a_timer_has_a_step_of_its_own() {
+    fn two_timers_cannot_share_a_step() {
         let mut stage = started();
         let timer = || vec![Deed::Timer { step: 0, at: stage_time() }];
         stage.must(CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 0, Then::GoOn) });
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_fires_and_can_be_called_off() {
+    fn a_timer_fires_and_can_be_cancelled() {
         let mut stage = started();
         let at = stage.now.plus_ms(1_000);
         let deeds = vec![Deed::Timer { step: 0, at }, Deed::Timer { step: 1, at }];
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activity_is_called_off_and_nobody_is_told() {
+    fn a_cancelled_activity_sends_no_report() {
         let mut stage = started();
         let deeds = vec![activity(0), activity(1)];
         stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::GoOn) });
@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn activities_are_leased_in_the_commit_that_makes_them() {
+    fn eager_activities_are_leased_in_the_commit_that_creates_them() {
         let mut stage = started();
         let claim = Claim { limit: 2, ..Claim::new("w") };
         let deeds = vec![eager_activity(0), activity(1), eager_activity(2), eager_activity(3)];
@@ -748,18 +748,18 @@ mod tests {
         assert_eq!(messages(&stage).len(), 3);
     }
 
-    /// Whoever asks again has not heard of the leases that a turn gave. What has moved on since, or
-    /// was claimed like other tasks, is somebody's.
+    /// The retrying worker never received the eager leases. Leases that have ended since, or that
+    /// came from an ordinary claim, are not returned.
     #[test]
-    fn the_same_turn_again_gives_the_leases_that_are_alive() {
+    fn a_repeated_turn_returns_the_eager_leases_still_alive() {
         let take = || Claim { lanes: vec!["work".into()], ..Claim::new("w") };
         type Between = fn(&mut Stage, Claim);
         let rows: [(&str, Between, &[&str]); 8] = [
             ("nothing", |_, _| {}, &["t/0", "t/1"]),
             ("time", |stage, _| stage.later(29_000), &["t/0", "t/1"]),
-            ("the lease runs out", |stage, _| stage.later(31_000), &[]),
+            ("the lease expires", |stage, _| stage.later(31_000), &[]),
             (
-                "it is swept up and leased again",
+                "it is swept and leased again",
                 |stage, take| {
                     stage.later(31_000);
                     stage.must(Sweep::default());
@@ -773,20 +773,20 @@ mod tests {
                 &["t/1"],
             ),
             (
-                "one is given back",
+                "one is released",
                 |stage, _| drop(stage.must(Release { fence: fence_of("t/1", 1) })),
                 &["t/0"],
             ),
             (
-                "one is given back and taken again",
+                "one is released and claimed again",
                 |stage, take| {
                     stage.must(Release { fence: fence_of("t/1", 1) });
                     stage.must(Claim { limit: 3, ..take });
                 },
                 &["t/0"],
             ),
-            // It has no other epoch than those that came with the turn.
-            ("the third is taken", |stage, take| drop(stage.must(take)), &["t/0", "t/1"]),
+            // Its lease did not come with the turn.
+            ("the third is claimed", |stage, take| drop(stage.must(take)), &["t/0", "t/1"]),
         ];
         for (between, happens, expected) in rows {
             let mut stage = started();
@@ -810,9 +810,9 @@ mod tests {
         }
     }
 
-    /// As long as the lease goes on, and it is the last turn that was kept.
+    /// As long as the lease is alive and no later turn was committed.
     #[test]
-    fn the_same_turn_again_goes_on() {
+    fn a_repeated_turn_keeps_the_lease() {
         let kept = || {
             let mut stage = started();
             stage.must(Post::one(message("go")));
@@ -827,14 +827,14 @@ mod tests {
         let (mut stage, again) = kept();
         let row = Some(Payload::json("[]"));
         let refused = Err(Rejection::OtherTurn { turns: 1 });
-        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "it is another one");
+        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
         stage.must(CommitTurn { next_step: 1, ..turn(1, 1, Then::GoOn) });
         let refused = Err(Rejection::OtherTurn { turns: 2 });
-        assert_eq!(stage.run(again), refused, "another one was kept since");
+        assert_eq!(stage.run(again), refused, "another turn was committed since");
 
         let (mut stage, again) = kept();
         stage.must(Release { fence: fence(1) });
-        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is given back");
+        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is released");
         stage.must(claim());
         let refused = Err(Rejection::OtherTurn { turns: 1 });
         let next = CommitTurn { fence: fence(2), ..again };
@@ -846,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_costs_no_attempt_and_a_poison_ends_it() {
+    fn a_crash_costs_no_attempt_and_too_many_fail_the_workflow() {
         let mut stage = Stage::new();
         let mut poison = workflow();
         poison.policy.max_reclaims = 2;
@@ -859,7 +859,7 @@ mod tests {
         }
         stage.must(claim());
         stage.must(turn(3, 0, Then::Wait));
-        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a turn that is kept is no poison");
+        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a committed turn resets the count");
         stage.must(Post::one(message("go")));
         for _ in 0..3 {
             assert_eq!(state(&stage), "resumable");
@@ -875,9 +875,9 @@ mod tests {
         assert_eq!(reason, "turn 1 was taken 3 times and never kept");
     }
 
-    /// Which turn it is, and how often it may be taken, as people are told.
+    /// The reason names the turn and how often it was leased.
     #[test]
-    fn a_poison_says_which_turn_it_was() {
+    fn too_many_lost_leases_name_the_turn() {
         let default = limits::DEFAULT_TURN_RECLAIMS;
         let rows = [
             (0, 0, "turn 0 was taken 1 times and never kept"),
@@ -909,7 +909,7 @@ mod tests {
     }
 
     #[test]
-    fn its_worker_is_asked_first_for_a_while() {
+    fn the_sticky_worker_is_preferred_for_a_limited_time() {
         let mut stage = started();
         let sticky = CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, Then::Wait) };
         stage.must(sticky);
@@ -929,9 +929,9 @@ mod tests {
         assert!(matches!(own, Outcome::Claimed(tasks) if tasks.len() == 1));
     }
 
-    /// It died with an activity in its hands, which somebody else brings to its end.
+    /// The worker died while it held an activity, which another worker completes.
     #[test]
-    fn a_worker_that_lost_a_step_is_not_asked_first() {
+    fn losing_the_lease_of_a_step_clears_the_sticky_worker() {
         for (by, is_kept_for_w) in [("w", false), ("u", true)] {
             let mut stage = started();
             let deeds = vec![activity(0)];
@@ -947,9 +947,9 @@ mod tests {
         }
     }
 
-    /// It is alive, and has the workflow in memory.
+    /// The worker is alive, and has the workflow in its cache.
     #[test]
-    fn a_worker_whose_attempt_took_too_long_is_asked_first() {
+    fn an_attempt_timeout_keeps_the_sticky_worker() {
         let mut stage = started();
         let Deed::Activity { step, mut task, eager } = activity(0) else { panic!("it is one") };
         task.policy.attempt_timeout_ms = Some(1_000);
@@ -965,7 +965,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_to_end_once() {
+    fn cancellation_is_requested_once() {
         let mut stage = started();
         stage.must(turn(1, 0, Then::Wait));
         let ask = |reason: &str| RequestCancel { task: key("t"), reason: reason.into() };
@@ -984,7 +984,7 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_over_with_steps_that_count_on() {
+    fn continue_as_new_continues_the_step_numbers() {
         let mut stage = started();
         let at = stage.now.plus_ms(1);
         let deeds = vec![activity(0), Deed::Timer { step: 1, at }];
@@ -1012,13 +1012,13 @@ mod tests {
         for _ in 0..3 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is kept for ever");
+        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is retained for ever");
         let kept = stage.shelf.rows().filter(|row| row.key.table == Table::Execution);
         assert_eq!(kept.count(), 0);
     }
 
     #[test]
-    fn only_who_has_its_version_takes_it() {
+    fn only_a_worker_with_its_version_claims_it() {
         let offering = |capabilities: &[&str]| {
             let mut claim = claim();
             claim.offer.capabilities = capabilities.iter().map(|c| (*c).to_owned()).collect();
@@ -1060,7 +1060,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_cannot_be_made_has_failed() {
+    fn a_child_that_cannot_be_created_fails_its_step() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("other", "k")));
         let child =
@@ -1082,7 +1082,7 @@ mod tests {
         assert!(told[2].1.ends_with("could not be made: id is longer than 200 bytes"), "{told:?}");
     }
 
-    /// The steps of which the workflow is told that they were refused, and why.
+    /// The steps that were reported to the workflow as refused, and why.
     fn refusals(stage: &Stage) -> Vec<(u64, String)> {
         let told = messages(stage).into_iter().filter_map(|message| {
             let report = message.report?;
@@ -1098,7 +1098,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_that_reaches_nobody_is_told() {
+    fn an_undeliverable_post_fails_its_step() {
         let mut stage = started();
         for id in ["full", "over"] {
             stage.must(Create::one(NewTask { lane: "work".into(), ..NewTask::new(id, "k") }));
@@ -1128,7 +1128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_reports_and_keeps_its_result() {
+    fn a_child_reports_and_retains_its_result() {
         let mut stage = started();
         let child = NewTask {
             lane: "work".into(),
@@ -1151,7 +1151,7 @@ mod tests {
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
-            "it is the child's own"
+            "it belongs to the child"
         );
         stage.must(Reap { task: key("child") });
         assert_eq!(stage.shelf.payload(&result), None);

@@ -6,7 +6,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Ends a task with success.
+/// Completes a task.
 #[derive(Clone, Debug)]
 pub struct Complete {
     pub fence: Fence,
@@ -14,7 +14,7 @@ pub struct Complete {
 }
 
 impl Complete {
-    /// How many bytes of payload it carries.
+    /// Payload bytes carried.
     pub(super) fn bytes(&self) -> usize {
         self.result.as_ref().map_or(0, |payload| payload.bytes.len())
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_result_counts_only_if_nobody_raced_it_and_the_policy_allows() {
+    fn a_late_result_counts_only_if_unraced_and_the_policy_allows() {
         for (accept_late, taken_again, expected) in [
             (true, false, Ok("completed")),
             (true, true, Err("stale")),

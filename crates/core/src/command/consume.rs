@@ -7,7 +7,7 @@ use crate::task::{Lifecycle, PublicState, TaskKey};
 use crate::worker::LeaseRequest;
 use crate::world::World;
 
-/// Leases the one task that is kept for this worker under this name.
+/// Leases one task, by id, that is granted to this worker.
 #[derive(Clone, Debug)]
 pub struct Consume {
     pub task: TaskKey,
@@ -15,9 +15,9 @@ pub struct Consume {
     pub lease_ms: u64,
     /// Begin the attempt in the same commit, as ordinary workers do.
     pub begin: bool,
-    /// The worker is registered: the lease ends when it is taken for dead.
+    /// The worker is registered: the lease is revoked when it is declared dead.
     pub registered: bool,
-    /// Names this request in the lease that it grants: see [`HeldLeases`](crate::HeldLeases).
+    /// Identifies this request in the lease that it grants: see [`HeldLeases`](crate::HeldLeases).
     pub request: Option<LeaseRequest>,
 }
 
@@ -32,7 +32,7 @@ impl Consume {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
         let known = task(world, &self.task)?;
-        // It may be kept for this worker only by what is decided before this in the same batch.
+        // An earlier command of the same batch may grant it to this worker.
         world.prefetch(Lane::key_of(&known.tenant, &known.lane));
         world.prefetch(tenant_key(&known.tenant));
         match &known.lifecycle {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_keeps_to_its_state_and_to_its_limit() {
+    fn the_state_and_the_limit_of_the_lane_apply() {
         let set = |state| SetLaneState { tenant: Tenant::default(), lane: lane(), state };
         for (state, refused) in [
             (LaneState::Active, None),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_past_its_deadline_is_not_handed_out() {
+    fn a_task_past_its_deadline_is_not_leased() {
         let deadline = NewTask { deadline_ms: Some(1_000), ..new_task("t") };
         let mut stage = Stage::with_new_task("granted", deadline);
         stage.later(1_000);

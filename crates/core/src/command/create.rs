@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 use crate::world::{Halt, World};
 
-/// Where the keys of tasks are kept apart from other keys.
+/// The scope of idempotency keys for tasks.
 const SCOPE: &str = "task";
 
 /// Creates tasks: all of them, or none.
@@ -31,7 +31,7 @@ pub struct Create {
     pub tasks: Vec<NewTask>,
 }
 
-/// A task to be.
+/// The fields of a task to create.
 #[derive(Clone, Debug)]
 pub struct NewTask {
     pub id: TaskId,
@@ -40,31 +40,31 @@ pub struct NewTask {
     pub payload: Option<Payload>,
     pub priority: i32,
     pub start: Start,
-    /// How long from its creation until it expires, wherever it stands.
+    /// How long from its creation until it expires, in whatever state it is.
     pub deadline_ms: Option<u64>,
     pub labels: BTreeMap<String, String>,
     pub capabilities: BTreeSet<String>,
     pub tag: Option<String>,
     pub policy: Policy,
     pub idempotency: Option<Idempotency>,
-    /// The task that it is made for: there already, and not ended, or before it in the same bulk.
+    /// The parent task: exists and has not ended, or comes earlier in the same bulk.
     pub parent: Option<TaskId>,
-    /// The gate that it must pass before it may run.
+    /// The concurrency limit, session or affinity that it runs under.
     pub gate: Option<GateKey>,
     /// It is a workflow: its handler is replayed.
     pub workflow: Option<NewWorkflow>,
-    /// It is this step of its parent, which is a workflow and is told of its end.
+    /// It is this step of its parent workflow, which receives a report of its end.
     pub step: Option<u64>,
 }
 
-/// What makes a task a workflow.
+/// The fields of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NewWorkflow {
-    /// The version of its code. Only who can replay it takes it.
+    /// The version of its code. Only workers that can replay this version claim it.
     pub version: Option<String>,
 }
 
-/// When a task may first run.
+/// The earliest time at which a task may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
@@ -78,7 +78,7 @@ pub enum Start {
     },
 }
 
-/// A key under which a request takes effect once.
+/// An idempotency key with its window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     pub key: IdempotencyKey,
@@ -166,7 +166,7 @@ impl Create {
         Ok(Created { id: new.id.clone(), duplicate: false })
     }
 
-    /// A task that is there but for its place: see [`place`].
+    /// Builds a task without storing it: see [`place`].
     fn build(
         &self,
         world: &mut World,
@@ -186,8 +186,8 @@ impl Create {
         Ok(task)
     }
 
-    /// Makes a task for a workflow, as a step of it or on its own, and leaves it to be placed. None
-    /// if that very task is there already.
+    /// Creates a task for a workflow, as a step or detached, without storing it. Returns none if
+    /// the same detached task exists already.
     pub(super) fn make(
         &self,
         world: &mut World,
@@ -213,8 +213,8 @@ impl Create {
         }
     }
 
-    /// Whether a child that is there was made for the parent that is there, and not for one of the
-    /// same id before it, which would be handed results that are not its own.
+    /// Whether an existing child was created for the existing parent. A child of an earlier parent
+    /// with the same id would report results that belong to that parent.
     fn is_of_this_parent(
         &self,
         world: &mut World,
@@ -226,7 +226,7 @@ impl Create {
         Ok(parent.is_none_or(|parent| parent.created_at <= known.created_at))
     }
 
-    /// A lane comes to be with its first task; a closed one and a crowded one take no more.
+    /// Creates a lane with its first task. Rejects tasks for a closed or a crowded lane.
     fn open_lane(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<(), Halt> {
         let Some(lane) = world.get::<Lane>(&Lane::key_of(&self.tenant, &new.lane))? else {
             world.put::<Lane>(Lane::new(&self.tenant, &new.lane));
@@ -245,7 +245,7 @@ impl Create {
     }
 }
 
-/// Gives a workflow what was sent to it before it was there.
+/// Delivers the messages that were buffered for a workflow before it was created.
 fn take_over(world: &mut World, task: &mut Task) -> Result<(), Halt> {
     let mailbox = Mailbox::key_of(&task.tenant, &task.id);
     if task.workflow.is_some() && world.get::<Mailbox>(&mailbox)?.is_some() {
@@ -300,7 +300,7 @@ impl NewTask {
         Route::new(&capabilities, self.tag.as_deref())
     }
 
-    /// What a workflow of a version demands of its worker.
+    /// The capability that a pinned version demands of the worker.
     fn version_demanded(&self) -> Option<String> {
         let version = self.workflow.as_ref()?.version.as_ref()?;
         version.parse::<CodeVersion>().ok().map(|version| version.capability(&self.kind))
@@ -343,7 +343,7 @@ impl NewTask {
     fn check_workflow(&self) -> Result<(), Rejection> {
         let Some(NewWorkflow { version }) = &self.workflow else { return Ok(()) };
         limits::WORKFLOW_ID.check(self.id.as_str())?;
-        // What it sends says by this who has sent it.
+        // Its id is the source of the messages that it sends.
         Message::check_source(self.id.as_str())?;
         if self.gate.is_some() {
             let problem = Problem::NotOfAWorkflow;
@@ -352,7 +352,7 @@ impl NewTask {
         version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
     }
 
-    /// What makes two requests the same: everything but the id and the key.
+    /// Identifies a request: covers everything but the id and the key.
     fn fingerprint(&self, route: &Route) -> Digest {
         let digester = Digester::new("create")
             .part(self.kind.as_str().as_bytes())
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swept_key_is_as_if_it_had_never_been() {
+    fn a_swept_key_can_be_used_again() {
         let mut stage = Stage::new();
         stage.must(Create::one(keyed("a", "k1")));
         stage.later(60_000);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_do_not_meet() {
+    fn tenants_are_isolated() {
         let mut stage = Stage::new();
         stage.must(Create::one(new_task("a")));
         let other = Create { tenant: "other".into(), tasks: vec![new_task("a")] };
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_lane_says() {
+    fn a_closed_lane_rejects_tasks() {
         for (state, taken) in [
             (LaneState::Active, true),
             (LaneState::Paused, true),
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_has_so_many_routes_and_no_more() {
+    fn a_lane_has_a_limited_number_of_routes() {
         let mut stage = Stage::new();
         let tagged = |n: u32| NewTask { tag: Some(format!("tag{n}")), ..new_task(&n.to_string()) };
         for n in 0..limits::ROUTES_PER_LANE {
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_is_kept_beside_the_task() {
+    fn the_payload_is_stored_beside_the_task() {
         let mut stage = Stage::new();
         let payload = Payload::json("{\"a\":1}");
         stage.must(Create::one(NewTask { payload: Some(payload.clone()), ..new_task("t") }));

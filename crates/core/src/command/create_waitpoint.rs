@@ -8,18 +8,18 @@ use crate::task::{Fence, Task, TaskKey};
 use crate::waitpoint::WaitpointState;
 use crate::world::World;
 
-/// Makes a waitpoint before anybody waits for it: what comes through it is kept until then.
+/// Creates a waitpoint before the task waits for it: its message is stored until then.
 ///
-/// Asking again for the same gives the same token.
+/// Repeating the request returns the same token.
 #[derive(Clone, Debug)]
 pub struct CreateWaitpoint {
     pub task: TaskKey,
-    /// The epoch of the holder who asks; none for an operator.
+    /// The epoch of the lease holder; none for an operator.
     pub epoch: Option<u64>,
     pub waitpoint: NewWaitpoint,
 }
 
-/// A waitpoint to be.
+/// The fields of a waitpoint to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NewWaitpoint {
     pub id: WaitpointId,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_there_is_no_token() {
+    fn without_a_signing_key_no_token_is_issued() {
         let mut stage = Stage::with_task("active");
         assert_eq!(make(&mut stage, "t", "p", 60_000), Err("no_signing_key"));
         stage.seed();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_the_same() {
+    fn a_repeated_request_returns_the_same_waitpoint() {
         let mut stage = seeded("active");
         let first = make(&mut stage, "t", "p", 60_000).unwrap();
         stage.later(10_000);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(make(&mut stage, "t", "p", 50_000), Err("conflict"));
         assert_eq!(stage.shelf, before);
         stage.must(Create::one(new_task("u")));
-        assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "it is another task's");
+        assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "of another task");
         stage.later(50_000);
         let fresh = make(&mut stage, "t", "p", 90_000).unwrap();
         assert_ne!(fresh.token, first.token, "it had expired unused");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_comes_with_the_first_of_either() {
+    fn a_mailbox_is_created_with_the_first_message_or_waitpoint() {
         let mut stage = seeded("active");
         assert!(!stage.task("t").unwrap().has_mail);
         make(&mut stage, "t", "p", 60_000).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_so_many_and_no_more() {
+    fn a_task_has_a_limited_number_of_waitpoints() {
         let mut stage = seeded("active");
         for n in 0..limits::WAITPOINTS_PER_TASK {
             make(&mut stage, "t", &format!("p{n}"), 60_000).unwrap();

@@ -7,13 +7,13 @@ use crate::rejection::Rejection;
 use crate::task::{Fence, Lifecycle, Settle, Settled};
 use crate::world::World;
 
-/// Gives a turn of a workflow back by whoever holds it. The messages that its lease had in hand are
-/// to be received again: at once, or after a while, in which others may come and be received.
+/// Returns a workflow turn without committing it. The in-flight messages of its lease are
+/// redelivered: at once, or after a delay in which other messages may be delivered.
 #[derive(Clone, Debug)]
 pub struct Decline {
     pub fence: Fence,
     pub delay_ms: u64,
-    /// Counts them as received in vain.
+    /// Raises the delivery count of these messages.
     pub counts: bool,
 }
 
@@ -28,11 +28,11 @@ impl Decline {
         let own = known.epoch == self.fence.epoch;
         let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
         if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
-            // It went back by itself, and counted as it does then.
+            // The lease expired and was swept, which counted the delivery.
             return Ok(Outcome::Settled(Settled::Released));
         }
         let lease = match &known.lifecycle {
-            // Also when it has run out: nobody else has taken it.
+            // Also when it has expired: no other worker has claimed it.
             Lifecycle::Active(lease) if own => lease.clone(),
             _ => held(world, &self.fence)?.1,
         };
@@ -102,7 +102,7 @@ mod tests {
         Send { tenant: Tenant::default(), parcel }
     }
 
-    /// A workflow with one message that its first lease has in hand.
+    /// A workflow whose first lease has one message in flight.
     fn received() -> Stage {
         let mut stage = Stage::new();
         stage.must(send("first", true));
@@ -112,7 +112,7 @@ mod tests {
 
     fn take(stage: &mut Stage) -> Vec<u64> {
         stage.must(Claim { receives: true, ..claim() });
-        match stage.task("t").expect("it is there").lifecycle {
+        match stage.task("t").expect("it exists").lifecycle {
             Lifecycle::Active(lease) => lease.received,
             _ => Vec::new(),
         }
@@ -120,12 +120,12 @@ mod tests {
 
     fn attempts(stage: &Stage, seq: u64) -> u32 {
         let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
-        stage.record::<Message>(&key).expect("it is there").attempts
+        stage.record::<Message>(&key).expect("it exists").attempts
     }
 
     fn hidden(stage: &Stage) -> u32 {
         let key = Mailbox::key_of(&Tenant::default(), &"t".into());
-        stage.record::<Mailbox>(&key).expect("it is there").hidden
+        stage.record::<Mailbox>(&key).expect("it exists").hidden
     }
 
     fn decline(nth: u64, delay_ms: u64, counts: bool) -> Decline {
@@ -133,17 +133,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_hand_is_received_again_and_counted() {
+    fn in_flight_messages_are_redelivered_and_counted() {
         let mut stage = received();
         stage.must(decline(1, 0, true));
         stage.must(decline(1, 0, true));
-        assert_eq!(attempts(&stage, 1), 1, "the same again is answered again");
+        assert_eq!(attempts(&stage, 1), 1, "a repeat gets the same response");
         assert_eq!(take(&mut stage), vec![1]);
         stage.must(decline(2, 0, false));
         assert_eq!(attempts(&stage, 1), 1);
         assert_eq!(take(&mut stage), vec![1]);
         stage.must(Release { fence: fence(3) });
-        assert_eq!(attempts(&stage, 1), 1, "what is given back was not taken");
+        assert_eq!(attempts(&stage, 1), 1, "a released message was not delivered");
         assert_eq!(take(&mut stage), vec![1]);
         stage.later(30_000);
         stage.must(Sweep::default());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_else_has_taken_is_given_back_late() {
+    fn an_expired_turn_can_be_declined_until_it_is_reclaimed() {
         let mut stage = received();
         stage.later(30_000);
         stage.must(decline(1, 5_000, true));
@@ -163,13 +163,13 @@ mod tests {
         stage.later(30_000);
         stage.must(Sweep::default());
         stage.must(decline(2, 5_000, true));
-        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "it had gone back by itself");
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "the sweep had ended the lease");
         take(&mut stage);
         assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale");
     }
 
     #[test]
-    fn only_what_was_in_hand_is_put_off() {
+    fn only_in_flight_messages_are_delayed() {
         let mut stage = received();
         stage.must(send("second", false));
         stage.must(decline(1, 5_000, true));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_without_mail_waits_for_some() {
+    fn a_workflow_without_visible_messages_is_suspended() {
         let mut stage = received();
         stage.must(decline(1, 5_000, true));
         let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_what_it_had_in_hand() {
+    fn a_turn_consumes_its_in_flight_messages() {
         let mut stage = received();
         stage.must(send("second", false));
         stage.must(CommitTurn {
@@ -207,7 +207,7 @@ mod tests {
             eager: None,
             foreign: None,
         });
-        assert_eq!(attempts(&stage, 2), 0, "it was not in hand");
+        assert_eq!(attempts(&stage, 2), 0, "it was not in flight");
         assert_eq!(take(&mut stage), vec![2]);
         assert_eq!(stage.task("t").unwrap().attempts, 1, "it is the same attempt");
     }

@@ -1,4 +1,4 @@
-//! What the commit of a turn does for a workflow.
+//! Applies the workflow commands of a turn.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
 
-/// What became of a task that a turn was to create.
+/// The result of creating a task for a turn.
 pub(super) enum Started {
-    /// It was refused, or it is there already.
+    /// It was refused, or exists already.
     No,
     Unleased,
     Leased(Arc<Task>),
 }
 
-/// Makes a task for a workflow, and leases it where that is wished and may be. What cannot be made
-/// has failed, as a step: the workflow goes on with that.
+/// Creates a task for a workflow, and leases it if requested and possible. If the task cannot be
+/// created, its step fails; the turn is committed all the same.
 pub(super) fn make(
     world: &mut World,
     workflow: &Task,
@@ -52,7 +52,7 @@ pub(super) fn make(
     }
 }
 
-/// Makes a workflow that is nobody's child.
+/// Creates a detached workflow.
 pub(super) fn start(
     world: &mut World,
     workflow: &Task,
@@ -78,7 +78,7 @@ fn refuse_task(
     refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
 }
 
-/// Sends a message. Where it cannot be delivered, its step has failed.
+/// Sends a message. If it cannot be delivered, its step fails.
 pub(super) fn post(
     world: &mut World,
     workflow: &Task,
@@ -104,7 +104,7 @@ pub(super) fn post(
     }
 }
 
-/// Writes what a workflow tells of itself, or takes it away.
+/// Writes or deletes a published property of a workflow.
 pub(super) fn note(
     world: &mut World,
     known: &Task,
@@ -120,7 +120,7 @@ pub(super) fn note(
     if before.is_none() && text.is_none() {
         return Ok(());
     }
-    // Time goes on when the note does not.
+    // The time keeps the number rising when the property is deleted and written again.
     let next = before.map_or(0, |before| before.change + 1);
     let change = next.max(world.now().micros().unsigned_abs());
     if name == Note::STATUS {

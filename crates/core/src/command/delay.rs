@@ -6,8 +6,8 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Settled};
 use crate::world::World;
 
-/// Puts a held task off. The attempt is given back: nothing has failed. One that was resumed goes
-/// on as it was.
+/// Snoozes a leased task. The attempt is not counted: nothing has failed. A resumed attempt stays
+/// resumable.
 #[derive(Clone, Debug)]
 pub struct Delay {
     pub fence: Fence,
@@ -34,7 +34,7 @@ mod tests {
     use crate::testing::{Stage, check_task, claim, fence};
 
     #[test]
-    fn what_was_resumed_goes_on_after_it() {
+    fn a_snoozed_attempt_stays_resumed() {
         for delay_ms in [0, 5_000] {
             let mut stage = Stage::with_task("resumable");
             stage.must(Claim { worker: "without a handler".into(), ..claim() });
@@ -50,7 +50,7 @@ mod tests {
             assert_eq!(task.resumption.unwrap().cause, ResumeCause::Signals);
             stage.must(Suspend::new(fence(3), Condition::signal("go")));
             let state = stage.task("t").unwrap().lifecycle.public();
-            assert_eq!(state, PublicState::Suspended, "it is the attempt that has heard it");
+            assert_eq!(state, PublicState::Suspended, "the attempt has consumed the signal");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::primitive::{Late, remove_activity, settle, task};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Ends a held step of a workflow, or a task of its own, of which nobody is to be told. It is gone
+/// Ends a leased step of a workflow without a report, or a leased standalone task, and deletes it
 /// at once.
 #[derive(Clone, Debug)]
 pub struct Discard {
@@ -19,7 +19,7 @@ impl Discard {
         limits::REASON.check_prose(&self.reason)?;
         let digest = Digester::new("discard").part(self.reason.as_bytes()).finish();
         let outcome = settle(world, &self.fence, digest, Late::IfAllowed, |_, task, now| {
-            // Without its step nobody is told of its end.
+            // Without its step, its end is not reported.
             task.step = None;
             task.policy.retention_ms = 0;
             let reason = self.reason.clone();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workflow_of_a_step_is_not_told() {
+    fn the_workflow_of_a_dropped_step_gets_no_report() {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
         stage.must(Create::one(NewTask { workflow, ..NewTask::new("t", "order") }));
@@ -80,7 +80,7 @@ mod tests {
         stage.must(claim());
         stage.must(Discard { fence: fence_of("t/3", 1), reason: "no".into() });
         assert!(stage.task("t/3").is_none());
-        let parent = stage.task("t").expect("it is there");
-        assert!(!parent.has_mail, "nobody wrote to it");
+        let parent = stage.task("t").expect("it exists");
+        assert!(!parent.has_mail, "it has no report");
     }
 }

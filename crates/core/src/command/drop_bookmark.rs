@@ -4,7 +4,7 @@ use crate::limits;
 use crate::name::Tenant;
 use crate::world::World;
 
-/// Forgets how far a named subscriber has come. One that is not known has nothing to forget.
+/// Deletes a durable subscription. Does nothing if there is none.
 #[derive(Clone, Debug)]
 pub struct DropBookmark {
     pub tenant: Tenant,

@@ -5,8 +5,8 @@ use crate::primitive::{Late, fail, settle};
 use crate::task::{FailureClass, Fence, Retry};
 use crate::world::World;
 
-/// Ends an attempt with a failure: the task is tried again, or has failed for good. What fails
-/// before it has begun counts as an attempt too, or it could go on for ever.
+/// Fails an attempt: the task is retried with backoff, or has failed for good. A failure before the
+/// attempt has begun counts as one too, or the task could be retried for ever.
 #[derive(Clone, Debug)]
 pub struct Fail {
     pub fence: Fence,
@@ -58,10 +58,10 @@ mod tests {
             waiting   |                     | waiting e0 a0   | ! stale             |
             delayed   |                     | delayed e0 a0   | ! stale             |
             granted   |                     | granted e0 a0   | ! stale             |
-            claimed   |                     | delayed e1 a1   | retry +60000        | retry_scheduled
-            active    |                     | delayed e1 a1   | retry +60000        | retry_scheduled
-            active    | retry=5000          | delayed e1 a1   | retry +5000         | retry_scheduled
-            active    | retry=0             | waiting e1 a1   | retry +0            | retry_scheduled
+            claimed   |                     | delayed e1 a1   | retry +60000 | retry_scheduled
+            active    |                     | delayed e1 a1   | retry +60000 | retry_scheduled
+            active    | retry=5000          | delayed e1 a1   | retry +5000 | retry_scheduled
+            active    | retry=0             | waiting e1 a1   | retry +0 | retry_scheduled
             active    | retry=giveup        | failed e1 a1    | failed              | failed
             active    | class=permanent     | failed e1 a1    | failed              | failed
             active    | policy=none         | failed e1 a1    | failed              | failed

@@ -5,19 +5,19 @@ use crate::rejection::Rejection;
 use crate::task::Task;
 use crate::world::{Halt, World};
 
-/// What a turn says besides, where the history is kept by another runtime than Windlass's own. It
-/// numbers its executions and steps itself, and tells what is to be known of them.
+/// Turn metadata of an external runtime, which defines the contents of the history and numbers its
+/// executions and steps itself.
 #[derive(Clone, Debug, Default)]
 pub struct Foreign {
-    /// The execution that the turn is of. One that is later than the present one starts with it.
+    /// The execution of the turn. One that is later than the current execution starts with it.
     pub execution: u32,
-    /// The number of the first step of the turn, if it has any: it must not have been given.
+    /// The number of the first step of the turn, if it has any: it must be unused.
     pub first_step: Option<u64>,
-    /// What is to be known of this execution, in the words of the runtime.
+    /// An opaque status of this execution.
     pub about: String,
-    /// The version of the runtime that its next turns need.
+    /// The version of the runtime that the next turns need.
     pub version: Option<String>,
-    /// Tells two turns apart that are the same in everything else.
+    /// Distinguishes two turns that are otherwise identical.
     pub nonce: String,
 }
 
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((task.generation, present.turns), (1, 1));
         assert_eq!(present.about.as_deref(), Some("two"));
         let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
-        let past = stage.record::<Execution>(&key).expect("it is kept");
+        let past = stage.record::<Execution>(&key).expect("it is retained");
         assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
         assert!(stage.shelf.payload(&past.turn_key(0)).is_some());
         stage.must(claim());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_comes_twice_and_no_turn_is_two() {
+    fn step_numbers_are_unique_and_the_nonce_distinguishes_turns() {
         let mut stage = started();
         let step = |first, nonce: &str| Foreign {
             first_step: Some(first),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn its_next_turns_are_for_those_who_have_its_version() {
+    fn only_workers_with_its_version_claim_the_next_turn() {
         let mut stage = started();
         let version = Some("1.2.3".to_owned());
         stage.must(turn(1, 0, Foreign { version, ..Foreign::default() }));

@@ -8,10 +8,10 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Keeps a waiting task for one worker for a while. It takes the task by name, with `Consume`, or
-/// with a `Claim` that takes grants; if it does not, the task is back where it stood in its lane.
+/// Grants a waiting task to one worker for a limited time. The worker leases it with `Consume`, or
+/// with a `Claim` that accepts grants; else the task returns to its position in its lane.
 ///
-/// The same worker again keeps it for longer; another one is refused while it is kept.
+/// The same worker can extend the grant; another one is rejected while it lasts.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub task: TaskKey,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_takes_grants_finds_its_own() {
+    fn a_claim_that_accepts_grants_finds_its_own_task() {
         let mut stage = Stage::with_task("granted");
         let takes = |worker: &str, grants| Claim { worker: worker.into(), grants, ..claim() };
         assert_eq!(stage.must(takes("w", false)), Outcome::Claimed(vec![]));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_granted_task_is_nobody_elses_and_is_back_in_its_place_afterwards() {
+    fn a_granted_task_is_exclusive_and_returns_to_its_position() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
             stage.must(Create::one(new_task(id)));

@@ -4,7 +4,7 @@ use crate::name::NodeId;
 use crate::node::Node;
 use crate::world::World;
 
-/// Says that an engine is about to end. One that is not registered has nothing to leave.
+/// Deregisters a node that is about to stop. Does nothing if it is not registered.
 #[derive(Clone, Debug)]
 pub struct Leave {
     pub id: NodeId,

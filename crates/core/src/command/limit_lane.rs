@@ -6,8 +6,8 @@ use crate::name::{LaneName, Tenant};
 use crate::rejection::Rejection;
 use crate::world::{Wake, World};
 
-/// Sets or lifts how many tasks of a lane may be leased at once. A limit counts the leases taken
-/// since one was first set; those before it run out uncounted.
+/// Sets or removes the limit on concurrently leased tasks of a lane. A limit counts the leases
+/// granted since one was first set; earlier leases are not counted.
 #[derive(Clone, Debug)]
 pub struct LimitLane {
     pub tenant: Tenant,
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifted_limit_goes_on_counting() {
+    fn a_removed_limit_still_counts() {
         let mut stage = Stage::new();
         for id in ["a", "b", "c"] {
             stage.must(Create::one(new_task(id)));

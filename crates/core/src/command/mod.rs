@@ -1,4 +1,4 @@
-//! One command, one file: its fields, its transition, its table of tests.
+//! One file per command: its fields, its transition and its table of tests.
 
 mod admit;
 mod advance;
@@ -115,20 +115,20 @@ use crate::limits;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
-/// What a transition comes to.
+/// The result of a transition.
 pub(crate) type Transition = Result<Outcome, Halt>;
 
-/// What [`decide`] comes to.
+/// The result of [`decide`].
 #[derive(Debug, PartialEq)]
 pub enum Decided {
     Ready(Result<Outcome, Rejection>),
-    /// Something is not loaded yet. Nothing was changed; decide again once it is.
+    /// Rows are not loaded yet. Nothing was changed; decide again once they are.
     Parked,
 }
 
 macro_rules! commands {
     ($($Name:ident),*) => {
-        /// Everything that can be asked of the engine, and everything it asks of itself.
+        /// A command of a caller, a worker or the engine itself.
         #[derive(Clone, Debug)]
         #[allow(clippy::large_enum_variant, reason = "it is moved once, into its batch")]
         pub enum Command { $($Name($Name)),* }
@@ -206,7 +206,7 @@ commands!(
     RenewSessions
 );
 
-/// Decides one command against the world. The one way in which anything changes.
+/// Decides one command against the world. Every change of state goes through here.
 pub fn decide(world: &mut World, command: &Command) -> Decided {
     world.open();
     match command.apply(world) {
@@ -225,17 +225,17 @@ pub fn decide(world: &mut World, command: &Command) -> Decided {
     }
 }
 
-/// Runs a command only to note what it lacks: for one that must wait for another before it.
+/// Runs a command only to record the rows it lacks: for one that waits for an earlier command.
 pub fn probe(world: &mut World, command: &Command) {
     world.open();
-    // The answer is of no use: the command is decided again after the one it waits for.
+    // The result is unused: the command is decided again after the one it waits for.
     let _ = command.apply(world);
     world.abandon();
 }
 
 impl Command {
-    /// Commands that end or keep a lease, or all leases of a worker, go before those that start
-    /// something.
+    /// Commands that settle or renew a lease, or all leases of a worker, are decided before
+    /// commands that start work.
     pub const fn is_urgent(&self) -> bool {
         match self {
             Command::Renew(_)
@@ -293,7 +293,7 @@ impl Command {
         }
     }
 
-    /// About how many rows it writes.
+    /// Approximate number of rows written.
     pub fn rows(&self) -> usize {
         match self {
             Command::Create(create) => create.tasks.len(),
@@ -308,7 +308,7 @@ impl Command {
         }
     }
 
-    /// How many bytes of payload it carries.
+    /// Payload bytes carried.
     pub fn bytes(&self) -> usize {
         match self {
             Command::Create(create) => {

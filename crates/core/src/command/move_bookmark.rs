@@ -5,10 +5,10 @@ use crate::log::Cursor;
 use crate::name::Tenant;
 use crate::world::World;
 
-/// Says how far a named subscriber has come in the log.
+/// Moves the cursor of a durable subscription.
 ///
-/// Within one life of the log it moves only forward: a late word changes nothing. The answer says
-/// where it stands. No event tells of it, or whoever reads the log would write it as well.
+/// Within one incarnation of the log it moves only forward: a late request changes nothing. The
+/// response has its position. No event is logged, or every reader of the log would write to it.
 #[derive(Clone, Debug)]
 pub struct MoveBookmark {
     pub tenant: Tenant,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_move_is_not_written() {
+    fn a_cursor_that_does_not_move_is_not_written() {
         let mut stage = Stage::with_bookmark("there");
         let before = stage.shelf.clone();
         for seq in [5, 3] {

@@ -8,11 +8,11 @@ use crate::task::{Resumption, Run, Settled, Task};
 use crate::time::Timestamp;
 use crate::token::Token;
 
-/// The answer to an accepted command.
+/// The result of an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Created(Vec<Created>),
-    /// The tasks as they are under their new leases.
+    /// The tasks under their new leases.
     Claimed(Vec<Arc<Task>>),
     Renewed {
         expires_at: Timestamp,
@@ -26,22 +26,22 @@ pub enum Outcome {
         generation: u32,
     },
     Reaped,
-    /// `more` when a page went and another may follow.
+    /// `more` when a page was deleted and another may follow.
     Pruned {
         pruned: usize,
         more: bool,
     },
-    /// How many were asked of this worker first.
+    /// How many of them were sticky to this worker.
     Unstuck {
         workflows: usize,
     },
     LaneChanged,
-    /// `next_due` is when to sweep again; none while nothing is due at any time.
+    /// `next_due` is when to sweep again; `None` while nothing is due at any time.
     Swept {
         swept: usize,
         next_due: Option<Timestamp>,
     },
-    /// `more` when a full page went and another may follow.
+    /// `more` when a full page was deleted and another may follow.
     Trimmed {
         trimmed: usize,
         more: bool,
@@ -56,7 +56,7 @@ pub enum Outcome {
     /// No child is open: the lease stays.
     ChildrenDone(ChildCounts),
     QuotaSet,
-    /// `running` of it still run where they are.
+    /// `running` of its tasks are still running on their workers.
     SessionReleased {
         running: u32,
     },
@@ -64,79 +64,79 @@ pub enum Outcome {
     SessionsRenewed {
         renewed: usize,
     },
-    /// `joined` when the worker was not registered before. `lost` of its leases were ended, because
-    /// it does not hold them; there may be more.
+    /// `joined` when the worker was not registered before. `lost` leases were revoked because the
+    /// worker does not hold them; a later heartbeat may revoke more.
     WorkerRegistered {
         joined: bool,
         lost: usize,
     },
     WorkerRetired,
-    /// Kept for its worker until then.
+    /// Granted to its worker until then.
     Granted {
         until: Timestamp,
     },
     Revoked,
-    /// Where the bookmark stands.
+    /// The position of the cursor.
     BookmarkAt(Cursor),
-    /// `known` when there was one.
+    /// `known` when it existed.
     BookmarkDropped {
         known: bool,
     },
     Posted(Vec<Posted>),
     WaitpointMade(MadeWaitpoint),
-    /// The lease has ended; the waitpoints are those that were made with the suspension.
+    /// The lease has ended; the waitpoints were created with the suspension.
     Suspended {
         waitpoints: Vec<MadeWaitpoint>,
     },
-    /// What was to be waited for is there: the lease goes on.
+    /// The condition is already met: the lease stays.
     AlreadySatisfied(Resumption),
     Resumed,
-    /// How many messages were still there to be taken.
+    /// How many of the messages still existed.
     Taken {
         taken: usize,
     },
-    /// Whoever asked is the one to answer, in time.
+    /// The caller owns the request and has to answer it before `until`.
     Admitted {
         until: Timestamp,
     },
-    /// Where the answer of the request is.
+    /// Where the response of the request is stored.
     Answered(PayloadKey),
     Withdrawn,
     /// `known` when it was claimed before, so that the call may have been made. `answer` is where
-    /// what came of it is.
+    /// its result is stored.
     EffectClaimed {
         request_id: IdempotencyKey,
         known: bool,
         answer: Option<PayloadKey>,
     },
     EffectSettled,
-    /// The activities that were leased at once; and the workflow, if its lease stays.
+    /// The eager activities leased with the turn; and the workflow, if its lease stays.
     Turned {
         claimed: Vec<Arc<Task>>,
         goes_on: Option<Arc<Task>>,
     },
     Spent,
-    /// `known` when nothing had to be done for it.
+    /// `known` when nothing had to change.
     KeyRotated {
         known: bool,
     },
 }
 
-/// What became of a message.
+/// The result of posting a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     pub task: TaskId,
-    /// Its place in the mailbox.
+    /// Its sequence number in the mailbox.
     pub seq: u64,
-    /// It had been posted before; `seq` is that of the first.
+    /// It was posted before; `seq` is that of the first.
     pub duplicate: bool,
-    /// The task waited and goes on: for this message, or for one before it that has become visible.
+    /// A suspended task was resumed, by this message or by an earlier one that has become visible.
     pub resumed: bool,
-    /// There is no such task yet: it is kept for a while, for the workflow that is started.
+    /// The task does not exist yet: the message is buffered for a workflow with this id.
     pub kept: bool,
 }
 
-/// A waitpoint with its token, which can be had only here.
+/// A waitpoint with its token, which is returned here and not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MadeWaitpoint {
     pub id: WaitpointId,
@@ -147,6 +147,6 @@ pub struct MadeWaitpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
     pub id: TaskId,
-    /// It had been created before; `id` is that of the first.
+    /// It was created before; `id` is that of the first.
     pub duplicate: bool,
 }

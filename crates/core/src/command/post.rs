@@ -13,24 +13,24 @@ use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
-/// Posts messages to tasks by somebody who is trusted to: all of them, or none.
+/// Posts messages to tasks for a trusted caller: all of them, or none.
 #[derive(Clone, Debug)]
 pub struct Post {
     pub tenant: Tenant,
     pub messages: Vec<NewMessage>,
 }
 
-/// A message to be.
+/// The fields of a message to post.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
     pub task: TaskId,
     pub name: String,
     pub source: String,
     pub idempotency: Option<Idempotency>,
-    /// How long from here until it is visible. That is what a timer is.
+    /// Delay until it is visible. A timer is a delayed message.
     pub after_ms: u64,
-    /// For how long it is kept if there is no such task, for a workflow that is started under that
-    /// id. Without it, nobody to be told is a refusal.
+    /// How long it is buffered if the task does not exist, for a workflow that is started under
+    /// that id. Without it, a missing task is a rejection.
     pub keep_ms: Option<u64>,
     pub payload: Option<Payload>,
 }
@@ -87,7 +87,7 @@ impl Post {
         Ok(Outcome::Posted(posted))
     }
 
-    /// Asks for what all messages need before any of them is posted.
+    /// Requests the rows of all messages before any of them is posted.
     fn prefetch(&self, world: &mut World) -> Result<(), Halt> {
         let mut counts: BTreeMap<&TaskId, u64> = BTreeMap::new();
         for message in &self.messages {
@@ -146,8 +146,8 @@ impl Post {
     }
 }
 
-/// The message that had the key of this one; from then on the next one has it. One that is kept is
-/// given to the task if that is there, or kept for as long as this one asks.
+/// Returns the earlier message with this idempotency key, or reserves the key. An earlier message
+/// that is still buffered is delivered if its task exists, else its TTL is extended.
 pub(super) fn posted_before(
     world: &mut World,
     to: (&Tenant, &TaskId),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_an_earlier_task_of_the_same_id_is_another_one() {
+    fn a_message_key_is_scoped_to_one_life_of_the_task() {
         let mut stage = Stage::with_task("waiting");
         stage.must(Post::one(keyed("go")));
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_holds_so_much_and_no_more() {
+    fn a_mailbox_is_limited_in_messages_and_bytes() {
         let mut stage = Stage::with_task("waiting");
         let many = Post { tenant: Tenant::default(), messages: vec![message("a"); 999] };
         stage.must(many);
@@ -303,13 +303,13 @@ mod tests {
             stage.must(Post::one(large.clone()));
         }
         assert_eq!(posted(&mut stage, large), Err("mailbox_full"));
-        assert!(posted(&mut stage, message("a")).is_ok(), "what carries nothing still fits");
+        assert!(posted(&mut stage, message("a")).is_ok(), "a message without a payload still fits");
         let (held, bytes) = stage.mailbox().map(|mailbox| (mailbox.held, mailbox.bytes)).unwrap();
         assert_eq!((held, bytes), (65, 16 * 1_024 * 1_024));
     }
 
     #[test]
-    fn a_message_is_visible_in_its_time_and_wakes_then() {
+    fn a_delayed_message_resumes_its_task_when_visible() {
         let mut stage = Stage::with_task("suspended");
         let timer = NewMessage { after_ms: 5_000, ..message("go") };
         stage.must(Post::one(timer));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_time_has_come_counts_before_its_sweep() {
+    fn a_due_message_counts_before_its_sweep() {
         let mut stage = Stage::with_task("waiting");
         stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("a") }));
         stage.must(claim());
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_a_mailbox_that_cannot_be_read_waits() {
+    fn a_message_to_an_unreadable_mailbox_is_deferred() {
         let mut stage = Stage::with_task("suspended");
         stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("go") }));
         stage.garble(&Mailbox::key_of(&Tenant::default(), &"t".into()));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_is_kept_until_the_task_goes() {
+    fn the_payload_is_retained_until_the_task_is_deleted() {
         let mut stage = Stage::with_task("waiting");
         let payload = Some(Payload::json("1"));
         stage.must(Post::one(NewMessage { payload: payload.clone(), ..message("go") }));

@@ -6,17 +6,17 @@ use crate::task::TaskKey;
 use crate::time::Timestamp;
 use crate::world::World;
 
-/// How many executions are looked at at once.
+/// How many executions are scanned at once.
 const AT_ONCE: usize = 64;
 
-/// Forgets executions of a workflow that were followed by others, before their time: the oldest
-/// first, a page at a time. The present one stays, wherever it stands.
+/// Deletes past executions of a workflow before their retention ends: the oldest first, a page at a
+/// time. The current execution stays, in whatever state it is.
 #[derive(Clone, Debug)]
 pub struct PruneExecutions {
     pub task: TaskKey,
-    /// How many of those before the present one are kept.
+    /// How many past executions are retained.
     pub keep_last: u32,
-    /// Only those that had ended before.
+    /// Only executions that ended before this time.
     pub before: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// A workflow in its last execution, a second after each before it, which had so many rows.
+    /// A workflow after past executions with this many rows each, one second apart.
     fn continued(rows: &[u32]) -> Stage {
         let mut stage = Stage::new();
         let (payload, workflow) = (Some(Payload::json("7")), Some(NewWorkflow::default()));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_and_the_late_ones_stay() {
+    fn the_last_and_the_late_executions_are_retained() {
         let start = continued(&[]).now;
         let rows: [(u32, Option<u64>, &[u32]); 7] = [
             (0, None, &[]),
@@ -146,14 +146,14 @@ mod tests {
             assert_eq!(left(&stage), stay, "{keep_last} {before:?}");
             let present = stage.task("t").unwrap();
             assert!(stage.shelf.payload(&present.input_key().unwrap()).is_some());
-            // Two rows, an input, and but for the first what was carried.
+            // Two rows, an input, and except in the first the carried payload.
             let first = usize::from(stay.contains(&0));
             assert_eq!(stage.shelf.payloads().count(), 4 * stay.len() - first + 2);
         }
     }
 
     #[test]
-    fn long_ones_go_page_by_page() {
+    fn long_executions_are_deleted_page_by_page() {
         let mut stage = continued(&[600, 1, 1]);
         let mut answers = Vec::new();
         loop {
@@ -165,6 +165,6 @@ mod tests {
         }
         assert_eq!(answers, [0, 0, 3]);
         assert_eq!(left(&stage), Vec::<u32>::new());
-        assert_eq!(stage.shelf.payloads().count(), 2, "those of the present one");
+        assert_eq!(stage.shelf.payloads().count(), 2, "those of the current execution");
     }
 }

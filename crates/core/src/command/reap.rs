@@ -7,9 +7,9 @@ use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
 
-/// Forgets an ended task and its payloads before its retention is over. One with an open child is
-/// kept: the child is still to be counted. So is a child of a workflow that has not ended, which
-/// may not have read the result yet.
+/// Deletes an ended task and its payloads before its retention ends. A task with an open child is
+/// retained, because the child is still to be counted. So is a child of an open workflow, which may
+/// not have read the result yet.
 #[derive(Clone, Debug)]
 pub struct Reap {
     pub task: TaskKey,
@@ -24,14 +24,14 @@ impl Reap {
         if is_awaited(world, &known)? {
             return Err(Rejection::ParentOpen.into());
         }
-        // As much as a mailbox holds: what an operator asks for is done at once.
+        // As much as a mailbox holds: a delete by an operator is done in one commit.
         let all = limits::MAILBOX_MESSAGES.max(limits::WAITPOINTS_PER_TASK) as usize + 2;
         reap(world, &known, all)?;
         Ok(Outcome::Reaped)
     }
 }
 
-/// Whether a workflow that has not ended may yet ask what came of this one.
+/// Whether an open workflow may still read the result of this one.
 fn is_awaited(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let awaited = task.step.is_some() && task.workflow.is_some();
     let Some(parent) = task.parent.as_ref().filter(|_| awaited) else { return Ok(false) };
@@ -39,11 +39,11 @@ fn is_awaited(world: &mut World, task: &Task) -> Result<bool, Halt> {
     Ok(siblings.is_some_and(|siblings| !siblings.closed))
 }
 
-/// Forgets a task, once what was sent to it is cleared away. Until then it stays, and is due.
+/// Deletes a task once its other records are purged. Until then it stays, and is due.
 pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Halt> {
     if !purge(world, task, page)? {
         let known = world.get::<Task>(&task.task_key().row_key())?;
-        let known = known.expect("it is there as long as it is not forgotten");
+        let known = known.expect("it exists until it is deleted");
         world.put::<Task>(Task { due_at: Some(world.now()), ..(*known).clone() });
         return Ok(());
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_goes_and_comes_again_in_one_batch_stays() {
+    fn a_payload_deleted_and_recreated_in_one_batch_exists() {
         let new = |text| NewTask { payload: Some(Payload::json(text)), ..new_task("t") };
         let mut stage = Stage::with_new_task("completed", new("old"));
         let commands: [Command; 2] =
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_go_with_their_task() {
+    fn payloads_are_deleted_with_their_task() {
         let new = NewTask { payload: Some(Payload::json("1")), ..new_task("t") };
         let mut stage = Stage::with_new_task("active", new);
         stage.must(Complete { fence: fence(1), result: Some(Payload::json("2")) });
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(stage.shelf.payloads().count(), 0);
     }
 
-    /// An ended task with so many messages and waitpoints, and no retention.
+    /// An ended task with this many messages and waitpoints, and no retention.
     fn crowded(messages: usize, waitpoints: usize) -> Stage {
         let mut new = new_task("t");
         new.policy.retention_ms = 0;
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sweep_clears_a_mailbox_away_page_by_page() {
+    fn the_sweep_purges_a_mailbox_page_by_page() {
         for (messages, waitpoints, sweeps) in
             [(0, 1, 1), (255, 0, 1), (256, 0, 2), (600, 300, 3), (1_000, 1_000, 4)]
         {
             let mut stage = crowded(messages, waitpoints);
             for sweep in 1..=sweeps {
-                assert!(stage.task("t").is_some(), "{messages}/{waitpoints}: gone too early");
+                assert!(stage.task("t").is_some(), "{messages}/{waitpoints}: deleted too early");
                 let Outcome::Swept { next_due, .. } = stage.must(Sweep::default()) else {
                     panic!()
                 };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_clears_it_away_at_once() {
+    fn an_operator_deletes_a_full_mailbox_in_one_commit() {
         let mut stage = crowded(1_000, 1_000);
         stage.must(Reap { task: key("t") });
         assert_eq!((left(&stage, Table::Message), left(&stage, Table::Waitpoint)), (0, 0));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_keeps_the_mailbox() {
+    fn a_replay_retains_the_mailbox() {
         let mut stage = crowded(3, 2);
         stage.must(crate::command::Replay { task: key("t"), generation: 0 });
         let mailbox = stage.mailbox().unwrap();

@@ -9,39 +9,39 @@ use crate::task::{Offer, Task};
 use crate::worker::{HeldLeases, Worker};
 use crate::world::{Halt, World};
 
-/// Says that a worker is there, for the first time or again, and what it offers.
+/// Registers a worker or renews its registration (heartbeat), with its capabilities.
 ///
-/// A worker that was not heard of for two and a half of its beats is missed, and for one more beat
-/// from then it is taken for dead: the leases that it claimed as a registered one end before their
-/// time. It is missed first so that a clock that jumps costs nobody a lease who still beats.
+/// A worker that misses 2.5 heartbeat intervals becomes overdue; after one more interval it is
+/// declared dead, and the leases that it claimed as a registered worker are revoked. The extra
+/// interval keeps a clock jump from revoking leases of workers that still send heartbeats.
 #[derive(Clone, Debug)]
 pub struct RegisterWorker {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub lanes: BTreeSet<LaneName>,
     pub offer: Offer,
-    /// How soon the next one is to come.
+    /// The heartbeat interval.
     pub every_ms: u64,
-    /// The leases that this instance of the worker holds, if it keeps count of them. Its other
-    /// leases are ended as lost, a page at a time: the answer that granted them never reached it,
-    /// or it stopped acting under them and could not say so.
+    /// The leases that this instance of the worker holds, if it tracks them. Its other leases are
+    /// ended as lost, a page at a time: the response that granted them never reached it, or it
+    /// abandoned them and could not release them.
     pub held: Option<HeldLeases>,
 }
 
 /// How many leases one heartbeat ends.
 const LEASES_AT_ONCE: usize = 32;
 
-/// How many leases it looks at besides those that are held: some may be on their way.
+/// How many leases it scans besides those that are held: some may be in flight.
 const LOOKED_AT: usize = 256;
 
 impl RegisterWorker {
-    /// For how long nobody takes a worker for dead after it was heard of: until it is missed, and
-    /// for one beat more.
+    /// How long after a heartbeat a worker is not declared dead: until it is overdue, and for one
+    /// interval more.
     pub const fn lasts_ms(every_ms: u64) -> u64 {
         Self::missed_after_ms(every_ms).saturating_add(every_ms)
     }
 
-    /// Two beats and a half: the second may be on its way when it is due.
+    /// 2.5 intervals: the second heartbeat may be in flight when it is due.
     const fn missed_after_ms(every_ms: u64) -> u64 {
         every_ms.saturating_mul(5) / 2
     }
@@ -68,7 +68,7 @@ impl RegisterWorker {
             registered_at: known.as_ref().map_or(now, |worker| worker.registered_at),
             seen_at: now,
             every_ms: self.every_ms,
-            // Whoever is heard of while its leases are ended keeps those that are left.
+            // A heartbeat during the revocation of its leases saves those that are left.
             missed_at: None,
             due_at: now.plus_ms(Self::missed_after_ms(self.every_ms)),
         });
@@ -147,7 +147,7 @@ mod tests {
         );
     }
 
-    /// Creates a task and leases it to a request, by hand of one worker or another.
+    /// Creates a task and leases it to a request of this worker.
     fn leased(stage: &mut Stage, id: &str, worker: &str, request: Option<(u64, u64)>) -> Task {
         stage.must(Create::one(new_task(id)));
         let request = request.map(|(instance, number)| LeaseRequest { instance, number });
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_not_held_any_more_does_not_hold_the_next() {
+    fn a_held_epoch_does_not_protect_the_next_lease() {
         let mut stage = Stage::new();
         stage.must(register());
         let first = leased(&mut stage, "t", "w", Some((1, 1)));

@@ -5,7 +5,7 @@ use crate::primitive::{Late, settle};
 use crate::task::{Fence, Settled};
 use crate::world::World;
 
-/// Gives a held task back without spending the attempt. One that was resumed goes on as it was.
+/// Releases a leased task without spending the attempt. A resumed attempt stays resumable.
 #[derive(Clone, Debug)]
 pub struct Release {
     pub fence: Fence,
@@ -60,6 +60,6 @@ mod tests {
         stage.must(claim());
         stage.must(Release { fence: fence(1) });
         let task = stage.task("t").unwrap();
-        assert_eq!((task.claims, task.attempts), (2, 1), "the lease of epoch 2 goes on");
+        assert_eq!((task.claims, task.attempts), (2, 1), "the lease of epoch 2 stays");
     }
 }

@@ -5,14 +5,14 @@ use crate::name::Tenant;
 use crate::primitive::release_session;
 use crate::world::World;
 
-/// Takes a session from the worker that owns it. While something of it runs there it stays, and is
-/// free with the end of that.
+/// Releases a session from the worker that owns it. While tasks of it run there, the owner keeps
+/// it; it is free when they have ended.
 #[derive(Clone, Debug)]
 pub struct ReleaseSession {
     pub tenant: Tenant,
     pub session: String,
-    /// It is an affinity, which is forgotten if its lock has run out. Nobody takes a lock that
-    /// lasts, so that there is one holder at a time.
+    /// It is an affinity, which is deleted if its lock has expired. A live lock cannot be taken
+    /// over, so that there is one holder at a time.
     pub affinity: bool,
 }
 
@@ -72,9 +72,9 @@ mod tests {
         );
     }
 
-    /// However many of it may run at once: the owner starts nothing more, or it would never end.
+    /// However many tasks may run at once: the owner starts no more, or it would never be free.
     #[test]
-    fn a_session_of_many_is_free_when_the_last_of_them_has_ended() {
+    fn a_released_session_is_free_when_its_last_task_has_ended() {
         let mut stage = Stage::new();
         let (tenant, scope) = (Tenant::default(), QuotaScope::Session("s".into()));
         stage.must(SetQuota { tenant, scope, limit: Some(2), rate: None });
@@ -89,11 +89,11 @@ mod tests {
         stage.must(Complete { fence: fence_of("a", 1), result: None });
         let Outcome::Claimed(tasks) = stage.must(session_claim("v")) else { panic!() };
         assert_eq!(tasks[0].id, "b".into());
-        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]), "it is of v");
+        assert_eq!(stage.must(session_claim("w")), Outcome::Claimed(vec![]), "it belongs to v");
     }
 
     #[test]
-    fn what_runs_goes_on_where_it_is() {
+    fn running_tasks_continue_at_the_previous_owner() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
             let gate = Some(GateKey::Session("s".into()));

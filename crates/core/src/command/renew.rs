@@ -5,8 +5,8 @@ use crate::primitive::{held, touch};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
-/// Keeps a lease for longer. The sweep's appointment stays where it is: at that time it sees that
-/// the lease has moved and makes a later one, so that a renewal touches no index.
+/// Extends a lease. `due_at` stays: at that time the sweep sees the later expiry and sets a later
+/// due time, so that a renewal writes no index.
 #[derive(Clone, Debug)]
 pub struct Renew {
     pub fence: Fence,
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sweep_follows_a_lease_that_moved() {
+    fn the_sweep_follows_a_renewed_lease() {
         let mut stage = Stage::with_task("active");
         let first = stage.task("t").unwrap().due_at;
         stage.must(Renew { fence: fence(1), lease_ms: 60_000 });

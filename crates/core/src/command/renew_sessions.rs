@@ -8,8 +8,8 @@ use crate::world::World;
 /// How many sessions of one worker are renewed at once.
 const MOST: usize = 1_000;
 
-/// Renews the locks that workers have on affinities. One that has run out is not had back by it,
-/// and one for which its owner has done nothing for too long runs out.
+/// Renews the locks of workers on affinities. An expired lock is not renewed, and neither is one
+/// whose owner was inactive for too long.
 #[derive(Clone, Debug)]
 pub struct RenewSessions {
     pub tenant: Tenant,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_runs_at_once_at_the_owner_while_its_lock_lasts() {
+    fn the_lock_owner_runs_any_number_of_tasks_at_once() {
         let mut stage = Stage::new();
         stage.must(of("a"));
         stage.must(of("b"));
@@ -110,16 +110,16 @@ mod tests {
         assert!(claims(&mut stage, "v").is_empty(), "the lock was renewed");
         stage.later(400);
         stage.must(Sweep::default());
-        assert_eq!(claims(&mut stage, "v"), ["c"], "what runs elsewhere keeps nothing");
+        assert_eq!(claims(&mut stage, "v"), ["c"], "running tasks do not hold the lock");
         let held = stage.task("a").unwrap();
         assert!(matches!(held.lifecycle, Lifecycle::Active(_)));
         stage.must(Complete { fence: held.fence(), result: None });
-        assert_eq!(renewed(&mut stage, "w", 60_000), 0, "it is not had back");
+        assert_eq!(renewed(&mut stage, "w", 60_000), 0, "an expired lock is not renewed");
         assert_eq!(renewed(&mut stage, "v", 60_000), 1);
     }
 
     #[test]
-    fn an_owner_that_does_nothing_loses_it() {
+    fn an_idle_owner_loses_the_lock() {
         let mut stage = Stage::new();
         stage.must(of("a"));
         claims(&mut stage, "w");
@@ -127,10 +127,10 @@ mod tests {
         stage.later(500);
         assert_eq!(renewed(&mut stage, "w", 500), 0);
         stage.must(Renew { fence: fence_of("a", 1), lease_ms: 30_000 });
-        assert_eq!(renewed(&mut stage, "w", 500), 1, "who renews a lease does something");
+        assert_eq!(renewed(&mut stage, "w", 500), 1, "an owner that renews a lease is active");
         stage.later(500);
         stage.must(Complete { fence: fence_of("a", 1), result: None });
-        assert_eq!(renewed(&mut stage, "w", 500), 1, "and so does who is done");
+        assert_eq!(renewed(&mut stage, "w", 500), 1, "and so is an owner that completes a task");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_until_it_is_forgotten() {
+    fn an_affinity_is_retained_until_it_is_released_or_swept() {
         let mut stage = Stage::new();
         let (tenant, session) = (Tenant::default(), "s".to_owned());
         let forget = ReleaseSession { tenant, session, affinity: true };
@@ -155,14 +155,14 @@ mod tests {
         claims(&mut stage, "w");
         stage.must(of("late"));
         stage.must(forget.clone());
-        assert!(claims(&mut stage, "v").is_empty(), "nobody takes a lock that lasts");
+        assert!(claims(&mut stage, "v").is_empty(), "a live lock is not taken over");
         assert_eq!(claims(&mut stage, "w"), ["late"]);
         stage.later(2_000);
         stage.must(Complete { fence: fence_of("a", 1), result: None });
         let late = stage.task("late").unwrap().fence();
         stage.must(Complete { fence: late, result: None });
         stage.must(Sweep::default());
-        assert_eq!(stage.gates().len(), 1, "also when its lock ran out before");
+        assert_eq!(stage.gates().len(), 1, "also when its lock has expired");
         stage.must(forget);
         assert!(stage.gates().is_empty());
         stage.must(of("b"));
@@ -171,6 +171,6 @@ mod tests {
         stage.must(Complete { fence: stage.task("b").unwrap().fence(), result: None });
         stage.later(3_602_000);
         stage.must(Sweep::default());
-        assert!(stage.gates().is_empty(), "nobody has to forget it");
+        assert!(stage.gates().is_empty(), "the sweep deletes it");
     }
 }

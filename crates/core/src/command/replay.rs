@@ -5,10 +5,10 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Starts an ended task over, as its next generation, with the payload it was created with.
+/// Restarts an ended task as its next generation, with the payload it was created with.
 ///
-/// `generation` names the one that ended, so that asking twice replays once. A workflow has
-/// executions in place of generations, each with an input and a history: it is refused.
+/// `generation` names the one that ended, so that a repeated request replays once. Workflows are
+/// rejected: they have executions instead, each with an input and a history.
 #[derive(Clone, Debug)]
 pub struct Replay {
     pub task: TaskKey,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_does_not_start_over() {
+    fn a_workflow_cannot_be_replayed() {
         let workflow = Some(crate::command::NewWorkflow::default());
         let mut stage = Stage::new();
         stage.must(Create::one(NewTask { workflow, ..new_task("t") }));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_has_re_claims_of_its_own() {
+    fn each_generation_counts_its_own_lost_leases() {
         let mut new = new_task("t");
         new.policy.max_reclaims = 1;
         let mut stage = Stage::with_new_task("waiting", new);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn replays_are_counted() {
+    fn replays_are_limited() {
         let mut new = new_task("t");
         new.policy.max_replays = 1;
         let mut stage = Stage::with_new_task("failed", new);

@@ -5,7 +5,7 @@ use crate::primitive::held;
 use crate::task::{Fence, Progress, Task};
 use crate::world::World;
 
-/// Tells how far an attempt is. It keeps no lease: that is what renewals are for.
+/// Reports the progress of an attempt. It does not renew the lease.
 #[derive(Clone, Debug)]
 pub struct ReportProgress {
     pub fence: Fence,

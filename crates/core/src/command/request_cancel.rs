@@ -4,9 +4,9 @@ use crate::primitive::ask_to_end;
 use crate::task::TaskKey;
 use crate::world::World;
 
-/// Asks a workflow to end. Its code is told, and may clean up before it does. Any other task is
-/// cancelled at once, and so is a workflow that nobody has before its first turn, unless it was
-/// sent something.
+/// Requests the cancellation of a workflow. Its code is notified, and may clean up first. Any other
+/// task is cancelled at once, and so is an unleased workflow before its first turn, unless it has
+/// messages.
 #[derive(Clone, Debug)]
 pub struct RequestCancel {
     pub task: TaskKey,
@@ -86,11 +86,11 @@ mod tests {
     }
 
     fn state(stage: &Stage, id: &str) -> &'static str {
-        stage.task(id).expect("it is there").lifecycle.public().as_str()
+        stage.task(id).expect("it exists").lifecycle.public().as_str()
     }
 
     #[test]
-    fn a_workflow_that_nobody_has_run_ends_at_once() {
+    fn a_workflow_that_never_ran_is_cancelled_at_once() {
         let later = Start::After { ms: 60_000 };
         for new in [workflow("t"), NewTask { start: later, ..workflow("t") }] {
             let mut stage = Stage::new();
@@ -99,9 +99,9 @@ mod tests {
         }
     }
 
-    /// What was sent to it is for its code, however often it is asked.
+    /// Its messages are for its code, however often cancellation is requested.
     #[test]
-    fn a_workflow_that_was_sent_anything_is_told() {
+    fn a_workflow_with_messages_is_notified() {
         let mut stage = Stage::new();
         stage.must(Create::one(workflow("t")));
         stage.must(Post::one(message("go")));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_that_was_run_is_told() {
+    fn a_workflow_that_has_run_is_notified() {
         let over = || Then::ContinueAsNew { input: None, version: None, carried: None };
         for (then, expected) in
             [(None, "active"), (Some(Then::Wait), "resumable"), (Some(over()), "resumable")]
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_told_and_is_gone_before_the_first_turn_is_not_waited_for() {
+    fn a_worker_lost_before_the_first_turn_does_not_delay_cancellation() {
         let mut stage = Stage::new();
         stage.must(Create::one(workflow("t")));
         stage.must(claim());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_nobody_has_run_ends_with_its_parent() {
+    fn a_child_that_never_ran_is_cancelled_with_its_parent() {
         let mut stage = Stage::new();
         stage.must(Create::one(workflow("t")));
         stage.must(claim());

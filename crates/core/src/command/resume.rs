@@ -5,11 +5,11 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, TaskKey};
 use crate::world::World;
 
-/// Lets a suspended task go on by an operator, whatever it waits for.
+/// Resumes a suspended task for an operator, whatever it waits for.
 #[derive(Clone, Debug)]
 pub struct Resume {
     pub task: TaskKey,
-    /// Who says so.
+    /// The operator.
     pub by: String,
 }
 
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_operator_ends_what_waits_for_one() {
+    fn only_an_operator_resumes_a_task_that_waits_for_one() {
         let mut stage = Stage::with_task("active");
         stage.must(Suspend::new(fence(1), Condition::Operator));
         stage.must(Post::one(message("go")));
@@ -94,13 +94,13 @@ mod tests {
         let Lifecycle::Active(lease) = &task.lifecycle else { panic!() };
         let run = lease.run.as_ref().unwrap();
         assert_eq!((run.attempt, run.began_at), (1, began_at));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let stale = stage.run(Complete { fence: fence(1), result: None });
         assert_eq!(stale.unwrap_err().code(), "settled_otherwise");
     }
 
     #[test]
-    fn what_nobody_took_goes_back_as_it_was() {
+    fn a_returned_task_stays_resumable() {
         let mut stage = Stage::with_task("resumable");
         for nth in 2..5 {
             stage.must(Claim { begin: nth != 3, ..claim() });

@@ -5,11 +5,11 @@ use crate::primitive::disown;
 use crate::worker::Worker;
 use crate::world::World;
 
-/// How many sessions are free at once. What is beyond that is free when its time has passed.
+/// How many sessions are released at once. The others are free when their idle time has passed.
 const SESSIONS_AT_ONCE: usize = 256;
 
-/// Says that a worker is about to end. What it still holds stays its own until the leases run out;
-/// its sessions are free. One that is not registered has nothing to retire from.
+/// Deregisters a worker that is about to stop. Its leases stay until they expire; its sessions are
+/// released. Does nothing if it is not registered.
 #[derive(Clone, Debug)]
 pub struct RetireWorker {
     pub tenant: Tenant,

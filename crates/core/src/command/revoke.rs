@@ -6,9 +6,9 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
 
-/// Takes a task away from whoever holds it or has it granted, by an operator. It is back in its
-/// lane, neither the attempt nor a lost lease is counted, and what its holder writes from then on
-/// is refused. One that was resumed goes on as it was.
+/// Revokes the lease or the grant of a task, for an operator. The task returns to its lane, neither
+/// the attempt nor a lost lease is counted, and later writes of its holder are rejected. A resumed
+/// attempt stays resumable.
 #[derive(Clone, Debug)]
 pub struct Revoke {
     pub task: TaskKey,
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_refused_from_then_on() {
+    fn writes_of_a_revoked_holder_are_rejected() {
         let mut stage = Stage::with_task("active");
         stage.must(revoke());
         let complete = || Complete { fence: fence(1), result: None };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_has_resumed_stays_resumed() {
+    fn a_revoked_task_stays_resumed() {
         let mut stage = Stage::with_task("suspended");
         stage.must(Resume { task: key("t"), by: "ada".into() });
         stage.must(claim());
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn its_place_in_the_lane_is_free_at_once() {
+    fn revoking_frees_the_place_in_the_lane_limit() {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(revoke());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_settle_late_may_not_after_this() {
+    fn a_revoked_lease_cannot_be_settled_late() {
         let mut new = crate::testing::new_task("t");
         new.policy.accept_late = true;
         let mut stage = Stage::with_new_task("active", new);

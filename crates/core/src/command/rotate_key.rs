@@ -6,8 +6,8 @@ use crate::rejection::Rejection;
 use crate::token::check_token_part;
 use crate::world::World;
 
-/// Gives a tenant a key that signs its tokens from then on. The one before it still proves what it
-/// signed until its grace is over.
+/// Adds a key that signs the tokens of a tenant from then on. The previous key still verifies its
+/// tokens until its grace period ends.
 #[derive(Clone, Debug)]
 pub struct RotateKey {
     pub tenant: Tenant,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_signs_and_the_one_before_has_its_grace() {
+    fn the_newest_key_signs_and_the_previous_has_a_grace_period() {
         let mut stage = Stage::new();
         assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(ring(&stage), [("k1".into(), None)]);
@@ -94,12 +94,12 @@ mod tests {
         assert_eq!(
             known(&mut stage, rotation("k1", "0a")),
             Ok(false),
-            "the old one proves nothing"
+            "the old one verifies nothing"
         );
     }
 
     #[test]
-    fn the_same_again_changes_nothing() {
+    fn a_repeated_rotation_changes_nothing() {
         let mut stage = Stage::new();
         assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
@@ -109,7 +109,7 @@ mod tests {
         }
         assert_eq!(known(&mut stage, rotation("k1", "08")), Err("conflict"));
         let seed = RotateKey { seed: true, ..rotation("k9", "09") };
-        assert_eq!(known(&mut stage, seed), Ok(true), "somebody else was first");
+        assert_eq!(known(&mut stage, seed), Ok(true), "another node was first");
         assert_eq!(stage.shelf, before);
     }
 

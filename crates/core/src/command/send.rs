@@ -9,34 +9,34 @@ use crate::task::{Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// Sends a message to a task, which may be made for it.
+/// Sends a message to a task, and creates the task if asked to.
 #[derive(Clone, Debug)]
 pub struct Send {
     pub tenant: Tenant,
     pub parcel: Parcel,
 }
 
-/// A message that may bring its task along, or wait for it. It may be as long as any payload.
+/// A message that may create its task or be buffered for it. It may be as long as any payload.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     pub task: TaskId,
     pub name: String,
     pub source: String,
     pub payload: Option<Payload>,
-    /// When it is visible.
+    /// When it becomes visible.
     pub visible: Start,
     pub absent: Absent,
 }
 
-/// What is done with a parcel whose task is not there.
+/// What to do with a message whose task does not exist.
 #[derive(Clone, Debug)]
 pub enum Absent {
     Refuse,
-    /// It is kept for the task for so long.
+    /// Buffers it for the task for this time.
     Keep {
         ms: u64,
     },
-    /// The task is made, under the id that the parcel names.
+    /// Creates the task, under the id that the message names.
     Create(Box<NewTask>),
 }
 
@@ -59,7 +59,7 @@ impl Parcel {
     }
 }
 
-/// Asks for what [`send`] needs. No store is asked for a name that there cannot be.
+/// Requests the rows that [`send`] needs. Invalid names are not looked up.
 pub(super) fn prefetch_parcel(world: &mut World, tenant: &Tenant, parcel: &Parcel) {
     if parcel.check(world.now()).is_err() {
         return;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_gets_what_was_kept_for_it_with_what_makes_it() {
+    fn a_created_workflow_receives_the_messages_buffered_for_it() {
         let mut stage = Stage::new();
         let early = Parcel { absent: Absent::Keep { ms: 60_000 }, ..parcel() };
         stage.must(to_t(early));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_has_room_for_many_and_for_long_ones() {
+    fn a_workflow_accepts_many_and_long_messages() {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
         let create = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_is_known_under_the_lease() {
+    fn received_messages_are_recorded_in_the_lease() {
         let mut stage = Stage::with_task("waiting");
         stage.must(to_t(parcel()));
         stage.must(to_t(Parcel { visible: Start::After { ms: 50 }, ..parcel() }));

@@ -13,11 +13,11 @@ use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
-/// Sets how many tasks may run at once, and how many may start per time. Without either, what was
-/// set is lifted: a key and a session go on with one at a time, a lane and a tenant without limit.
+/// Sets how many tasks may run at once, and how many may start per time window. Without either, the
+/// quota is removed: keys and sessions then run one task at a time, lanes and tenants any number.
 ///
-/// Narrower limits count from the next claim on; what runs goes on. The quota of a lane or a
-/// tenant counts what is claimed from then on.
+/// Narrower limits apply from the next claim; running tasks continue. The quota of a lane or a
+/// tenant counts tasks claimed after it was set.
 #[derive(Clone, Debug)]
 pub struct SetQuota {
     pub tenant: Tenant,
@@ -26,7 +26,7 @@ pub struct SetQuota {
     pub rate: Option<Rate>,
 }
 
-/// What a quota is about.
+/// The scope of a quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaScope {
@@ -46,7 +46,7 @@ impl QuotaScope {
         }
     }
 
-    /// What it is called within its kind; a tenant has one.
+    /// Its name within its kind; empty for a tenant.
     pub fn name(&self) -> &str {
         match self {
             QuotaScope::Lane(name) => name.as_str(),
@@ -117,7 +117,7 @@ impl SetQuota {
         Ok(())
     }
 
-    /// The lane that it is about, which must be there.
+    /// The lane of the quota, which must exist.
     fn lane(&self, world: &mut World) -> Result<Option<Lane>, Halt> {
         let QuotaScope::Lane(name) = &self.scope else { return Ok(None) };
         let lane = world.get::<Lane>(&Lane::key_of(&self.tenant, name))?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_and_a_tenant_allow_so_many_at_once() {
+    fn lane_and_tenant_quotas_bound_the_running_tasks() {
         for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
             let mut stage = with_tasks(5);
             stage.must(quota(scope.clone(), Some(2), None));
@@ -229,9 +229,9 @@ mod tests {
             assert!(stage.gates()[0].refused.is_empty(), "they were woken");
             assert_eq!(taken(&mut stage, 10), 1);
             stage.must(quota(scope.clone(), None, None));
-            assert_eq!(taken(&mut stage, 10), 2, "what was lifted holds nobody up");
+            assert_eq!(taken(&mut stage, 10), 2, "a removed quota blocks no claim");
             for id in ["1", "2"] {
-                assert_eq!(stage.gates().len(), 1, "what it counted is still there");
+                assert_eq!(stage.gates().len(), 1, "its leases are still counted");
                 stage.must(Cancel { task: key(id), reason: String::new() });
             }
             assert_eq!(stage.gates(), [], "{scope:?}");
@@ -239,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_and_a_tenant_allow_so_many_starts_per_time() {
+    fn lane_and_tenant_quotas_bound_the_start_rate() {
         for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
             let mut stage = with_tasks(9);
             stage.must(quota(scope.clone(), None, Some((3, 10_000))));
             assert_eq!((taken(&mut stage, 2), taken(&mut stage, 2)), (2, 1), "{scope:?}");
             stage.later(10_000);
-            assert_eq!(taken(&mut stage, 10), 0, "a slice ends as one");
-            let due_at = stage.gates()[0].due_at.expect("somebody waits for it");
+            assert_eq!(taken(&mut stage, 10), 0, "a slice expires as a whole");
+            let due_at = stage.gates()[0].due_at.expect("a claim waits for it");
             assert!(stage.now < due_at && due_at <= stage.now.plus_ms(10_000 / 32 + 1));
             stage.now = due_at;
             stage.must(Sweep::default());
@@ -254,9 +254,9 @@ mod tests {
         }
     }
 
-    /// However many lanes were refused, none of them is forgotten when there is something left.
+    /// However many lanes were refused, all of them are woken when the quota has room.
     #[test]
-    fn a_quota_wakes_more_lanes_than_it_remembers() {
+    fn a_quota_wakes_more_lanes_than_it_records() {
         let mut stage = with_tasks(1);
         stage.must(quota(QuotaScope::Tenant, Some(1), None));
         assert_eq!(taken(&mut stage, 1), 1);
@@ -275,7 +275,7 @@ mod tests {
         }
         for n in 0..300 {
             let at = LaneName::new(format!("lane{n}"));
-            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is forgotten");
+            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is not woken");
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_gate_opens_page_by_page() {
+    fn a_raised_concurrency_limit_admits_page_by_page() {
         let mut stage = Stage::new();
         let keyed = |n: u32| NewTask {
             gate: Some(GateKey::Key("k".into())),
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (80, None));
         stage.must(of_key(Some(0), None));
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (48, Some(stage.now)));
-        assert_eq!(taken(&mut stage, 5), 0, "those that are still inside may not start");
+        assert_eq!(taken(&mut stage, 5), 0, "tasks still admitted may not start");
         stage.must(Sweep::default());
         stage.must(Sweep::default());
         assert_eq!((inside(&stage), stage.gates()[0].due_at), (0, None));
@@ -332,9 +332,9 @@ mod tests {
         }
     }
 
-    /// Whatever is asked and whenever: no window of the rate's length has too many starts.
+    /// Whenever tasks start, no window of the rate's length contains too many starts.
     #[test]
-    fn no_window_is_ever_exceeded() {
+    fn the_rate_is_never_exceeded_in_any_window() {
         let mut state: u64 = 7;
         let mut dice = |end: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -358,13 +358,13 @@ mod tests {
                 assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
                 assert!(gate.starts.len() <= 34, "{:?}", gate.starts);
                 if gate.room(now) == 0 {
-                    let opens_at = gate.opens_at(now).expect("time opens it");
+                    let opens_at = gate.opens_at(now).expect("time frees it");
                     assert!(gate.room(opens_at) > 0 && now < opens_at);
                     let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
                     assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
                 }
             }
-            assert!(starts.len() > 50, "seed {seed}: it goes on");
+            assert!(starts.len() > 50, "seed {seed}: too few starts");
         }
     }
 }

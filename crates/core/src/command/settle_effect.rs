@@ -7,7 +7,7 @@ use crate::primitive::call;
 use crate::rejection::Rejection;
 use crate::world::World;
 
-/// Keeps what came of a call: it is not made again.
+/// Stores the result of an external call, which is not made again.
 #[derive(Clone, Debug)]
 pub struct SettleEffect {
     pub caller: Caller,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_stays() {
+    fn the_first_result_of_an_effect_stays() {
         let mut stage = Stage::with_task("active");
         stage.must(claim_effect(1));
         assert_eq!(stage.run(settle(2, "1")).unwrap_err().code(), "stale");
@@ -100,7 +100,7 @@ mod tests {
         let Outcome::EffectClaimed { answer: Some(answer), known: true, .. } =
             stage.must(claim_effect(2))
         else {
-            panic!("what is known is told")
+            panic!("the stored result is returned")
         };
         assert_eq!(stage.shelf.payload(&answer), Some(&Payload::json("1")));
     }

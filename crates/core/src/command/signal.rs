@@ -11,9 +11,9 @@ use crate::token::Token;
 use crate::waitpoint::{Waitpoint, WaitpointState};
 use crate::world::{Halt, World};
 
-/// Posts the one message of a waitpoint, by whoever has its token.
+/// Completes a waitpoint by its token: posts its one message.
 ///
-/// A token that is not proved is refused with one answer, whatever is wrong with it.
+/// Every invalid token gets the same rejection, whatever is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Signal {
     pub tenant: Tenant,
@@ -66,7 +66,7 @@ impl Signal {
         }
     }
 
-    /// The waitpoint that the token opens.
+    /// The waitpoint that the token was signed for.
     fn proved(&self, world: &mut World) -> Result<Waitpoint, Halt> {
         let parts = self.token.parts().ok_or(Rejection::TokenInvalid)?;
         limits::WAITPOINT_ID
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// A held task with a waitpoint that is open for a minute.
+    /// A leased task with a waitpoint that is open for a minute.
     fn stage() -> (Stage, Token) {
         let mut stage = Stage::with_task("active");
         stage.seed();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_until_somebody_waits_for_it() {
+    fn a_signal_is_stored_until_the_task_waits_for_it() {
         let (mut stage, token) = stage();
         assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, false)));
         let answer = stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lets_the_task_go_on() {
+    fn a_signal_resumes_the_task() {
         let (mut stage, token) = stage();
         stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
         assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, true)));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waitpoint_admits_one_message() {
+    fn a_waitpoint_accepts_one_message() {
         let (mut stage, token) = stage();
         let idempotency =
             |key: &str| Some(super::Idempotency { key: key.into(), window_ms: 60_000 });
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_with_a_token_gets_one_answer() {
+    fn every_invalid_token_gets_the_same_rejection() {
         let (mut stage, token) = stage();
         let text = token.reveal().to_owned();
         let mut tampered: Vec<String> = Vec::new();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_another_tenant_opens_nothing() {
+    fn a_token_is_invalid_for_another_tenant() {
         let (mut stage, token) = stage();
         let foreign = Signal { tenant: "other".into(), ..signal(&token) };
         assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"));
@@ -237,7 +237,7 @@ mod tests {
         stage.must(crate::command::Create { tenant: "other".into(), tasks: vec![new] });
         let task = TaskKey::new(&"other".into(), &"t".into());
         stage.must(CreateWaitpoint { task, epoch: None, waitpoint });
-        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "all the same there");
+        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "also with the same waitpoint");
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_proves_what_it_signed_until_its_grace_is_over() {
+    fn a_rotated_key_verifies_tokens_until_its_grace_ends() {
         let (mut stage, first) = stage();
         let later = make(&mut stage, "p2").token;
         stage.must(rotation("k2", "08"));
@@ -265,12 +265,12 @@ mod tests {
         stage.later(1);
         assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "its grace is over");
         stage.must(crate::command::Sweep::default());
-        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is forgotten");
+        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is deleted");
         assert_eq!(code(&mut stage, signal(&third)), Ok((3, false, false)));
     }
 
     #[test]
-    fn what_has_ended_takes_no_signal_and_what_is_gone_knows_no_token() {
+    fn ended_tasks_reject_signals_and_deleted_tasks_their_tokens() {
         let (mut stage, token) = stage();
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(code(&mut stage, signal(&token)), Err("ended"));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_token_nor_secret_is_in_what_is_kept_or_told() {
+    fn tokens_and_secrets_are_in_no_record_event_or_output() {
         let (mut stage, token) = stage();
         stage.must(claim_of_nothing());
         let made = stage.must(Suspend {

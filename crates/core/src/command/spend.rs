@@ -8,8 +8,8 @@ use crate::rate::Rate;
 use crate::rejection::{Problem, Rejection};
 use crate::world::World;
 
-/// Takes units from limiters: from all of them, or from none. Under a key they are taken once in a
-/// window, however often it is asked.
+/// Takes units from rate limiters: from all of them, or from none. An idempotency key is charged
+/// once per window, however often the request is repeated.
 #[derive(Clone, Debug)]
 pub struct Spend {
     pub tenant: Tenant,
@@ -17,7 +17,7 @@ pub struct Spend {
     pub charges: Vec<Charge>,
 }
 
-/// What is taken from one limiter, and what that allows.
+/// The units to take from one rate limiter, and its rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
     pub limiter: String,
@@ -77,14 +77,14 @@ mod tests {
         assert_eq!(limited(&mut stage, take("k2", 1)), None);
         let before = stage.shelf.clone();
         assert_eq!(limited(&mut stage, take("k3", 1)), Some(33_000));
-        assert_eq!(stage.shelf, before, "what is denied leaves nothing behind");
+        assert_eq!(stage.shelf, before, "a rejected charge leaves nothing behind");
         assert_eq!(stage.run(take("k1", 1)), Err(Rejection::Conflict));
-        assert_eq!(limited(&mut stage, take("k1", 2)), None, "what was paid for stays so");
+        assert_eq!(limited(&mut stage, take("k1", 2)), None, "a charged key is not charged again");
         stage.later(33_000);
         assert_eq!(limited(&mut stage, take("k3", 3)), None);
     }
 
-    /// What a key was charged counts for a little longer than the window, and so does the key.
+    /// A charge counts for slightly longer than the window, and its key is retained as long.
     #[test]
     fn a_key_is_not_charged_again_while_its_charge_counts() {
         let mut stage = Stage::new();
@@ -95,7 +95,7 @@ mod tests {
         }
         assert_eq!(limited(&mut stage, take("k2", 1)), None);
         stage.later(200);
-        assert_eq!(limited(&mut stage, take("k1", 2)), None, "and then it is");
+        assert_eq!(limited(&mut stage, take("k1", 2)), None, "then it is charged again");
         assert!(limited(&mut stage, take("k3", 1)).is_some());
     }
 
@@ -107,11 +107,11 @@ mod tests {
         both.charges.insert(0, Charge { limiter: "mail".into(), units: 1, rate: RATE });
         let before = stage.shelf.clone();
         assert!(limited(&mut stage, both).is_some());
-        assert_eq!(stage.shelf, before, "the mail was given back");
+        assert_eq!(stage.shelf, before, "the charge of mail was undone");
     }
 
     #[test]
-    fn nothing_is_kept_for_ever() {
+    fn expired_charges_are_swept() {
         let mut stage = Stage::new();
         stage.must(take("k1", 3));
         stage.later(33_000);

@@ -20,21 +20,21 @@ use crate::task::{
 use crate::waitpoint::{Waitpoint, WaitpointState};
 use crate::world::{Halt, World};
 
-/// Ends a lease until a condition over the mailbox holds; the attempt goes on then. When it holds
-/// already, the lease stays.
+/// Ends a lease until a condition over the mailbox is met; the next claim then resumes the attempt.
+/// When it is met already, the lease stays.
 #[derive(Clone, Debug)]
 pub struct Suspend {
     pub fence: Fence,
     pub condition: Condition,
     pub reason: SuspendReason,
     pub timeout: Option<SuspendTimeout>,
-    /// Made with the suspension.
+    /// Created with the suspension.
     pub waitpoints: Vec<NewWaitpoint>,
-    /// Counts the requests under one lease, so that one that is repeated gets its answer again.
+    /// Numbers the requests under one lease, so that a repeated request gets the same response.
     pub nth: u32,
 }
 
-/// When a suspension ends by itself, and how.
+/// When a suspension times out, and what happens then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SuspendTimeout {
     pub after_ms: u64,
@@ -42,7 +42,7 @@ pub struct SuspendTimeout {
 }
 
 impl Suspend {
-    /// Until this condition holds, however long it takes.
+    /// A suspension without a timeout.
     pub fn new(fence: Fence, condition: Condition) -> Self {
         let (reason, timeout) = (SuspendReason::default(), None);
         Self { fence, condition, reason, timeout, waitpoints: Vec::new(), nth: 0 }
@@ -93,13 +93,13 @@ impl Suspend {
         Digester::new("suspend").json(&parts).finish()
     }
 
-    /// Every waitpoint that this is about.
+    /// Every waitpoint of the condition and of the request.
     fn named(&self) -> BTreeSet<&WaitpointId> {
         let made = self.waitpoints.iter().map(|waitpoint| &waitpoint.id);
         self.condition.waitpoints().into_iter().chain(made).collect()
     }
 
-    /// The answer that the first request got, with the same tokens.
+    /// The response of the first request, with the same tokens.
     fn again(&self, world: &mut World) -> Transition {
         let signed = |new: &NewWaitpoint| {
             let key = Waitpoint::key_of(&self.fence.task.tenant, &new.id);
@@ -144,8 +144,8 @@ impl Suspend {
     }
 }
 
-/// What the same request got before, when the condition was met. One that was asked before the last
-/// one comes too late: its holder has gone on.
+/// The response to the same request, if the condition was met then. A request older than the last
+/// one is rejected: its holder has resumed since.
 fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
     let Some(resumption) = &task.resumption else { return Ok(None) };
     match resumption.request.filter(|last| last.epoch == asked.epoch) {
@@ -155,7 +155,7 @@ fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumpt
     }
 }
 
-/// The lease stays, with what was waited for.
+/// Keeps the lease and records the messages that met the condition.
 fn go_on(
     world: &mut World,
     known: &Arc<Task>,
@@ -198,7 +198,7 @@ mod tests {
             active    | epoch=2     | active e1 a1    | ! stale             |
             active    | timeout=0   | active e1 a1    | ! invalid           |
             active    | on=p        | active e1 a1    | ! waitpoint_not_found |
-            active    | with=p      | suspended e1 a1 | suspended 1         | waitpoint_made suspended
+            active    | with=p      | suspended e1 a1 | suspended 1 | waitpoint_made suspended
             active    | with=a.b    | active e1 a1    | ! invalid           |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_request_comes_too_late() {
+    fn an_outdated_suspend_request_is_rejected() {
         let mut stage = Stage::with_task("active");
         for name in ["a", "b"] {
             stage.must(Post::one(message(name)));
@@ -267,12 +267,12 @@ mod tests {
         stage.must(until("a"));
         stage.must(Suspend { nth: 1, ..until("b") });
         let refused = stage.run(until("a"));
-        assert_eq!(refused, Err(Rejection::SettledOtherwise), "or it would wait for what is taken");
+        assert_eq!(refused, Err(Rejection::SettledOtherwise), "its message is consumed");
         assert_eq!(public(&stage), PublicState::Active);
     }
 
     #[test]
-    fn each_condition_is_decided_with_every_message() {
+    fn each_condition_is_evaluated_with_every_message() {
         let any = Matcher::default;
         let voted = Matcher { name: Some("yes".into()), ..any() };
         let rows: [(Condition, &[&str], usize); 5] = [
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn waitpoints_made_with_it_are_active_and_their_tokens_can_be_had_again() {
+    fn waitpoints_of_a_suspension_are_active_and_their_tokens_repeatable() {
         let mut stage = Stage::with_task("active");
         stage.seed();
         let new = |id: &str| NewWaitpoint { id: id.into(), expires_ms: 60_000 };
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_task_leaves_its_place_in_the_gate() {
+    fn a_suspended_task_frees_its_place_in_the_lane_limit() {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(until("go"));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_there_is_no_token() {
+    fn without_a_signing_key_no_token_is_issued() {
         let mut stage = Stage::with_task("active");
         let waitpoints = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }];
         let refused = stage.run(Suspend { waitpoints, ..until("go") });
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_end_is_refused() {
+    fn invalid_suspensions_are_rejected() {
         let mut stage = Stage::with_task("active");
         let refused = stage.run(Suspend::new(fence(1), Condition::Timeout));
         assert_eq!(refused.unwrap_err().code(), "invalid");
@@ -404,9 +404,9 @@ mod tests {
         assert_eq!(public(&stage), PublicState::Active);
     }
 
-    /// A batch on another node may have begun before the message came, and read it all the same.
+    /// A batch on another node may have an earlier timestamp than the message, and read it.
     #[test]
-    fn a_message_of_a_later_time_counts() {
+    fn a_message_with_a_later_timestamp_counts() {
         for after_ms in [0, 5] {
             let mut stage = Stage::with_task("active");
             stage.later(10);
@@ -418,10 +418,10 @@ mod tests {
         }
     }
 
-    /// Whoever shows a message finds nobody who waits, while its task is about to: one of the two
-    /// has to look again.
+    /// The sweep that shows the message finds no suspended task, while the task is about to
+    /// suspend: one of the two commits has to conflict.
     #[test]
-    fn a_message_that_is_shown_meanwhile_is_not_slept_over() {
+    fn a_message_shown_concurrently_conflicts_with_the_suspension() {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
         let command = Command::from(until("go"));
@@ -437,14 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_come_does_not_count_yet() {
+    fn a_hidden_message_does_not_meet_the_condition() {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(NewMessage { after_ms: 1_000, ..message("go") }));
         assert_eq!(stage.must(until("go")), Outcome::Suspended { waitpoints: vec![] });
     }
 
     #[test]
-    fn a_waitpoint_whose_message_was_taken_out_can_be_waited_for_again() {
+    fn a_waitpoint_whose_message_was_consumed_can_be_used_again() {
         let mut stage = Stage::with_task("active");
         stage.seed();
         let make = |stage: &mut Stage| {
@@ -471,7 +471,7 @@ mod tests {
         stage.must(claim());
         let second = make(&mut stage);
         stage.must(Suspend::new(fence(2), Condition::waitpoint("p")));
-        assert_eq!(public(&stage), PublicState::Suspended, "its message was taken out");
+        assert_eq!(public(&stage), PublicState::Suspended, "its message was consumed");
         assert_eq!(stage.run(answer(&first)), Err(Rejection::TokenInvalid));
         stage.must(answer(&second));
         assert_eq!(public(&stage), PublicState::Resumable, "or nothing would ever wake it");

@@ -5,8 +5,7 @@ use crate::primitive::{existing, held};
 use crate::task::Fence;
 use crate::world::World;
 
-/// Takes messages out of the mailbox, by whoever holds the task and is done with them. Those that
-/// are gone already are passed over.
+/// Deletes messages from the mailbox that the lease holder has consumed. Missing ones are skipped.
 #[derive(Clone, Debug)]
 pub struct TakeMessages {
     pub fence: Fence,
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_gone_and_counted_no_more() {
+    fn taken_messages_are_deleted_and_not_counted() {
         let mut stage = Stage::with_task("active");
         let with = |text: &str| NewMessage { payload: Some(Payload::json(text)), ..message("a") };
         for text in ["1", "22", "333"] {

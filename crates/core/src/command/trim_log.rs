@@ -3,8 +3,8 @@ use crate::limits;
 use crate::log::Log;
 use crate::world::World;
 
-/// Forgets a page of log entries that are older than they need to be. Readers whose cursor is
-/// behind what was forgotten are told so.
+/// Deletes a page of log events that are older than the retention. Readers with a cursor before the
+/// floor detect the gap.
 #[derive(Clone, Debug)]
 pub struct TrimLog {
     pub retention_ms: u64,
@@ -36,7 +36,7 @@ mod tests {
     use crate::testing::{Stage, new_task};
 
     #[test]
-    fn two_trims_in_one_batch_are_one_after_the_other() {
+    fn two_trims_in_one_batch_run_in_sequence() {
         let mut stage = Stage::new();
         for n in 0..10 {
             stage.must(Create::one(new_task(&n.to_string())));
@@ -57,14 +57,14 @@ mod tests {
             }
         }
         stage.shelf.commit(&world.finish().0).unwrap();
-        // The second one sees what the first one had loaded, and no more.
+        // The second trim sees only the events that the first had loaded.
         let none = Outcome::Trimmed { trimmed: 0, more: false };
         assert_eq!(trimmed, [Outcome::Trimmed { trimmed: 6, more: true }, none]);
         assert_eq!(stage.shelf.events_after(0).count(), 4);
     }
 
     #[test]
-    fn old_entries_go_in_pages_and_the_floor_remembers_them() {
+    fn old_events_are_deleted_in_pages_and_the_floor_records_it() {
         let mut stage = Stage::new();
         for n in 0..5 {
             stage.must(Create::one(new_task(&n.to_string())));

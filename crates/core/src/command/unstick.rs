@@ -6,9 +6,9 @@ use crate::primitive::{are_neighbours_readable, place};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
-/// Says that a worker has these workflows in memory no more, as when it ends. It is not asked first
-/// for their next turns, and those that wait for it are anybody's. One that is somewhere else by
-/// then is left as it is.
+/// Clears the sticky assignment of these workflows to `worker`, for example when it drains. Turns
+/// reserved for it become claimable by any worker. Workflows that are sticky to another worker are
+/// left unchanged.
 #[derive(Clone, Debug)]
 pub struct Unstick {
     pub tenant: Tenant,
@@ -96,7 +96,7 @@ mod tests {
         );
     }
 
-    /// A workflow that `w` has in memory and that waits for mail.
+    /// A suspended workflow that is sticky to `w` and waits for messages.
     fn stuck() -> Stage {
         let mut stage = Stage::new();
         let workflow = Some(NewWorkflow::default());
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_is_not_waited_for() {
+    fn workflows_of_a_drained_worker_are_claimable_by_others() {
         for mail_first in [false, true] {
             let mut stage = stuck();
             if mail_first {
                 stage.must(Post::one(message("go")));
-                assert_eq!(taken_by(&mut stage, "v"), 0, "it is kept for w");
+                assert_eq!(taken_by(&mut stage, "v"), 0, "it is reserved for w");
             }
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 1 });
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 0 });
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_stays() {
+    fn workflows_sticky_to_another_worker_are_unchanged() {
         let mut stage = stuck();
         stage.must(unstick("v", &["t", "other"]));
         stage.must(Post::one(message("go")));

@@ -6,8 +6,8 @@ use crate::primitive::{Late, begin, children_of, held, settle, task};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
-/// Parks a held task until the last of its children has ended. Its attempt goes on with the claim
-/// after that. When no child is open the lease stays, and the answer says what became of them.
+/// Suspends a leased task until its last child has ended; the next claim then resumes the attempt.
+/// When no child is open, the lease stays and the response counts the children.
 #[derive(Clone, Debug)]
 pub struct WaitChildren {
     pub fence: Fence,
@@ -31,10 +31,10 @@ impl WaitChildren {
         }
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
             let Lifecycle::Active(mut lease) = task.lifecycle.clone() else {
-                unreachable!("only who holds a task settles it")
+                unreachable!("only the lease holder settles a task")
             };
-            // What waits has begun, or there were nothing to go on with.
-            let run = begin(task, &mut lease, now).expect("a claimed task has tries left");
+            // Begins the attempt if it has not begun, so that the next claim can resume it.
+            let run = begin(task, &mut lease, now).expect("a claimed task has attempts left");
             task.lifecycle = Lifecycle::WaitingChildren { since: now, paused: run.paused(now) };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
         })
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn state(stage: &Stage, id: &str) -> PublicState {
-        stage.task(id).expect("it is there").lifecycle.public()
+        stage.task(id).expect("it exists").lifecycle.public()
     }
 
     fn events(stage: &Stage, name: &str) -> usize {
@@ -105,7 +105,7 @@ mod tests {
         Create { tenant: Tenant::default(), tasks }
     }
 
-    /// Takes the next task of the lane of children.
+    /// Claims the next task of the lane of children.
     fn take(stage: &mut Stage) -> Fence {
         let taken = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
         let Outcome::Claimed(tasks) = taken else { panic!("{taken:?}") };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_goes_on_with_its_attempt_when_the_last_child_has_ended() {
+    fn a_parent_resumes_its_attempt_when_the_last_child_has_ended() {
         let mut new = new_task("t");
         new.policy.attempt_timeout_ms = Some(20_000);
         let mut stage = Stage::with_new_task("active", new);
@@ -138,7 +138,7 @@ mod tests {
         let Lifecycle::Active(lease) = &tasks[0].lifecycle else { panic!() };
         let run = lease.run.as_ref().unwrap();
         assert_eq!((run.attempt, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "time stood still meanwhile");
+        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let done = ChildCounts { completed: 1, failed: 1, ..ChildCounts::default() };
         let answer = stage.must(WaitChildren { fence: fence(2) });
         assert_eq!(answer, Outcome::ChildrenDone(done));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_must_be_there_and_open() {
+    fn a_parent_must_exist_and_be_open() {
         for (state, expected) in [
             ("absent", Some("parent_not_found")),
             ("waiting", None),
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_of_one_tenant() {
+    fn parent_and_child_belong_to_one_tenant() {
         let mut stage = Stage::with_task("active");
         let foreign = Create { tenant: "other".into(), tasks: vec![child("c")] };
         assert_eq!(stage.run(foreign), Err(Rejection::ParentNotFound));
         let tasks = vec![new_task("t"), child("c")];
         stage.must(Create { tenant: "other".into(), tasks });
-        assert_eq!(children(&stage, "t"), None, "they are those of another task of this id");
+        assert_eq!(children(&stage, "t"), None, "they belong to another task with this id");
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(state(&stage, "t"), PublicState::Resumable);
     }
 
-    /// A root with 150 children, of which six have two of their own, each with one more.
+    /// A root with 150 children, of which six have two children each, each of those with one more.
     fn tree() -> (Stage, usize) {
         let mut stage = Stage::with_task("active");
         let of = |parent: &str, id: &str| NewTask { parent: Some(parent.into()), ..child(id) };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_children_of_a_task_that_was_called_off_are_cancelled_page_by_page() {
+    fn the_children_of_a_cancelled_task_are_cancelled_page_by_page() {
         let (mut stage, made) = tree();
         stage.must(cancel("t"));
         assert_eq!(events(&stage, "cancelled"), 1, "the rest is left to the sweep");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_how_calls_its_children_off() {
+    fn cancelled_and_expired_parents_cancel_their_children() {
         type End = fn(&mut Stage);
         let rows: [(&str, End, bool); 5] = [
             ("cancelled", |stage| drop(stage.must(cancel("t"))), true),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_past_its_deadline_does_not_wait_on() {
+    fn a_waiting_parent_expires_at_its_deadline() {
         let mut new = new_task("t");
         new.deadline_ms = Some(5_000);
         let mut stage = Stage::with_new_task("waiting_children", new);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_kept_while_a_child_is_open() {
+    fn a_parent_is_retained_while_a_child_is_open() {
         let mut new = new_task("t");
         new.policy.retention_ms = 1_000;
         let mut stage = Stage::with_new_task("active", new);
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(stage.run(Reap { task: key("t") }), Err(Rejection::ChildrenOpen { open: 1 }));
         stage.later(1_000);
         stage.must(Sweep::default());
-        assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is looked at later");
+        assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is swept later");
         stage.must(cancel("c"));
         stage.must(Sweep::default());
         assert_eq!((stage.task("t"), children(&stage, "t")), (None, None));
@@ -406,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_kept_while_its_parent_is_open() {
+    fn a_child_is_retained_while_its_parent_is_open() {
         let mut stage = Stage::with_task("waiting");
         let mut new = child("c");
         new.policy.retention_ms = 0;
         stage.must(Create::one(new));
         stage.must(cancel("c"));
         stage.must(Sweep::default());
-        assert!(stage.task("c").unwrap().due_at > Some(stage.now), "it is looked at later");
+        assert!(stage.task("c").unwrap().due_at > Some(stage.now), "it is swept later");
         stage.must(cancel("t"));
         stage.later(3_600_000);
         stage.must(Sweep::default());
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replayed_child_of_an_ended_parent_is_counted_all_the_same() {
+    fn a_replayed_child_of_an_ended_parent_is_counted() {
         let mut stage = Stage::with_task("active");
         stage.must(Create::one(child("c")));
         stage.must(cancel("c"));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replayed_child_whose_parent_is_gone_stands_alone() {
+    fn a_replayed_child_of_a_deleted_parent_has_no_parent() {
         for recreated in [false, true] {
             let mut stage = Stage::with_task("active");
             stage.must(Create::one(child("c")));
@@ -472,20 +472,20 @@ mod tests {
     }
 
     #[test]
-    fn a_replayed_parent_may_have_children_again_and_keeps_those_that_are_left() {
+    fn a_replayed_parent_keeps_its_open_children_and_may_add_more() {
         let mut stage = Stage::with_task("active");
         stage.must(bulk(vec![child("c"), child("d")]));
         stage.must(cancel("c"));
         stage.must(cancel("t"));
         stage.must(Replay { task: key("t"), generation: 0 });
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "d"), PublicState::Waiting, "nobody called it off any more");
+        assert_eq!(state(&stage, "d"), PublicState::Waiting, "its cancellation is not pending");
         stage.must(Create::one(child("e")));
         assert_eq!(counts(&stage, "t").open, 2);
     }
 
     #[test]
-    fn a_family_that_cannot_be_read_stops_nothing_else() {
+    fn an_unreadable_children_record_blocks_no_other_task() {
         let mut stage = Stage::with_task("waiting_children");
         let mut new = new_task("u");
         new.lane = "children".into();
@@ -496,12 +496,12 @@ mod tests {
         stage.garble(&Children::key_of(&Tenant::default(), &"t".into()));
         stage.later(30_000);
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "c"), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Active, "it waits for a newer version");
         assert_eq!(state(&stage, "u"), PublicState::Waiting);
     }
 
     #[test]
-    fn a_parent_whose_lane_cannot_be_read_stops_nothing_else() {
+    fn an_unreadable_parent_lane_does_not_fail_the_sweep() {
         let mut stage = Stage::with_task("active");
         let mut dying = child("c");
         dying.deadline_ms = Some(1_000);
@@ -510,12 +510,12 @@ mod tests {
         stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
         stage.later(1_000);
         stage.must(Sweep::default());
-        assert_eq!(state(&stage, "c"), PublicState::Waiting, "it waits for a version that can");
+        assert_eq!(state(&stage, "c"), PublicState::Waiting, "it waits for a newer version");
         assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
     }
 
     #[test]
-    fn a_held_child_that_is_given_back_is_open_still() {
+    fn a_released_child_is_still_open() {
         let mut stage = Stage::with_task("waiting_children");
         let held = take(&mut stage);
         stage.must(Release { fence: held });
@@ -523,11 +523,11 @@ mod tests {
         let retried = take(&mut stage);
         let (class, retry) = (FailureClass::Transient, Retry::Policy);
         stage.must(Fail { fence: retried, class, reason: "no".into(), retry });
-        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is tried again");
+        assert_eq!(state(&stage, "t"), PublicState::WaitingChildren, "it is retried");
     }
 
     #[test]
-    fn a_replayed_parent_counts_its_children_afresh() {
+    fn a_replayed_parent_resets_its_child_counts() {
         let mut stage = Stage::with_task("active");
         stage.must(Create::one(child("c")));
         let held = take(&mut stage);
@@ -541,7 +541,7 @@ mod tests {
         stage.must(Complete { fence: held, result: None });
         let done = ChildCounts { completed: 1, ..ChildCounts::default() };
         let answer = stage.must(WaitChildren { fence: fence(2) });
-        assert_eq!(answer, Outcome::ChildrenDone(done), "what failed was another generation's");
+        assert_eq!(answer, Outcome::ChildrenDone(done), "the failure was of another generation");
         stage.must(Replay { task: key("c"), generation: 0 });
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_an_earlier_task_of_the_same_id_is_not_found_for_it() {
+    fn a_child_of_an_earlier_task_with_the_same_id_is_a_conflict() {
         let mut stage = Stage::with_task("active");
         stage.must(Create::one(child("c")));
         let held = take(&mut stage);
@@ -557,7 +557,7 @@ mod tests {
         stage.must(Complete { fence: fence(1), result: None });
         stage.must(Reap { task: key("t") });
         let again = stage.must(Create::one(child("c")));
-        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it is there");
+        assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it exists");
         stage.later(1);
         stage.must(Create::one(new_task("t")));
         assert_eq!(stage.run(Create::one(child("c"))), Err(Rejection::Conflict));

@@ -5,8 +5,8 @@ use crate::rejection::Rejection;
 use crate::request::{RequestKey, RequestState};
 use crate::world::World;
 
-/// Gives a request up that came to nothing: whoever asks again is the first. Nothing happens when
-/// somebody else has it by then.
+/// Releases a request without a response: the next caller is admitted as its owner. Does nothing if
+/// another owner was admitted since.
 #[derive(Clone, Debug)]
 pub struct Withdraw {
     pub request: RequestKey,

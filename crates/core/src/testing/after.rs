@@ -6,7 +6,7 @@ use crate::testing::Stage;
 use crate::time::Timestamp;
 
 impl Stage {
-    /// Running, let through, the most of them, the most starts per time, and those behind.
+    /// Running, admitted, the limit, the most starts per window, and those that wait.
     pub(super) fn gate_after(&self) -> String {
         let gates = self.gates();
         let Some(gate) = gates.first() else { return "absent".into() };

@@ -33,7 +33,7 @@ pub(crate) fn new_task(id: &str) -> NewTask {
     task
 }
 
-/// A child of task `t`, in a lane of its own.
+/// A child of task `t`, in lane `children`.
 pub(crate) fn child(id: &str) -> NewTask {
     NewTask { parent: Some("t".into()), lane: "children".into(), ..new_task(id) }
 }
@@ -49,7 +49,7 @@ pub(crate) fn session_claim(worker: &str) -> Claim {
     claim
 }
 
-/// What opens the waitpoint that task `t` has from its creation on.
+/// The token of the waitpoint that task `t` has from its creation on.
 pub(crate) fn token() -> Token {
     Stage::with_task("waiting").open_waitpoint()
 }
@@ -59,7 +59,7 @@ pub(crate) fn message(name: &str) -> NewMessage {
     NewMessage::new("t", name, "ops")
 }
 
-/// A key whose secret is this pair of digits, again and again.
+/// A signing key whose secret is this pair of digits, repeated.
 pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
     RotateKey {
         tenant: Tenant::default(),
@@ -70,7 +70,7 @@ pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
     }
 }
 
-/// The beat of the tables: every five seconds, two seconds after its start.
+/// The node heartbeat of the tables: every five seconds, two seconds after its start.
 pub(crate) fn beat() -> Beat {
     Beat {
         id: "n".into(),

@@ -1,4 +1,4 @@
-//! Tables as tests: a state, a command, and what comes of it.
+//! Tables as tests: a state, a command, and its result.
 
 mod after;
 mod fixtures;

@@ -1,4 +1,4 @@
-//! Stages and tables of requests that are answered once.
+//! Stages and tables of idempotent requests.
 
 use super::{Args, REQUEST_STATES, Stage, check};
 use crate::admission::Admission;

@@ -25,7 +25,7 @@ impl Stage {
         Self::with_new_task_then(state, new, |_| {})
     }
 
-    /// The same, with something that happens to the task before anybody has claimed it.
+    /// The same, with a step before the task is claimed.
     pub(super) fn with_new_task_then(
         state: &str,
         mut new: NewTask,
@@ -92,14 +92,14 @@ impl Stage {
         stage
     }
 
-    /// Gives a task a key of which another one, of another lane, was let through.
+    /// Gives a task a concurrency key under which a task of another lane is admitted.
     fn saturate(&mut self, new: &mut NewTask) {
         new.gate = Some(GateKey::Key("k".into()));
         let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
         self.must(Create::one(first));
     }
 
-    /// Gives a task a session that worker `w` owns, with nothing of it left.
+    /// Gives a task a session that worker `w` owns, without another open task.
     fn own(&mut self, new: &mut NewTask) {
         new.gate = Some(GateKey::Session("s".into()));
         let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
@@ -108,13 +108,13 @@ impl Stage {
         self.must(Complete { fence: fence_of("first", 1), result: None });
     }
 
-    /// Claims `t` and suspends it until it is told to go.
+    /// Claims `t` and suspends it until it gets the signal `go`.
     pub(super) fn suspend(&mut self) {
         self.must(claim());
         self.must(Suspend::new(fence(1), Condition::signal("go")));
     }
 
-    /// Gives task `t` its waitpoint `w`, and says what opens it.
+    /// Creates waitpoint `w` of task `t`, and returns its token.
     pub(crate) fn open_waitpoint(&mut self) -> Token {
         self.seed();
         let waitpoint = NewWaitpoint { id: "w".into(), expires_ms: 10_000 };
@@ -125,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// Gives the tenant its first key.
+    /// Gives the tenant its first signing key.
     pub(crate) fn seed(&mut self) {
         self.must(rotation("k1", "07"));
     }
@@ -183,8 +183,8 @@ impl Stage {
         stage
     }
 
-    /// A stage on which one task of key `k` runs and three are behind it: no limit was set, or they
-    /// may be three at once, or one may start in ten seconds.
+    /// A stage on which one task of key `k` runs and three follow: without a limit, with a limit of
+    /// three, or with one start in ten seconds.
     pub(crate) fn with_gate(state: &str) -> Self {
         let mut stage = Self::new();
         let gate = Some(GateKey::Key("k".into()));

@@ -54,8 +54,8 @@ impl Stage {
         rows.map(|row| (*read(row)).clone()).collect()
     }
 
-    /// Decides in a batch that looked for a record before it was there, and for everything else
-    /// afterwards, as a batch may that loads in several rounds beside others.
+    /// Decides in a batch that loaded a record before it existed, and everything else afterwards,
+    /// as a batch may that loads in several rounds beside others.
     pub(crate) fn looked_too_early(
         &self,
         record: RowKey,
@@ -73,9 +73,9 @@ impl Stage {
         self.shelf.clone().commit(&world.finish().0)
     }
 
-    /// Makes a record one that this version cannot read.
+    /// Makes a record unreadable for this version.
     pub(crate) fn garble(&mut self, key: &RowKey) {
-        let row = self.shelf.row(key).expect("there is such a record").clone();
+        let row = self.shelf.row(key).expect("the record exists").clone();
         self.shelf.plant(Row { schema: 99, body: "{\"unheard\":\"of\"}".into(), ..row });
     }
 }

@@ -32,8 +32,8 @@ pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone"
 /// The states that every table about workers must have a row for.
 pub(crate) const WORKER_STATES: &[&str] =
     &["absent", "registered", "late", "overdue", "missed", "silent", "dying", "retired", "dead"];
-/// The states that every table about gates must have a row for.
+/// The states that every table about concurrency limits must have a row for.
 pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 
-/// The states that every table about bookmarks must have a row for.
+/// The states that every table about durable subscriptions must have a row for.
 pub(crate) const BOOKMARK_STATES: &[&str] = &["absent", "there", "foreign"];

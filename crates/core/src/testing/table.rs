@@ -34,7 +34,7 @@ impl Args {
         self.0.get(name).cloned().unwrap_or_else(|| otherwise.to_owned())
     }
 
-    /// The fence a row acts under: epoch 1 unless it says otherwise.
+    /// The fence a row acts under: epoch 1 by default.
     pub(crate) fn fence(&self) -> Fence {
         fence(self.number("epoch", 1))
     }

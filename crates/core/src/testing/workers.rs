@@ -1,4 +1,4 @@
-//! Stages and tables of workers and of named subscribers.
+//! Stages and tables of workers and of durable subscriptions.
 
 use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
 use crate::bookmark::Bookmark;
@@ -11,7 +11,7 @@ use crate::task::Offer;
 use crate::time::Timestamp;
 use crate::worker::Worker;
 
-/// The registration of the tables: every five seconds.
+/// The registration of the tables: a heartbeat every five seconds.
 pub(crate) fn register() -> RegisterWorker {
     RegisterWorker {
         tenant: Tenant::default(),
@@ -64,15 +64,15 @@ impl Stage {
         stage
     }
 
-    /// Worker `w` is silent until it is missed, and for a time after that.
+    /// Worker `w` is silent until it is overdue, and for a time after that.
     pub(crate) fn miss_worker(&mut self, then_ms: u64) {
         self.later(12_500);
         self.must(Sweep::default());
         self.later(then_ms);
     }
 
-    /// A stage on which bookmark `mailer` is in the named state: it stands at 5, in the life `a` of
-    /// the log or in another one.
+    /// A stage on which bookmark `mailer` is in the named state: at 5, in incarnation `a` of the
+    /// log or in another one.
     pub(crate) fn with_bookmark(state: &str) -> Self {
         let mut stage = Self::new();
         let incarnation = match state {

@@ -15,7 +15,7 @@ pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000);
 pub(crate) enum Order {
     /// A command is decided only after all those before it.
     Kept,
-    /// Whatever is loaded is decided; a parked command is overtaken.
+    /// A command is decided once its rows are loaded; a parked command is overtaken.
     Free,
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Batch {
     /// The commands in the order in which they were decided.
     pub(crate) decided: Vec<usize>,
     pub(crate) rounds: usize,
-    /// A scan was answered while an earlier claim of its round was parked. It may have passed over
-    /// what that claim picked, as if those rows were locked, which no order of commands explains.
+    /// A scan was answered while an earlier claim of its round was parked. It may have skipped the
+    /// rows that the claim picked, as if they were locked, which no order of commands explains.
     pub(crate) overtook: bool,
     pub(crate) changes: ChangeSet,
     pub(crate) hints: Hints,
@@ -45,7 +45,7 @@ pub(crate) fn run(
     let mut overtook = false;
     while decided.len() < commands.len() {
         rounds += 1;
-        assert!(rounds <= MOST_ROUNDS, "{commands:?} never settles");
+        assert!(rounds <= MOST_ROUNDS, "{commands:?} does not converge");
         let (mut waits, mut picked) = (false, false);
         for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
             if waits && order == Order::Kept {
@@ -71,14 +71,14 @@ pub(crate) fn run(
     Batch { answers, decided, rounds, overtook, changes, hints }
 }
 
-/// Decides a batch in order, commits it, and answers.
+/// Decides a batch in order, commits it, and returns the results.
 pub(crate) fn commit(
     shelf: &mut Shelf,
     now: Timestamp,
     commands: &[Command],
 ) -> Vec<Result<Outcome, Rejection>> {
     let batch = run(shelf, now, Hints::default(), commands, Order::Kept);
-    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     batch.answers
 }
 
@@ -100,14 +100,14 @@ pub(crate) fn new_task(id: &str) -> NewTask {
     NewTask { lane: lane(), ..NewTask::new(id, "k") }
 }
 
-/// A claim that takes any route of the lane.
+/// A claim of any route of the lane.
 pub(crate) fn claim(limit: u32) -> Claim {
     let mut claim = Claim { lanes: vec![lane()], limit, ..Claim::new("w") };
     claim.offer.tags = TagFilter::Any;
     claim
 }
 
-/// The ids that a claim was given.
+/// The ids of the claimed tasks.
 pub(crate) fn claimed(answer: &Result<Outcome, Rejection>) -> Vec<String> {
     match answer {
         Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.id.to_string()).collect(),

@@ -1,4 +1,4 @@
-//! What a claim has to look at: the tasks it takes, whatever waits beside them.
+//! The rows that a claim loads: the tasks that it leases, whatever waits beside them.
 
 use windlass_core::command::{
     Claim, Complete, Create, LimitLane, NewTask, QuotaScope, SetQuota, Start,
@@ -11,14 +11,14 @@ use crate::batch::{START, lane, new_task};
 
 const BACKLOG: usize = 2_000;
 
-/// How many rows of tasks the store gives out for one claim, and what is claimed.
+/// How many task rows the store returns for one claim, and what is claimed.
 fn tasks_loaded(shelf: &Shelf, claim: &Command) -> (usize, Vec<String>) {
     let (answer, rows, _) = decided(shelf, claim);
     let Ok(Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
     (rows, tasks.iter().map(|task| task.id.to_string()).collect())
 }
 
-/// The answer to a command, how many rows of tasks it scanned, and in how many rounds.
+/// The result of a command, how many task rows it scanned, and in how many rounds.
 fn decided(shelf: &Shelf, command: &Command) -> (Result<Outcome, Rejection>, usize, usize) {
     let mut world = World::new(START.plus_ms(1), Hints::default());
     let (mut rows, mut rounds) = (0, 1);
@@ -59,7 +59,7 @@ fn claim() -> Claim {
 }
 
 #[test]
-fn a_claim_looks_only_at_what_it_may_take() {
+fn a_claim_loads_only_what_it_may_lease() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     let plain = backlog(|_, _| {});
     assert_eq!(tasks_loaded(&plain, &claim().into()), (5, first.clone()));
@@ -82,15 +82,15 @@ fn a_claim_looks_only_at_what_it_may_take() {
 }
 
 #[test]
-fn a_full_lane_is_passed_over_before_its_tasks_are_looked_at() {
+fn a_full_lane_is_skipped_without_loading_its_tasks() {
     let mut shelf = backlog(|_, _| {});
     let limit = LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(3) };
-    shelf.execute(START, &limit.into()).expect("the lane is there");
+    shelf.execute(START, &limit.into()).expect("the lane exists");
     shelf.execute(START, &claim().into()).expect("it takes three");
     assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]));
 }
 
-/// Ten thousand that may not run, and what a claim of others looks at.
+/// Ten thousand tasks that may not run.
 fn crowd(shape: impl Fn(&mut NewTask)) -> Shelf {
     let mut shelf = Shelf::default();
     for from in (0..CROWD).step_by(1_000) {
@@ -122,7 +122,7 @@ fn with_sessions() -> Claim {
 }
 
 #[test]
-fn a_crowd_behind_a_gate_is_not_looked_at() {
+fn tasks_behind_a_concurrency_limit_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     for gate in [GateKey::Key("k".into()), GateKey::Session("s".into())] {
         let mut shelf = crowd(|new| new.gate = Some(gate.clone()));
@@ -135,13 +135,13 @@ fn a_crowd_behind_a_gate_is_not_looked_at() {
 }
 
 #[test]
-fn a_crowd_under_a_spent_quota_is_not_looked_at() {
+fn tasks_under_an_exceeded_quota_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
         let mut shelf = crowd(|_| {});
         let (tenant, limit) = (Tenant::default(), Some(2));
         let quota = SetQuota { tenant, scope: scope.clone(), limit, rate: None };
-        shelf.execute(START, &quota.into()).expect("the lane is there");
+        shelf.execute(START, &quota.into()).expect("the lane exists");
         shelf.execute(START, &claim().into()).expect("it takes two");
         assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]), "{scope:?}");
         if scope != QuotaScope::Tenant {
@@ -152,20 +152,20 @@ fn a_crowd_under_a_spent_quota_is_not_looked_at() {
     }
 }
 
-/// The end of one task looks at the one that it lets through, and at no other.
+/// The end of one task loads the task that it admits, and no other.
 #[test]
-fn a_gate_looks_at_those_that_it_lets_through() {
+fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
     let mut shelf = crowd(|new| new.gate = Some(GateKey::Key("k".into())));
     let claimed = shelf.execute(START, &Claim { limit: 1, ..claim() }.into());
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();
     let (answer, rows, rounds) = decided(&shelf, &complete);
-    answer.expect("it is held");
-    assert_eq!((rows, rounds), (1, 4), "the task, its gate, the line, and all of it");
+    answer.expect("it is leased");
+    assert_eq!((rows, rounds), (1, 4), "the task, its limit, the queue, and all of it");
 }
 
 #[test]
-fn a_claim_of_many_lanes_looks_at_a_few_of_them() {
+fn a_claim_of_many_lanes_loads_a_few_of_them() {
     let spread = backlog(|n, new| new.lane = format!("lane{}", n % 100).into());
     let lanes = (0..100).map(|n| format!("lane{n}").into()).collect();
     let (rows, taken) = tasks_loaded(&spread, &Claim { lanes, ..claim() }.into());

@@ -1,4 +1,4 @@
-//! What the guides say is so: links lead somewhere, the tests they name exist, the limits are those
+//! Checks that the guides are true: links resolve, the tests they name exist, the limits are those
 //! of the code.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn guides() -> Vec<(PathBuf, String)> {
     let mut folders = vec![root().join("docs")];
     let mut guides = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("the folder is there") {
+        for entry in fs::read_dir(&folder).expect("the folder exists") {
             let path = entry.expect("the folder can be read").path();
             if path.is_dir() {
                 folders.push(path);
@@ -33,7 +33,7 @@ fn guides() -> Vec<(PathBuf, String)> {
         }
     }
     guides.sort();
-    assert!(!guides.is_empty(), "there are guides");
+    assert!(!guides.is_empty(), "guides exist");
     guides
 }
 
@@ -42,7 +42,7 @@ fn prose(text: &str) -> String {
     text.split("```").step_by(2).collect()
 }
 
-/// What stands between single backticks.
+/// The text between single backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -110,7 +110,7 @@ fn the_tests_that_are_named_exist() {
     let guides = ["README.md", "requests.md", "waiting.md", "workflows.md"];
     let guides = guides.map(|name| root().join("docs/guarantees").join(name));
     let text: String = guides.iter().map(|guide| prose(&read(guide))).collect();
-    // Words may be broken anywhere.
+    // Lines may be wrapped anywhere.
     let text = text.replace("Shown\n  by ", "Shown by ").replace("Shown by\n  ", "Shown by ");
     let mut missing = Vec::new();
     let mut shown = 0;
@@ -146,8 +146,11 @@ macro_rules! limits {
 fn texts() -> Limits {
     let show = |_: &str, limit: limits::TextLimit| vec![bytes(limit.max_bytes as i64)];
     Limits::from(limits!(show =>
-        TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY, CONTENT_TYPE, IDEMPOTENCY_KEY,
-    BOOKMARK, INCARNATION, KEY, KEY_ID, LABEL_NAME, LABEL_VALUE, MESSAGE_NAME, MESSAGE_SOURCE, OPERATOR, PARENT, PROGRESS, LIMITER, PROVIDER, EFFECT, REQUEST_ID, PRINCIPAL, ACCOUNT, OWNER, REASON, SESSION, WAITPOINT_ID, WORKFLOW_ID, VERSION, NOTE_NAME, NOTE, ABOUT, STATUS,
+        TENANT, TASK_ID, KIND, LANE, WORKER, NODE_ID, NODE_NAME, NODE_VERSION, TAG, CAPABILITY,
+        CONTENT_TYPE, IDEMPOTENCY_KEY,
+        BOOKMARK, INCARNATION, KEY, KEY_ID, LABEL_NAME, LABEL_VALUE, MESSAGE_NAME, MESSAGE_SOURCE,
+        OPERATOR, PARENT, PROGRESS, LIMITER, PROVIDER, EFFECT, REQUEST_ID, PRINCIPAL, ACCOUNT,
+        OWNER, REASON, SESSION, WAITPOINT_ID, WORKFLOW_ID, VERSION, NOTE_NAME, NOTE, ABOUT, STATUS,
     ))
 }
 
@@ -158,8 +161,13 @@ fn ranges() -> Limits {
     Limits::from(limits!(show =>
         PRIORITY, CAPABILITIES, CAPABILITIES_BYTES, ROUTE_BYTES, LABELS, PAYLOAD_BYTES, BULK, CLAIM,
         CLAIM_LANES, LEASE_MS, TIMEOUT_MS, DELAY_MS, DEADLINE_MS, BACKOFF_MS, PERCENT, JITTER,
-        ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, HELD_LEASES, BEAT_MS, PAGE,
-    CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES, REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA, RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS, SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_ITEMS, TURN_BYTES, TURN_MESSAGES, KEEP_MS, UNSTUCK,
+        ATTEMPTS, RECLAIMS, REPLAYS, RETENTION_MS, WINDOW_MS, LANE_LIMIT, HELD_LEASES, BEAT_MS,
+        PAGE,
+        CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS, CHARGES,
+        REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, POSTS, QUOTA,
+        RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS,
+        SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_ITEMS, TURN_BYTES, TURN_MESSAGES, KEEP_MS,
+        UNSTUCK,
     ))
 }
 
@@ -169,7 +177,8 @@ fn others() -> Limits {
         |name: &str, ms: u64| vec![readable(name, i64::try_from(ms).expect("a short while"))];
     let mut others = Limits::from(limits!(show =>
         ROUTES_PER_LANE, DEFAULT_MAX_RECLAIMS, DEFAULT_TURN_RECLAIMS, DEFAULT_MAX_REPLAYS,
-        MAILBOX_MESSAGES, MAILBOX_BYTES, PARCELS, PARCELS_BYTES, WAITPOINTS_PER_TASK, KEYS_PER_TENANT, PLAIN_KEY_MIN,
+        MAILBOX_MESSAGES, MAILBOX_BYTES, PARCELS, PARCELS_BYTES, WAITPOINTS_PER_TASK,
+        KEYS_PER_TENANT, PLAIN_KEY_MIN,
         EARLY_MESSAGES, ALL_EARLY_MESSAGES, ALL_EARLY_BYTES,
     ));
     others.extend(limits!(show_ms =>
@@ -221,7 +230,7 @@ fn duration(ms: i64) -> String {
 
 /// The limits in the table under a heading: the first column names them, the last are numbers.
 fn written(page: &str, heading: &str) -> Limits {
-    let part = page.split(&format!("## {heading}\n")).nth(1).expect("the heading is there");
+    let part = page.split(&format!("## {heading}\n")).nth(1).expect("the heading exists");
     let part = part.split("\n## ").next().unwrap_or(part);
     let rows = part.lines().filter(|line| line.starts_with("| `"));
     let limits = rows.map(|row| {

@@ -9,7 +9,7 @@ use crate::workflows::Doing;
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
 
-/// Two tasks in one lane, and nearly everything that can be said about them.
+/// Two tasks in one lane, and nearly all commands about them.
 const TWO_TASKS: Scope = Scope {
     start: &[],
     alphabet: &[
@@ -59,7 +59,7 @@ const ATTEMPTS: Scope = Scope {
     floor: (2_000, 9_000),
 };
 
-/// A lane with a limit that moves while leases come and go.
+/// A lane with a limit that changes while leases are granted and end.
 const LIMITS: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::CreatePlain("c")],
     alphabet: &[
@@ -79,7 +79,7 @@ const LIMITS: Scope = Scope {
     floor: (3_000, 10_000),
 };
 
-/// The directory: routes that fill, empty and are closed in two steps.
+/// The directory: routes that fill, empty and are deleted in two steps.
 const DIRECTORY: Scope = Scope {
     start: &[],
     alphabet: &[
@@ -99,7 +99,7 @@ const DIRECTORY: Scope = Scope {
     floor: (5_000, 11_000),
 };
 
-/// Nodes that list and unlist the same line of the directory at once.
+/// Nodes that list and delete the same route of the directory at once.
 const DIRECTORY_RACES: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::Claim, Act::Complete],
     alphabet: &[Act::Claim, Act::Release, Act::After(HOUR_MS), Act::After(MINUTE_MS)],
@@ -133,7 +133,7 @@ const LEASE_RACES: Scope = Scope {
     floor: (750, 16_000),
 };
 
-/// A limit that is lifted and set again while leases that it counted are alive.
+/// A limit that is removed and set again while leases that it counted are alive.
 const LIFTED: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreatePlain("b")],
     alphabet: &[Act::Claim, Act::Complete, Act::Limit(Some(1)), Act::Limit(None)],
@@ -142,7 +142,7 @@ const LIFTED: Scope = Scope {
     floor: (30, 100),
 };
 
-/// An id that is forgotten and used again.
+/// An id that is deleted and used again.
 const LIVES: Scope = Scope {
     start: &[Act::CreatePlain("a")],
     alphabet: &[
@@ -159,7 +159,7 @@ const LIVES: Scope = Scope {
     floor: (100, 300),
 };
 
-/// A parent, two children and a grandchild that come, wait, end and start over.
+/// A parent, two children and a grandchild that are created, wait, end and are replayed.
 const FAMILY: Scope = Scope {
     start: &[Act::CreatePlain("a")],
     alphabet: &[
@@ -184,7 +184,7 @@ const FAMILY: Scope = Scope {
     floor: (4_500, 16_000),
 };
 
-/// A parent that is parked, with what can happen to it and to its two children from there on.
+/// A parent that waits for its two children, and what can happen to the three.
 const PARKED: Scope = Scope {
     start: &[
         Act::CreateRetried("a"),
@@ -214,8 +214,8 @@ const PARKED: Scope = Scope {
     floor: (5_000, 15_000),
 };
 
-/// A parent and its children behind one key, which admits one at a time: who waits is not in the
-/// way of whom it waits for.
+/// A parent and its children with one concurrency key, which admits one task at a time: a waiting
+/// parent does not block its children.
 const GATED_FAMILY: Scope = Scope {
     start: &[Act::CreateKeyed("a"), Act::Claim, Act::CreateKeyedChild("b", "a")],
     alphabet: &[
@@ -236,7 +236,7 @@ const GATED_FAMILY: Scope = Scope {
     floor: (2_500, 7_500),
 };
 
-/// Nodes that make, end and await the children of one parent at once.
+/// Nodes that create, end and await the children of one parent at once.
 const FAMILY_RACES: Scope = Scope {
     start: &[Act::CreateFamily("b", "a"), Act::Claim, Act::Claim, Act::CreateChild("c", "a")],
     alphabet: &[Act::Claim, Act::After(LEASE_MS), Act::Reap("a")],
@@ -255,7 +255,7 @@ const FAMILY_RACES: Scope = Scope {
     floor: (800, 27_000),
 };
 
-/// Nodes that make the first child of a parent while it ends, and forget them all.
+/// Nodes that create the first child of a parent while it ends, and delete them all.
 const FIRST_CHILD_RACES: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::Claim],
     alphabet: &[Act::Claim, Act::After(8 * 24 * HOUR_MS)],
@@ -272,7 +272,7 @@ const FIRST_CHILD_RACES: Scope = Scope {
     floor: (130, 4_200),
 };
 
-/// Three tasks of one key, and all that moves a line.
+/// Three tasks of one concurrency key, and all that changes its waiting tasks.
 const KEYS: Scope = Scope {
     start: &[],
     alphabet: &[
@@ -318,7 +318,7 @@ const RATES: Scope = Scope {
     floor: (3_000, 15_000),
 };
 
-/// A session that changes hands between two workers.
+/// A session that moves between two workers.
 const SESSIONS: Scope = Scope {
     start: &[Act::CreateInSession("a"), Act::CreateInSession("b")],
     alphabet: &[
@@ -342,7 +342,7 @@ const SESSIONS: Scope = Scope {
     floor: (3_000, 11_000),
 };
 
-/// Quotas of a lane and of its tenant, set and lifted while leases come and go.
+/// Quotas of a lane and of its tenant, set and removed while leases are granted and end.
 const QUOTAS: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreateKeyed("b"), Act::CreatePlain("c")],
     alphabet: &[
@@ -363,7 +363,7 @@ const QUOTAS: Scope = Scope {
     floor: (5_000, 20_000),
 };
 
-/// Nodes that act at the same gate at once.
+/// Nodes that act under the same concurrency limit at once.
 const GATE_RACES: Scope = Scope {
     start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::Claim],
     alphabet: &[Act::Claim, Act::Quota(GateKind::Key, Some(2), None), Act::After(LEASE_MS)],
@@ -422,7 +422,7 @@ const QUOTA_RACES: Scope = Scope {
     floor: (300, 3_000),
 };
 
-/// A task that is kept for one worker or another, taken, and taken away.
+/// A task that is granted to one worker or another, leased and revoked.
 const GRANTS: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Limit(Some(1))],
     alphabet: &[
@@ -444,7 +444,7 @@ const GRANTS: Scope = Scope {
     floor: (2_000, 9_000),
 };
 
-/// Nodes that grant, take, take away and claim the same task at once.
+/// Nodes that grant, lease, revoke and claim the same task at once.
 const GRANT_RACES: Scope = Scope {
     start: &[Act::CreateRetried("a")],
     alphabet: &[Act::Grant("a"), Act::Claim, Act::Wait(GRANT_MS)],
@@ -463,7 +463,7 @@ const GRANT_RACES: Scope = Scope {
     floor: (200, 12_000),
 };
 
-/// A worker that dies, comes back or retires, and what it holds.
+/// A worker that dies, returns or is retired, and its leases.
 const WORKERS: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::CreatePlain("b"), Act::Register],
     alphabet: &[
@@ -485,7 +485,7 @@ const WORKERS: Scope = Scope {
     floor: (2_000, 6_000),
 };
 
-/// Nodes that find a worker dead while it is heard of, claims and settles.
+/// Nodes that declare a worker dead while it sends heartbeats, claims and settles.
 const WORKER_RACES: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::CreatePlain("b"), Act::Register, Act::ClaimRegistered],
     alphabet: &[Act::ClaimRegistered, Act::Wait(SILENT_MS), Act::After(SILENT_MS)],
@@ -503,8 +503,8 @@ const WORKER_RACES: Scope = Scope {
     floor: (900, 23_000),
 };
 
-/// A request that is asked for by two, answered, given up, late and forgotten, and what is called
-/// for it.
+/// A request that two owners ask for, that is answered, released, late and deleted, and its
+/// effects.
 const REQUESTS: Scope = Scope {
     start: &[],
     alphabet: &[
@@ -545,7 +545,7 @@ const REQUEST_RACES: Scope = Scope {
     floor: (100, 1_000),
 };
 
-/// What a task calls, through every way that its lease can end.
+/// The effects of a task, through every way that its lease can end.
 const CALLS: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::Claim],
     alphabet: &[Act::Claim, Act::After(LEASE_MS), Act::After(BACKOFF_MS), Act::Replay("a")],
@@ -562,7 +562,7 @@ const CALLS: Scope = Scope {
     floor: (100, 1_000),
 };
 
-/// A task that waits, is told, and goes on, in every order.
+/// A task that is suspended, receives messages and resumes, in every order.
 const SIGNALS: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::Claim],
     alphabet: &[
@@ -590,7 +590,7 @@ const SIGNALS: Scope = Scope {
     floor: (20_000, 60_000),
 };
 
-/// Tokens that are made, used, expire and are of keys that go.
+/// Tokens that are issued, used and expire, under keys that are rotated.
 const TOKENS: Scope = Scope {
     start: &[Act::CreatePlain("a"), Act::Rotate("k1"), Act::Claim],
     alphabet: &[
@@ -613,7 +613,7 @@ const TOKENS: Scope = Scope {
     floor: (4_500, 13_000),
 };
 
-/// What nodes say to the same task at once.
+/// What several nodes do to the same task at once.
 const TOLD_AT_ONCE: &[Act] = &[
     Act::Suspend(Until::Both, Some(OnTimeout::Resume)),
     Act::Suspend(Until::Approved, Some(OnTimeout::Expire)),
@@ -630,7 +630,7 @@ const TOLD_AT_ONCE: &[Act] = &[
     Act::After(8 * 24 * HOUR_MS),
 ];
 
-/// Nodes that tell, suspend, time out, cancel and forget a held task at once.
+/// Nodes that signal, suspend, time out, cancel and delete a leased task at once.
 const HELD_RACES: Scope = Scope {
     start: &[Act::CreateRetried("a"), Act::Rotate("k1"), Act::Claim, Act::Waitpoint],
     alphabet: &[
@@ -644,7 +644,7 @@ const HELD_RACES: Scope = Scope {
     floor: (850, 15_000),
 };
 
-/// The same of a suspended task, for which one of two messages has come.
+/// The same with a suspended task that has one of two messages.
 const SUSPENDED_RACES: Scope = Scope {
     start: &[
         Act::CreateRetried("a"),
@@ -659,8 +659,8 @@ const SUSPENDED_RACES: Scope = Scope {
     floor: (600, 10_000),
 };
 
-/// A workflow that makes an activity and a timer, is told of messages, is asked to end, starts
-/// over and is forgotten, in every order.
+/// A workflow that starts an activity and a timer, receives messages, is asked to end, continues as
+/// new and is deleted, in every order.
 const WORKFLOW: Scope = Scope {
     start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make)],
     alphabet: &[
@@ -687,7 +687,7 @@ const WORKFLOW: Scope = Scope {
     floor: (4_000, 13_000),
 };
 
-/// What nodes do to a workflow at once that has an activity and a timer under way.
+/// What several nodes do at once to a workflow that has an open activity and an open timer.
 const WORKFLOW_RACES: Scope = Scope {
     start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make), Act::Claim],
     alphabet: &[Act::Claim, Act::Wait(LEASE_MS)],

@@ -1,5 +1,5 @@
-//! Visits every state that a small alphabet of commands can reach, breadth first, so that what is
-//! reported is a shortest sequence.
+//! Visits every state that a small alphabet of commands can reach, breadth first, so that a
+//! reported sequence is a shortest one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,16 +23,16 @@ use crate::invariants::View;
 use crate::steps::{Ghost, Step};
 use crate::workflows::{Doing, turn};
 
-/// One letter of the alphabet. Those that act under a lease use the fence of the last claim.
+/// One letter of the alphabet. Acts under a lease use the fence of the last claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     /// With a payload, without a retry policy.
     CreatePlain(&'static str),
-    /// Two attempts, a while apart, each shorter than a lease.
+    /// Two attempts with a backoff, each shorter than a lease.
     CreateRetried(&'static str),
-    /// In a route of its own.
+    /// With its own route.
     CreateTagged(&'static str),
-    /// A child of the second, forgotten soon after it has ended.
+    /// A child of the second, deleted soon after it has ended.
     CreateChild(&'static str, &'static str),
     /// The second and then a child of it, together.
     CreateFamily(&'static str, &'static str),
@@ -55,29 +55,29 @@ pub(crate) enum Act {
     Reap(&'static str),
     Lane(LaneState),
     Limit(Option<u32>),
-    /// With a condition, and what follows when nobody answers within a lease.
+    /// With a condition, and the action when it times out after `LEASE_MS`.
     Suspend(Until, Option<OnTimeout>),
     Post(&'static str),
-    /// Visible after a lease's time.
+    /// Visible after `LEASE_MS`.
     PostLater(&'static str),
-    /// Under a key, with something to carry.
+    /// With an idempotency key and a payload.
     PostKeyed(&'static str),
-    /// Through the waitpoint whose token was handed out last.
+    /// Through the waitpoint whose token was issued last.
     Signal,
     Waitpoint,
     Resume,
     /// Takes the first message.
     Take,
-    /// Gives the tenant this key, and the one before it no grace.
+    /// Adds this signing key, without a grace period for the previous one.
     Rotate(&'static str),
     Sweep,
     /// Time passes, then a sweep.
     After(u64),
-    /// Time passes, and nobody sweeps.
+    /// Time passes, without a sweep.
     Wait(u64),
-    /// One at a time, as the key says.
+    /// One at a time, by its concurrency key.
     CreateKeyed(&'static str),
-    /// A child of the second, behind the same key.
+    /// A child of the second, with the same concurrency key.
     CreateKeyedChild(&'static str, &'static str),
     /// The same, with a deadline before a lease ends.
     CreateKeyedDated(&'static str),
@@ -88,26 +88,26 @@ pub(crate) enum Act {
     Quota(GateKind, Option<u32>, Option<(u32, u64)>),
     ReleaseSession,
     Raise(&'static str),
-    /// As a registered worker, for much longer than it takes to find out that it is dead.
+    /// As a registered worker, with a lease that ends long after the worker is declared dead.
     ClaimRegistered,
-    /// The worker of all claims is there.
+    /// A heartbeat of the worker of all claims.
     Register,
     Retire,
-    /// Kept for the worker of all claims, or for another one.
+    /// Granted to the worker of all claims, or to another one.
     Grant(&'static str),
     GrantOther(&'static str),
     Consume(&'static str),
     Revoke(&'static str),
-    /// Asks to answer the one request, as this owner.
+    /// Admits the one request, for this owner.
     Admit(&'static str),
-    /// The same key for something else.
+    /// The same key with another fingerprint.
     AdmitOther(&'static str),
     Answer(&'static str),
     Withdraw(&'static str),
-    /// Claims a call for the request, as this owner.
+    /// Claims an effect for the request, as this owner.
     Call(&'static str),
     Settle(&'static str),
-    /// Claims a call for the task of the last claim.
+    /// Claims an effect for the task of the last claim.
     CallOfTask,
     SettleOfTask,
     CreateWorkflow(&'static str),
@@ -119,18 +119,18 @@ pub(crate) enum Act {
     CompleteStep(&'static str),
     RequestCancel(&'static str),
     Prune(&'static str),
-    /// Two nodes decide on the same state; the second commits on top of the first, or decides
-    /// again when it clashes.
+    /// Two nodes decide on the same state; the second commits on top of the first, or decides again
+    /// on a conflict.
     Race(&'static Act, &'static Act),
 }
 
-/// What a task waits for.
+/// The condition of a suspension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Go,
     /// Two different ones.
     Both,
-    /// Something through a waitpoint that is made with it.
+    /// A message through a waitpoint that is created with it.
     Approved,
     Operator,
 }
@@ -141,18 +141,18 @@ pub(crate) const IDLE_MS: u64 = 20_000;
 pub(crate) const REPLAY_MS: u64 = 3_600_000;
 pub(crate) const GRANT_MS: u64 = 10_000;
 pub(crate) const BEAT_MS: u64 = 4_000;
-/// When a worker that is not heard of is missed; once more as long and it is taken for dead.
+/// When a silent worker is overdue; after the same time again it is declared dead.
 pub(crate) const SILENT_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Scope {
-    /// What has happened before the search starts; checked like the rest.
+    /// The acts before the search starts; checked like the rest.
     pub(crate) start: &'static [Act],
     pub(crate) alphabet: &'static [Act],
     /// Letters of which every two also race each other.
     pub(crate) racing: &'static [Act],
     pub(crate) depth: usize,
-    /// The fewest states and steps that a search worth its name visits.
+    /// The fewest states and steps that the search has to visit.
     pub(crate) floor: (usize, usize),
 }
 
@@ -163,7 +163,7 @@ struct Node {
     path: Vec<Act>,
 }
 
-/// What a search found: how much it visited, and a shortest way to each broken invariant.
+/// The result of a search: how much it visited, and a shortest path to each broken invariant.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) states: usize,
@@ -172,7 +172,7 @@ pub(crate) struct Found {
 }
 
 impl Act {
-    /// The command, or nothing while there is no claim that it could be about.
+    /// The command; none without the claim that it needs.
     fn command(self, node: &Node) -> Option<Command> {
         let fences = &node.ghost.fences;
         let last = || fences.last().cloned();
@@ -426,7 +426,7 @@ impl Node {
         Self { view, ghost: Ghost::default(), path: Vec::new() }
     }
 
-    /// What tells states apart: everything that a later answer could depend on. Versions cannot.
+    /// Hashes everything that a later response could depend on, which excludes versions.
     fn print(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.view.now.hash(&mut hasher);
@@ -474,9 +474,9 @@ impl Node {
             self.view.clone()
         } else {
             let mut shelf = self.view.shelf.clone();
-            // No rule reads the log, so it is not carried along.
+            // No invariant reads the log, so it is dropped.
             let kept = ChangeSet { events: Vec::new(), ..changes.clone() };
-            shelf.commit(&kept).expect("a clash was seen to before");
+            shelf.commit(&kept).expect("conflicts are handled before");
             View::new(shelf, self.view.now)
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);
@@ -485,8 +485,8 @@ impl Node {
         found.steps += 1;
         let whole = found.note(&self.path, step.broken());
         let ghost = step.remember();
-        // Time rises with every commit. Where no task goes it makes no difference, and states that
-        // differ only by it would never meet.
+        // Time rises with every commit. It matters only where a task is deleted, and states that
+        // differ only by time would never be equal.
         if changes.deletes.iter().any(|(key, _)| key.table == Table::Task) {
             view.now = changes.now.next();
         }
@@ -497,7 +497,7 @@ impl Node {
 type Attempt = (Result<Outcome, Rejection>, ChangeSet);
 
 impl Found {
-    /// Whether nothing is broken. The first way to break an invariant is kept: none is shorter.
+    /// Whether nothing is broken. Records the first path to a broken invariant: none is shorter.
     fn note(&mut self, path: &[Act], broken: Vec<(&'static str, String)>) -> bool {
         let whole = broken.is_empty();
         for (name, words) in broken {

@@ -1,4 +1,4 @@
-//! What holds of every gate and every quota.
+//! Invariants of every concurrency limit, session and quota.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ fn own<'v>(view: &'v View, gate: &'v Gate) -> impl Iterator<Item = &'v Task> {
     view.tasks.values().filter(move |task| is_of(task, gate))
 }
 
-/// What a gate that nobody wrote would count.
-pub(crate) fn a_gate_counts_its_tasks(view: &View) -> Held {
+/// The counters of a limit are the numbers of its tasks in each state.
+pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
     for task in view.tasks.values().filter(|task| task.gate.is_some()) {
         let stands = matches!(
             task.lifecycle,
@@ -40,7 +40,7 @@ pub(crate) fn a_gate_counts_its_tasks(view: &View) -> Held {
         let running = count(|state| matches!(state, Lifecycle::Active(_)));
         let counted = (gate.waiting, u64::from(gate.admitted), u64::from(gate.running));
         let found = (waiting, admitted, running);
-        ensure(counted == found, || format!("{found:?} stand at {gate:?}"))
+        ensure(counted == found, || format!("{found:?} are at {gate:?}"))
     })
 }
 
@@ -68,10 +68,10 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
     Ok(())
 }
 
-/// How many more may start, as the rule says it, without a look at the code.
+/// How many more may start, by the rule and independent of the code.
 pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
     let taken = gate.running as usize + gate.admitted as usize;
-    // A session that is taken from its owner waits for the end of what runs there.
+    // A session that is released from its owner waits for the end of the tasks that run there.
     if gate.running > 0 && gate.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0) {
         return 0;
     }
@@ -84,7 +84,7 @@ pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
     places.min(starts)
 }
 
-/// What the quotas of a lane leave to a claim.
+/// How many tasks the quotas of a lane allow to claim.
 pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
     let counts = |gate: &&Gate| match gate.kind {
         GateKind::Lane => gate.name == lane.name.as_str(),
@@ -95,23 +95,23 @@ pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
     quotas.map(|gate| room(gate, view.now)).min().unwrap_or(usize::MAX)
 }
 
-/// Whether somebody was told to wait until a quota of this lane has something left.
+/// Whether a claim was refused until a quota of this lane has room.
 pub(crate) fn has_refused(view: &View, lane: &Lane) -> bool {
     view.gates.iter().any(|gate| gate.refused.contains(&lane.name))
 }
 
-/// Nothing stands behind a gate with room in it, unless the sweep is about to look at it.
-pub(crate) fn a_line_moves_when_there_is_room(view: &View) -> Held {
+/// No task waits for a limit that has room, unless the sweep is about to process it.
+pub(crate) fn waiting_tasks_are_admitted(view: &View) -> Held {
     for gate in view.gates.iter().filter(|gate| gate.waiting > 0) {
         let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
         ensure(due || room(gate, view.now) == 0, || format!("{gate:?} could open"))?;
-        // Something will open it: what runs, what will run, or time.
+        // Something will open it: running tasks, admitted tasks, or time.
         let moves = gate.running > 0 || gate.admitted > 0 || gate.due_at.is_some();
         ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))?;
     }
     view.gates.iter().filter(|gate| !gate.refused.is_empty()).try_for_each(|gate| {
         let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
-        ensure(due || room(gate, view.now) == 0, || format!("nobody was woken by {gate:?}"))?;
+        ensure(due || room(gate, view.now) == 0, || format!("no claim was woken by {gate:?}"))?;
         let moves = gate.running > 0 || gate.due_at.is_some();
         ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))
     })
@@ -130,17 +130,17 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
             let open = matches!(task.lifecycle, Lifecycle::Waiting(_));
             let alive =
                 gate.owner.as_ref().is_some_and(|owner| gate.running > 0 || view.now < owner.until);
-            ensure(!open || !alive, || format!("{task:?} is not kept for {owner:?}"))?;
+            ensure(!open || !alive, || format!("{task:?} is not reserved for {owner:?}"))?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn no_gate_is_left_over(view: &View) -> Held {
+pub(crate) fn no_unused_limit_remains(view: &View) -> Held {
     view.gates.iter().try_for_each(|gate| {
         let used = gate.waiting + u64::from(gate.admitted) + u64::from(gate.running) > 0;
         let kept = gate.configured || gate.owner.is_some();
-        ensure(used || kept, || format!("nobody needs {gate:?}"))
+        ensure(used || kept, || format!("{gate:?} is unused"))
     })
 }
 
@@ -149,7 +149,7 @@ fn before<'v>(step: &'v Step<'_>, gate: &Gate) -> Option<&'v Gate> {
     step.before.gates.iter().find(same)
 }
 
-pub(crate) fn a_gate_holds_unless_it_was_narrowed(step: &Step<'_>) -> Held {
+pub(crate) fn a_limit_holds_unless_it_was_narrowed(step: &Step<'_>) -> Held {
     step.after.gates.iter().try_for_each(|gate| {
         let was = before(step, gate).map_or(0, |was| was.running);
         let most = gate.limit.unwrap_or(u32::MAX).max(was);
@@ -157,8 +157,8 @@ pub(crate) fn a_gate_holds_unless_it_was_narrowed(step: &Step<'_>) -> Held {
         let narrowed = matches!(step.command, Command::SetQuota(_));
         let taken = gate.running + gate.admitted;
         let over = gate.limit.is_some_and(|limit| taken > limit) && gate.admitted > 0;
-        ensure(!over || narrowed, || format!("too many were let through: {gate:?}"))?;
-        ensure(!over, || format!("too many were left inside: {gate:?}"))
+        ensure(!over || narrowed, || format!("too many were admitted: {gate:?}"))?;
+        ensure(!over, || format!("too many stay admitted: {gate:?}"))
     })
 }
 
@@ -174,7 +174,7 @@ fn counts(gate: &Gate, task: &Task) -> bool {
     }
 }
 
-/// Remembers when tasks were started, for as long as the rate stays what it is.
+/// Records when tasks were started, as long as the rate does not change.
 pub(crate) fn note_starts(step: &Step<'_>, starts: &mut BTreeMap<String, Vec<Timestamp>>) {
     let Ok(answer) = step.answer else { return };
     for gate in &step.after.gates {
@@ -191,7 +191,7 @@ pub(crate) fn note_starts(step: &Step<'_>, starts: &mut BTreeMap<String, Vec<Tim
     starts.retain(|_, known| !known.is_empty());
 }
 
-/// Whatever the window, the rate holds in it.
+/// The rate holds in every window.
 pub(crate) fn no_window_has_too_many_starts(step: &Step<'_>) -> Held {
     let mut starts = step.ghost.starts.clone();
     note_starts(step, &mut starts);
@@ -207,9 +207,9 @@ pub(crate) fn no_window_has_too_many_starts(step: &Step<'_>) -> Held {
     })
 }
 
-/// Whoever is let through stood before all who are left behind.
-pub(crate) fn a_line_is_in_order(step: &Step<'_>) -> Held {
-    // Who changes places meanwhile does so after that.
+/// An admitted task comes before all tasks that still wait.
+pub(crate) fn waiting_tasks_are_in_order(step: &Step<'_>) -> Held {
+    // A race may change positions after the decision.
     if step.raced {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Bytes that are in databases. A body that cannot be read, or that is written otherwise, is a
+//! Bytes that exist in databases. A body that cannot be read, or that is written differently, is a
 //! change of format and needs a schema number, not another golden file.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ const CHANGES: &str = include_str!("golden/change.jsonl");
 /// Reads every line, writes it again, and compares the bytes.
 fn same_bytes<R: Filed>(lines: &str) -> usize {
     let expected = if matches!(R::TABLE, Table::Task | Table::Lane) { 2 } else { 1 };
-    assert_eq!(R::SCHEMA, expected, "a higher schema needs golden lines of its own");
+    assert_eq!(R::SCHEMA, expected, "a higher schema needs its own golden lines");
     for line in lines.lines() {
         let record = read_row::<R>(1, line).unwrap_or_else(|| panic!("cannot read {line}"));
         let written = serde_json::to_string(&*record).expect("it was read from JSON");
@@ -74,7 +74,7 @@ fn every_record_is_written_as_it_was_read() {
     }
 }
 
-/// What a store writes is the same again: columns aside, the row of a record is its body.
+/// A store writes the same bytes: apart from columns, the row of a record is its body.
 #[test]
 fn a_row_holds_the_golden_body() {
     for line in LANES.lines() {
@@ -99,7 +99,7 @@ fn rows_of_a_lane(tenant: &Tenant, name: &windlass_core::LaneName) -> windlass_c
     let new = NewTask { lane: name.clone(), ..NewTask::new("t", "k") };
     let create = Create { tenant: tenant.clone(), tasks: vec![new] };
     shelf.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
-    shelf.row(&Lane::key_of(tenant, name)).expect("a lane comes with its first task").clone()
+    shelf.row(&Lane::key_of(tenant, name)).expect("a lane is created with its first task").clone()
 }
 
 fn golden_tasks() -> Vec<Task> {
@@ -197,7 +197,7 @@ fn all_seen(numbers: impl Iterator<Item = usize>, count: usize) {
 }
 
 #[test]
-fn the_golden_records_leave_out_no_variant() {
+fn the_golden_records_cover_every_variant() {
     let tasks = golden_tasks();
     let states: BTreeSet<PublicState> = tasks.iter().map(|t| t.lifecycle.public()).collect();
     assert_eq!(states, PublicState::ALL.iter().copied().collect());
@@ -259,7 +259,7 @@ fn number_of_arrival(arrival: &Arrival) -> usize {
     }
 }
 
-/// A history is kept as long as its workflow runs, which may be for years.
+/// A history is retained as long as its workflow runs, which may be for years.
 #[test]
 fn every_row_of_a_history_is_written_as_it_was_read() {
     let (mut made, mut arrived) = (Vec::new(), Vec::new());
@@ -288,7 +288,7 @@ fn a_log_entry_is_written_as_it_was_read() {
     );
 }
 
-/// The labels of a task stand beside the change, and are no part of it.
+/// The labels of a task are stored beside the change, and are no part of it.
 #[test]
 fn the_labels_of_a_task_are_written_with_its_events() {
     let mut shelf = Shelf::default();
@@ -316,9 +316,9 @@ fn the_labels_of_a_task_are_written_with_its_events() {
     assert!(shelf.events_after(0).all(|logged| logged.change().is_some()));
 }
 
-/// Fields that came with a default may be missing in what an older version wrote.
+/// Fields with a default may be missing in the bodies of an older version.
 #[test]
-fn a_body_without_what_has_a_default_is_read() {
+fn a_body_without_defaulted_fields_is_read() {
     let line = concat!(
         r#"{"tenant":"default","id":"t1","kind":"email","lane":"l","created_at":1,"#,
         r#""started_at":1,"fingerprint":"00112233445566778899aabbccddeeff","#,
@@ -331,7 +331,7 @@ fn a_body_without_what_has_a_default_is_read() {
         line.replace(r#""policy":{"max_reclaims":1,"max_replays":1,"retention_ms":1},"#, "");
     let policy = read_row::<Task>(1, &unsaid).unwrap().policy.clone();
     let kept = (policy.max_reclaims, policy.max_replays, policy.retention_ms);
-    assert_eq!(kept, (100, 100, 604_800_000), "whatever the defaults are by now");
+    assert_eq!(kept, (100, 100, 604_800_000), "the defaults of this version");
 }
 
 /// The shape of the tables is in migrations that are never edited.
@@ -417,13 +417,13 @@ fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
     shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
     let child = NewTask { parent: Some("t".into()), ..NewTask::new("c", "k") };
     shelf.execute(now, &Create::one(child).into()).expect("its parent is open");
-    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is held");
+    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is leased");
     the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
 }
 
 /// A repeat may reach a newer node than the first request did, so digests are bytes of the format.
 #[test]
-fn digests_stay_what_they_are() {
+fn digests_are_stable() {
     let result = || Some(Payload::new("text/plain", *b"ok"));
     let class = FailureClass::Transient;
     let retry = Retry::After { ms: 5 };
@@ -461,7 +461,7 @@ fn digests_stay_what_they_are() {
 }
 
 #[test]
-fn fingerprints_stay_what_they_are() {
+fn fingerprints_are_stable() {
     let mut full = NewTask::new("t", "email");
     full.payload = Some(Payload::json("{}"));
     full.priority = 3;

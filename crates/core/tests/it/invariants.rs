@@ -1,4 +1,4 @@
-//! What holds of every state, whatever led to it. Each is a named function over a decoded shelf.
+//! Invariants of every state, however it was reached. Each is a function over a decoded shelf.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::{mail, requests, workflows};
 
-/// A shelf at a moment, with its records read.
+/// A shelf at a point in time, with its records decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) shelf: Shelf,
@@ -32,31 +32,31 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("columns are a function of the body", columns_are_a_function_of_the_body),
     ("every waiting task is listed", every_waiting_task_is_listed),
     ("a lane counts its queues", a_lane_counts_its_queues),
-    ("a gate counts its leases", a_gate_counts_its_leases),
+    ("a lane limit counts its leases", a_lane_limit_counts_its_leases),
     ("attempts stay within the maximum", attempts_stay_within_the_maximum),
     ("due_at is never late", due_at_is_never_late),
     ("a waiting task says why", a_waiting_task_says_why),
     ("payloads have an owner", payloads_have_an_owner),
     ("children are counted", children_are_counted),
-    ("who waits for children has one", who_waits_for_children_has_one),
+    ("a task waiting for children has one", a_task_waiting_for_children_has_one),
     ("an open child has its parent", an_open_child_has_its_parent),
-    ("a gate counts its tasks", crate::gates::a_gate_counts_its_tasks),
+    ("a limit counts its tasks", crate::gates::a_limit_counts_its_tasks),
     ("a quota counts its leases", crate::gates::a_quota_counts_its_leases),
-    ("a line moves when there is room", crate::gates::a_line_moves_when_there_is_room),
+    ("waiting tasks are admitted", crate::gates::waiting_tasks_are_admitted),
     ("a session runs at its owner", crate::gates::a_session_runs_at_its_owner),
-    ("no gate is left over", crate::gates::no_gate_is_left_over),
+    ("no unused limit remains", crate::gates::no_unused_limit_remains),
     ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
-    ("what is kept for nobody is counted", mail::what_is_kept_for_nobody_is_counted),
-    ("messages have what they carry", mail::messages_have_what_they_carry),
-    ("a waitpoint has had one message", mail::a_waitpoint_has_had_one_message),
-    ("nobody waits for what is there", mail::nobody_waits_for_what_is_there),
+    ("buffered messages are counted", mail::buffered_messages_are_counted),
+    ("messages have their payloads", mail::messages_have_their_payloads),
+    ("a waitpoint has at most one message", mail::a_waitpoint_has_at_most_one_message),
+    ("no task waits for a met condition", mail::no_task_waits_for_a_met_condition),
     ("a history has its rows", workflows::a_history_has_its_rows),
     ("executions have their workflow", workflows::executions_have_their_workflow),
     ("a step ends once", workflows::a_step_ends_once),
     ("an activity has its workflow", workflows::an_activity_has_its_workflow),
 ];
 
-/// Checks one condition; the words are made only when it fails.
+/// Checks one condition; the message is built only when it fails.
 pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Held {
     if holds { Ok(()) } else { Err(words()) }
 }
@@ -128,19 +128,19 @@ impl View {
         Self { shelf, now, tasks, lanes, queues, children, gates, workers }
     }
 
-    /// Whether a claim that offers everything could be handed this task.
+    /// Whether a claim with all capabilities could lease this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
         self.is_offered(task)
             && self.lanes.get(&task.lane).is_some_and(|lane| crate::gates::left_of(self, lane) > 0)
     }
 
-    /// Whether somebody may be waiting for it.
+    /// Whether a claim may be waiting for it.
     pub(crate) fn is_awaited(&self, task: &Task) -> bool {
         let refused = |lane: &Lane| crate::gates::has_refused(self, lane);
         !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(refused)
     }
 
-    /// Whether only quotas can keep it from a claim that offers everything.
+    /// Whether only quotas can keep it from a claim with all capabilities.
     fn is_offered(&self, task: &Task) -> bool {
         let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
         matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. })
@@ -169,18 +169,18 @@ fn every_waiting_task_is_listed(view: &View) -> Held {
     view.tasks.values().filter(waiting).try_for_each(|task| {
         let line = |queue: &Queue| queue.lane == task.lane && queue.route == task.route;
         let listed = view.queues.iter().any(line);
-        ensure(listed, || format!("{} waits outside the directory {:?}", task.id, view.queues))
+        ensure(listed, || format!("{} is missing in the directory {:?}", task.id, view.queues))
     })
 }
 
 fn a_lane_counts_its_queues(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let listed = view.queues.iter().filter(|queue| queue.lane == lane.name).count();
-        ensure(lane.queues as usize == listed, || format!("{lane:?} has {listed} lines"))
+        ensure(lane.queues as usize == listed, || format!("{lane:?} has {listed} routes"))
     })
 }
 
-fn a_gate_counts_its_leases(view: &View) -> Held {
+fn a_lane_limit_counts_its_leases(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let Some(gate) = lane.gate else { return Ok(()) };
         let counted = |task: &&Task| match &task.lifecycle {
@@ -209,7 +209,7 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
     })
 }
 
-/// The moment at which a task needs the engine; none when it only needs a worker.
+/// When a task needs the sweep; none when it only needs a worker.
 fn needed_at(task: &Task) -> Option<Timestamp> {
     let own = match &task.lifecycle {
         Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
@@ -228,7 +228,7 @@ fn needed_at(task: &Task) -> Option<Timestamp> {
     own.into_iter().chain(task.deadline).min()
 }
 
-/// A task that has ended and is kept for its family is looked at by the hour.
+/// An ended task that is retained for its parent or its children is re-checked every hour.
 fn due_at_is_never_late(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
         let Some(mut needed_at) = needed_at(task) else { return Ok(()) };
@@ -240,8 +240,7 @@ fn due_at_is_never_late(view: &View) -> Held {
     })
 }
 
-/// A task that says it is in line must be what a claim is given next; one that names an obstacle
-/// must not be.
+/// A task that is queued must be leased by the next claim; one that names an obstacle must not be.
 fn a_waiting_task_says_why(view: &View) -> Held {
     let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
     offer.capabilities.insert(SESSIONS.to_owned());
@@ -260,7 +259,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
             .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
             .unwrap_or(usize::MAX);
         let expected = in_line.min(free).min(crate::gates::left_of(view, lane));
-        ensure(tasks.len() == expected, || format!("{in_line} in line, got {}", tasks.len()))?;
+        ensure(tasks.len() == expected, || format!("{in_line} queued, got {}", tasks.len()))?;
     }
     Ok(())
 }
@@ -275,11 +274,11 @@ fn payloads_have_an_owner(view: &View) -> Held {
         view.shelf.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
     let kept = requests::answers(view);
     ensure(answers.len() == kept, || format!("{answers:?} of {kept} answers"))?;
-    // What came of an activity stays with the message that tells of its end.
+    // The result of an activity stays with the message that reports its end.
     let carried: Vec<_> = mail::all::<Message>(view).iter().map(Message::payload_key).collect();
     let mut rest = rest.into_iter().filter(|key| !carried.contains(&Some((*key).clone())));
     rest.try_for_each(|key| {
-        // What a message carries may be there before its task: see below.
+        // The payload of a buffered message may exist before its task: see below.
         let known = view.tasks.contains_key(&key.task) || key.slot.as_str().starts_with("message/");
         ensure(known, || format!("{key:?} was left behind"))
     })
@@ -289,8 +288,8 @@ fn is_open(task: &Task) -> bool {
     task.lifecycle.ended_at().is_none()
 }
 
-/// The record of its children is there as long as their parent is, says how many are open, and is
-/// closed when the parent has ended.
+/// The children record exists as long as its parent, counts the open children, and is closed when
+/// the parent has ended.
 fn children_are_counted(view: &View) -> Held {
     for (id, children) in &view.children {
         let Some(parent) = view.tasks.get(id) else {
@@ -300,14 +299,14 @@ fn children_are_counted(view: &View) -> Held {
         let open = of.filter(|task| is_open(task)).count();
         ensure(children.open as usize == open, || format!("{children:?} has {open} open"))?;
         ensure(children.closed != is_open(parent), || format!("{children:?} of {parent:?}"))?;
-        ensure(parent.has_children, || format!("{parent:?} does not know of {children:?}"))?;
+        ensure(parent.has_children, || format!("{parent:?} lacks the mark of {children:?}"))?;
     }
     view.tasks.values().filter(|task| task.has_children).try_for_each(|task| {
         ensure(view.children.contains_key(&task.id), || format!("{task:?} has lost count"))
     })
 }
 
-fn who_waits_for_children_has_one(view: &View) -> Held {
+fn a_task_waiting_for_children_has_one(view: &View) -> Held {
     let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::WaitingChildren { .. });
     view.tasks.values().filter(waits).try_for_each(|task| {
         let children = view.children.get(&task.id);

@@ -1,4 +1,4 @@
-//! What holds of mailboxes: messages are counted, none is lost, and nobody waits for what is there.
+//! Invariants of mailboxes: messages are counted, none is lost, no task waits for a met condition.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
         let bytes: u64 = own.iter().filter_map(|message| message.bytes).sum();
         let open = waitpoints.iter().filter(|w| w.task == mailbox.task).count();
         let hidden = own.iter().filter(|message| message.due_at.is_some()).count();
-        // What tells of a step is numbered by it, behind all others.
+        // A report is numbered by its step, behind all other messages.
         let numbered = |message: &&&Message| message.seq < Message::of_step(0);
         let fits = mailbox.held as usize == own.len()
             && mailbox.hidden as usize == hidden
@@ -45,15 +45,15 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
     let early = mailboxes.iter().filter(|mailbox| mailbox.early > 0);
     let early: BTreeSet<&TaskId> = early.map(|mailbox| &mailbox.task).collect();
     let owned: BTreeSet<&TaskId> = owners.difference(&early).copied().collect();
-    ensure(with_mail == owned, || format!("{with_mail:?} say so, {owned:?} have a mailbox"))
+    ensure(with_mail == owned, || format!("{with_mail:?} have mail, {owned:?} have a mailbox"))
 }
 
-/// It counts what is kept for tasks that are not there.
+/// Whether it counts the buffered messages of a tenant.
 fn is_of_nobody(mailbox: &Mailbox) -> bool {
     mailbox.task.as_str().is_empty()
 }
 
-pub(crate) fn what_is_kept_for_nobody_is_counted(view: &View) -> Held {
+pub(crate) fn buffered_messages_are_counted(view: &View) -> Held {
     let kept: Vec<Message> =
         all::<Message>(view).into_iter().filter(|message| message.kept_until.is_some()).collect();
     let bytes: u64 = kept.iter().filter_map(|message| message.bytes).sum();
@@ -62,11 +62,11 @@ pub(crate) fn what_is_kept_for_nobody_is_counted(view: &View) -> Held {
     ensure(counted == (kept.len(), bytes), || format!("{counted:?} for {kept:?}"))?;
     kept.iter().try_for_each(|message| {
         let in_time = message.due_at.is_some_and(|due_at| Some(due_at) <= message.kept_until);
-        ensure(in_time, || format!("{message:?} is looked at too late"))
+        ensure(in_time, || format!("{message:?} is swept too late"))
     })
 }
 
-pub(crate) fn messages_have_what_they_carry(view: &View) -> Held {
+pub(crate) fn messages_have_their_payloads(view: &View) -> Held {
     for message in all::<Message>(view) {
         if let Some(key) = message.payload_key() {
             ensure(view.shelf.payload(&key).is_some(), || format!("{key:?} is lost"))?;
@@ -83,7 +83,7 @@ pub(crate) fn messages_have_what_they_carry(view: &View) -> Held {
     })
 }
 
-pub(crate) fn a_waitpoint_has_had_one_message(view: &View) -> Held {
+pub(crate) fn a_waitpoint_has_at_most_one_message(view: &View) -> Held {
     let messages = all::<Message>(view);
     all::<Waitpoint>(view).iter().try_for_each(|waitpoint| {
         let mut through = messages.iter().filter(|m| m.waitpoint.as_ref() == Some(&waitpoint.id));
@@ -95,8 +95,8 @@ pub(crate) fn a_waitpoint_has_had_one_message(view: &View) -> Held {
     })
 }
 
-/// Whether some of these messages meet a condition of the attempt that began then, said in another
-/// way than core says it.
+/// Whether some of these messages meet a condition of the attempt that began then, computed in
+/// another way than in core.
 fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> bool {
     let takes = |of: &Matcher, message: &Message| {
         (of.waitpoint.is_some() || message.taken_by != Some(began_at))
@@ -122,13 +122,13 @@ fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> b
     }
 }
 
-pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
+pub(crate) fn no_task_waits_for_a_met_condition(view: &View) -> Held {
     let messages = all::<Message>(view);
     view.tasks.values().try_for_each(|task| {
         let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(()) };
         let began_at = suspension.paused.began_at;
         let counts = |m: &&Message| m.task == task.id && m.due_at.is_none();
-        // What the engine tells wakes workflows only.
+        // Messages of the engine wake workflows only.
         let counts_for = |message: &&Message| {
             message.source != Message::ENGINE || suspension.condition == Condition::Mail
         };
@@ -139,7 +139,7 @@ pub(crate) fn nobody_waits_for_what_is_there(view: &View) -> Held {
     })
 }
 
-/// What was accepted and is not answered for yet, after this step.
+/// The messages that are accepted and not consumed, after this step.
 pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
     let mut accepted = step.ghost.accepted.clone();
     match (step.command, step.answer) {
@@ -161,7 +161,7 @@ pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
     accepted
 }
 
-/// A message that was accepted is in the mailbox, or was taken, or its task has ended.
+/// An accepted message is in the mailbox, or was consumed, or its task has ended.
 pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
     let there: BTreeSet<(TaskId, u64)> =
         all::<Message>(step.after).into_iter().map(|message| (message.task, message.seq)).collect();
@@ -169,16 +169,16 @@ pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
     ensure(lost.is_empty(), || format!("{lost:?} are lost"))
 }
 
-/// A number of a mailbox is given once.
-pub(crate) fn a_number_is_given_once(step: &Step<'_>) -> Held {
+/// A sequence number of a mailbox is used once.
+pub(crate) fn a_sequence_number_is_used_once(step: &Step<'_>) -> Held {
     let Ok(Outcome::Posted(posted)) = step.answer else { return Ok(()) };
     posted.iter().filter(|posted| !posted.duplicate).try_for_each(|posted| {
         let again = step.ghost.accepted.contains(&(posted.task.clone(), posted.seq));
-        ensure(!again, || format!("{posted:?} was there before"))
+        ensure(!again, || format!("{posted:?} existed before"))
     })
 }
 
-/// What a message carries goes with it and not before.
+/// The payload of a message is deleted with it and not before.
 pub(crate) fn is_of_a_message(step: &Step<'_>, slot: &str) -> bool {
     slot.starts_with("message/")
         && step.changes.deletes.iter().any(|(key, _)| key.table == Table::Message)

@@ -1,5 +1,5 @@
-//! What core promises to those outside of it: invariants over all short sequences of commands,
-//! batches that equal their commands one by one, and bytes that stay readable.
+//! What core promises to its users: invariants over all short sequences of commands, batches that
+//! equal their commands one by one, and bytes that stay readable.
 
 mod batch;
 mod cost;

@@ -1,5 +1,5 @@
-//! Random batches: what a batch comes to is what its commands come to one by one, in the order in
-//! which they were decided. Where a scan may have passed over rows, the invariants must do.
+//! Random batches: a batch has the same result as its commands one by one, in the order in which
+//! they were decided. Where a scan may have skipped rows, only the invariants are checked.
 
 use std::collections::BTreeSet;
 
@@ -26,9 +26,9 @@ const ALL_BATCHES: usize = SEEDS as usize * BATCHES;
 /// splitmix64: small, and the same everywhere.
 struct Dice {
     state: u64,
-    /// When batches were decided: epochs count on from there.
+    /// When batches were decided: epochs start from there.
     times: Vec<Timestamp>,
-    /// What waitpoints were answered with.
+    /// The tokens of the created waitpoints.
     tokens: Vec<Token>,
 }
 
@@ -57,7 +57,7 @@ impl Dice {
         self.pick(&["a", "b", "c", "d", "e", "f"])
     }
 
-    /// Often of a lease that is or was.
+    /// Often of a current or a past lease.
     fn fence(&mut self) -> Fence {
         let at = self.below(self.times.len() as u64);
         let created_at = self.times[usize::try_from(at).expect("it is an index")];
@@ -152,7 +152,7 @@ impl Dice {
         SetQuota { tenant: Tenant::default(), scope, limit, rate }
     }
 
-    /// Workers as records, and tasks that are kept for them.
+    /// Commands about worker records and granted tasks.
     fn about_workers(&mut self) -> Command {
         let (tenant, task) = (Tenant::default(), key(self.id()));
         let worker = self.pick(&["w1", "w2"]).into();
@@ -329,7 +329,7 @@ fn tokens(answers: &[Result<Outcome, Rejection>]) -> Vec<Token> {
     answers.iter().flat_map(made).collect()
 }
 
-/// Payloads are given to one in so many; zero for none. Counts the batches that were compared.
+/// One in `payload_odds` gets a payload; zero for none. Returns the number of batches compared.
 fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
     let mut dice = Dice { state: seed, times: Vec::new(), tokens: Vec::new() };
     let (mut together, mut apart) = (Shelf::default(), Shelf::default());
@@ -348,7 +348,7 @@ fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
         together.commit(&batch.changes).unwrap_or_else(|clash| panic!("{repro}: {clash:?}"));
         leased_once(&batch.answers, &repro);
         dice.tokens.extend(tokens(&batch.answers));
-        // An id that went and came again counts on from a time that one by one is never reached.
+        // A recreated id starts at an epoch that the commands one by one never reach.
         if batch.overtook || batch.changes.now != now {
             apart = together.clone();
         } else {

@@ -1,5 +1,4 @@
-//! What holds of requests that are answered once, and of calls that are claimed before they are
-//! made.
+//! Invariants of idempotent requests, and of effects that are claimed before they are made.
 
 use windlass_core::command::Admit;
 use windlass_core::{Admission, AnyRecord, Command, Effect, Outcome, PayloadKey, RequestState};
@@ -25,7 +24,7 @@ fn state(admission: &Admission) -> Option<RequestState> {
     admission.request.as_ref().map(|request| request.state)
 }
 
-/// How many answers are kept. Each has its payload: see [`crate::invariants`].
+/// How many responses are stored. Each has its payload: see [`crate::invariants`].
 pub(crate) fn answers(view: &View) -> usize {
     let answered =
         |admission: &Admission| matches!(state(admission), Some(RequestState::Answered { .. }));
@@ -41,9 +40,8 @@ fn same(one: &Admission, other: &Admission) -> bool {
     (&one.tenant, &one.scope, &one.key) == (&other.tenant, &other.scope, &other.key)
 }
 
-/// The first answer is the answer, until its time is over; and that there was one is known for
-/// longer.
-pub(crate) fn an_answer_stays(step: &Step<'_>) -> Held {
+/// The first response stays until its replay window ends, and its key is retained for longer.
+pub(crate) fn a_response_never_changes(step: &Step<'_>) -> Held {
     for before in admissions(step.before) {
         let Some(RequestState::Answered { digest, .. }) = state(&before) else { continue };
         let Some(request) = &before.request else { continue };
@@ -58,8 +56,8 @@ pub(crate) fn an_answer_stays(step: &Step<'_>) -> Held {
     Ok(())
 }
 
-/// Nobody is admitted while another one is, nor when there was an answer.
-pub(crate) fn one_is_admitted_at_a_time(step: &Step<'_>) -> Held {
+/// No owner is admitted while another one is, nor after a response.
+pub(crate) fn one_owner_is_admitted_at_a_time(step: &Step<'_>) -> Held {
     let (Command::Admit(Admit { request, owner, .. }), Ok(Outcome::Admitted { .. })) =
         (step.command, step.answer)
     else {
@@ -79,8 +77,8 @@ pub(crate) fn one_is_admitted_at_a_time(step: &Step<'_>) -> Held {
     ensure(is_free, || format!("{owner} was admitted beside {known:?}"))
 }
 
-/// Under a name there is one id, for as long as it is kept.
-pub(crate) fn a_call_keeps_its_id(step: &Step<'_>) -> Held {
+/// An effect has one request id, for as long as it is retained.
+pub(crate) fn an_effect_keeps_its_request_id(step: &Step<'_>) -> Held {
     let of =
         |effect: &Effect| (effect.parent.clone(), effect.provider.clone(), effect.name.clone());
     for before in effects(step.before) {

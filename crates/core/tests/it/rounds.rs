@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_task};
 
-/// `count` waiting tasks, over so many routes; the priority falls and rises with the number.
+/// `count` waiting tasks, over this many routes; the priority falls and rises with the number.
 fn filled(count: usize, routes: usize) -> Shelf {
     let mut shelf = Shelf::default();
     let task = |n: usize| {
@@ -66,7 +66,7 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
             let row = format!("{routes} routes, {most:?}, guessed {guessed}, {order:?}");
             let mut shelf = filled(300, routes);
             if let Some(most) = most {
-                shelf.execute(START, &limit(most)).expect("the lane is there");
+                shelf.execute(START, &limit(most)).expect("the lane exists");
             }
             let hints = if guessed { learned(&shelf) } else { Hints::default() };
             let batch = run(&shelf, hints, &vec![claim(1).into(); 200], order);
@@ -74,13 +74,13 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
             assert_eq!(ids.len(), most.map_or(200, |most| most.min(200)) as usize, "{row}");
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{row}");
             assert!(batch.rounds <= rounds, "{row}: {} rounds", batch.rounds);
-            shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+            shelf.commit(&batch.changes).expect("only this test writes to the shelf");
         }
     }
 }
 
-/// A claim that is parked on its second lane keeps what it picked from the first, so that those
-/// behind it go on to the next rows at once.
+/// A claim that is parked on its second lane keeps its picks from the first, so that claims behind
+/// it continue with the next rows at once.
 #[test]
 fn claims_over_two_lanes_do_not_race_either() {
     let mut shelf = filled(150, 2);
@@ -97,7 +97,7 @@ fn claims_over_two_lanes_do_not_race_either() {
     }
 }
 
-/// The ids of `filled`, with those left out and those added, in the order of a lane.
+/// The ids of `filled`, without `gone` and with `added`, in the order of a lane.
 fn in_order(count: usize, gone: &BTreeSet<String>, added: &[(String, i32)]) -> Vec<String> {
     let filled = (0..count).map(|n| (format!("{n:04}"), priority(n), 0));
     let later = added.iter().map(|(id, priority)| (id.clone(), *priority, 1));
@@ -117,8 +117,8 @@ fn the_order_is_right_across_pages() {
     }
 }
 
-/// The heads of the line leave before the claims come, and others push in: the first page is not
-/// enough, and what the batch added stands where it belongs, also behind what is loaded.
+/// The first tasks are cancelled before the claims are decided, and others are added: the first
+/// page is not enough, and added tasks take their positions, also behind the loaded ones.
 #[test]
 fn a_scan_trusts_only_what_was_loaded() {
     let shelf = filled(1_000, 1);
@@ -142,7 +142,7 @@ fn a_scan_trusts_only_what_was_loaded() {
     assert_eq!(found, in_order(1_000, &gone, &added)[..420]);
 }
 
-/// Guesses of another time, whose routes are gone, and none at all: the answers are the same.
+/// Outdated guesses, whose routes do not exist, and none at all: the responses are the same.
 #[test]
 fn wrong_guesses_change_no_answer() {
     let (shelf, elsewhere) = (filled(120, 3), filled(120, 7));
@@ -168,7 +168,7 @@ fn wrong_guesses_change_no_answer() {
     }
 }
 
-/// The number of loads must not grow with the number of tasks whose time has come.
+/// The number of loads must not grow with the number of due tasks.
 #[test]
 fn a_sweep_needs_a_few_rounds_for_a_full_page() {
     for due in [0, 1, 10, 256, 300] {
@@ -191,7 +191,7 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
     }
 }
 
-/// A parent with so many children, each in a lane of its own that is limited, all of them held.
+/// A parent with this many children, each in its own limited lane, all of them leased.
 fn family(children: usize) -> (Shelf, Vec<Command>) {
     let mut shelf = Shelf::default();
     let mut tasks = vec![new_task("parent")];
@@ -206,7 +206,7 @@ fn family(children: usize) -> (Shelf, Vec<Command>) {
     for n in 0..children {
         let lane = windlass_core::LaneName::new(format!("lane{n}"));
         let limit = LimitLane { tenant: Tenant::default(), lane: lane.clone(), limit: Some(1) };
-        shelf.execute(START, &limit.into()).expect("the lane is there");
+        shelf.execute(START, &limit.into()).expect("the lane exists");
         let claim = Claim { lanes: vec![lane], ..claim(1) };
         let claimed = shelf.execute(START, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
@@ -215,10 +215,10 @@ fn family(children: usize) -> (Shelf, Vec<Command>) {
     (shelf, ends)
 }
 
-/// The number of loads must not grow with the size of a family, whether its members end by
-/// themselves or are called off.
+/// The number of loads must not grow with the number of children, whether they complete or are
+/// cancelled.
 #[test]
-fn a_family_needs_a_few_rounds_however_large_it_is() {
+fn a_parent_with_many_children_needs_a_few_rounds() {
     for children in [1, 10, 60] {
         let (shelf, mut ends) = family(children);
         let mut waiting = shelf.clone();
@@ -235,11 +235,11 @@ fn a_family_needs_a_few_rounds_however_large_it_is() {
         let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Kept);
         let cancelled = batch.changes.events.len();
         assert_eq!(cancelled, children);
-        assert!(batch.rounds <= 8, "{children} are called off: {} rounds", batch.rounds);
+        assert!(batch.rounds <= 8, "{children} are cancelled: {} rounds", batch.rounds);
     }
 }
 
-/// So many gates with two tasks each, of which one runs; `gate` says of which kind they are.
+/// Concurrency limits or sessions with two tasks each; `gate` makes their keys.
 fn gated(gates: usize, gate: fn(String) -> GateKey, quota: Option<&SetQuota>) -> Shelf {
     let mut shelf = Shelf::default();
     for n in 0..gates {
@@ -271,9 +271,9 @@ fn claim_all(shelf: &mut Shelf, gates: usize, registered: bool) {
     assert!(matches!(claimed, Ok(Outcome::Claimed(tasks)) if tasks.len() >= gates));
 }
 
-/// Many leases run out together, each of a key that others wait for.
+/// Many leases expire together, each with a concurrency key that other tasks wait for.
 #[test]
-fn leases_with_keys_run_out_in_a_few_rounds() {
+fn leases_with_keys_expire_in_a_few_rounds() {
     for keys in [1, 10, 250] {
         let mut shelf = gated(keys, GateKey::Key, None);
         claim_all(&mut shelf, keys, false);
@@ -284,9 +284,9 @@ fn leases_with_keys_run_out_in_a_few_rounds() {
     }
 }
 
-/// Many rates let the next ones through at the same time.
+/// Many rate limits admit their next tasks at the same time.
 #[test]
-fn rates_open_in_a_few_rounds() {
+fn rate_limits_reopen_in_a_few_rounds() {
     let rate = Some(Rate { starts: 1, window_ms: 10_000 });
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: None, rate };
@@ -300,9 +300,9 @@ fn rates_open_in_a_few_rounds() {
     }
 }
 
-/// A worker takes the first tasks of many sessions, of each of which more are ready.
+/// A worker claims the first tasks of many sessions, each of which has more ready tasks.
 #[test]
-fn sessions_are_taken_in_a_few_rounds() {
+fn sessions_are_claimed_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: Some(2), rate: None };
     for sessions in [1, 10, 200] {
@@ -312,13 +312,13 @@ fn sessions_are_taken_in_a_few_rounds() {
         claim.offer.capabilities.insert(SESSIONS.to_owned());
         let batch = run(&shelf, Hints::default(), &[claim.into()], Order::Kept);
         assert!(batch.rounds <= 16, "{sessions} sessions: {} rounds", batch.rounds);
-        shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+        shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     }
 }
 
-/// Many workers die together, each with a lease of a key that others wait for.
+/// Many workers die together, each with a lease of a concurrency key that other tasks wait for.
 #[test]
-fn workers_die_in_a_few_rounds() {
+fn dead_workers_are_swept_in_a_few_rounds() {
     for workers in [1, 10, 250] {
         let mut shelf = gated(workers, GateKey::Key, None);
         for n in 0..workers {

@@ -1,4 +1,4 @@
-//! What holds of every step from one state to the next.
+//! Invariants of every step from one state to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,18 +22,18 @@ pub(crate) struct Step<'a> {
     pub(crate) raced: bool,
 }
 
-/// What an observer remembers of the way here, although no record does.
+/// What an observer remembers of the steps before, and no record holds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ghost {
-    /// Every fence that a claim has handed out, the latest last.
+    /// Every fence that a claim has issued, the latest last.
     pub(crate) fences: Vec<Fence>,
     /// What each lease was settled as.
     pub(crate) settles: BTreeMap<Fence, Settled>,
-    /// When tasks of each gate were started while it had its present rate.
+    /// When tasks of each concurrency limit or quota were started under its current rate.
     pub(crate) starts: BTreeMap<String, Vec<Timestamp>>,
-    /// The messages that were accepted, and neither taken nor past the end of their task.
+    /// The messages that were accepted and not consumed, of open tasks.
     pub(crate) accepted: BTreeSet<(TaskId, u64)>,
-    /// The token that was handed out last.
+    /// The token that was issued last.
     pub(crate) token: Option<Token>,
 }
 
@@ -42,33 +42,33 @@ pub(crate) type StepInvariant = (&'static str, fn(&Step<'_>) -> Held);
 pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a rejection changes nothing", a_rejection_changes_nothing),
     ("epochs only rise, by a claim", epochs_only_rise),
-    ("a fence is handed out once", a_fence_is_handed_out_once),
-    ("what has ended is frozen", what_has_ended_is_frozen),
+    ("a fence is issued once", a_fence_is_issued_once),
+    ("an ended task is frozen", an_ended_task_is_frozen),
     ("attempts are counted when they begin", attempts_are_counted_when_they_begin),
     ("a lease is settled once", a_lease_is_settled_once),
-    ("a stale fence opens nothing", a_stale_fence_opens_nothing),
+    ("a stale fence is rejected", a_stale_fence_is_rejected),
     ("a limit holds unless it was lowered", a_limit_holds_unless_it_was_lowered),
-    ("events tell of every change", events_tell_of_every_change),
+    ("every change has an event", every_change_has_an_event),
     ("versions rise", versions_rise),
-    ("what can be claimed is woken for", what_can_be_claimed_is_woken_for),
+    ("a claimable task wakes a claim", a_claimable_task_wakes_a_claim),
     ("a sweep leaves nothing due", a_sweep_leaves_nothing_due),
     ("a result never changes", a_result_never_changes),
     ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
     ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
-    ("a gate holds unless it was narrowed", crate::gates::a_gate_holds_unless_it_was_narrowed),
+    ("a limit holds unless it was narrowed", crate::gates::a_limit_holds_unless_it_was_narrowed),
     ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
-    ("a line is in order", crate::gates::a_line_is_in_order),
-    ("what is kept is taken by its worker", what_is_kept_is_taken_by_its_worker),
-    ("a worker taken for dead holds nothing", a_worker_taken_for_dead_holds_nothing),
+    ("waiting tasks are in order", crate::gates::waiting_tasks_are_in_order),
+    ("a granted task is leased by its worker", a_granted_task_is_leased_by_its_worker),
+    ("a worker declared dead holds no lease", a_worker_declared_dead_holds_no_lease),
     ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
-    ("an answer stays", crate::requests::an_answer_stays),
-    ("one is admitted at a time", crate::requests::one_is_admitted_at_a_time),
-    ("a call keeps its id", crate::requests::a_call_keeps_its_id),
+    ("a response never changes", crate::requests::a_response_never_changes),
+    ("one owner is admitted at a time", crate::requests::one_owner_is_admitted_at_a_time),
+    ("an effect keeps its request id", crate::requests::an_effect_keeps_its_request_id),
     ("no message is lost", mail::no_message_is_lost),
-    ("a number is given once", mail::a_number_is_given_once),
+    ("a sequence number is used once", mail::a_sequence_number_is_used_once),
     ("a turn is the next of its holder", workflows::a_turn_is_the_next_of_its_holder),
-    ("what is told is taken", workflows::what_is_told_is_taken),
-    ("an activity does not go untold", workflows::an_activity_does_not_go_untold),
+    ("consumed messages are deleted", workflows::consumed_messages_are_deleted),
+    ("an activity ends with a report", workflows::an_activity_ends_with_a_report),
 ];
 
 impl Step<'_> {
@@ -77,7 +77,7 @@ impl Step<'_> {
         EVERY_STEP.iter().filter_map(failed).collect()
     }
 
-    /// The tasks that were there before and are there after.
+    /// The tasks that exist before and after.
     fn pairs(&self) -> impl Iterator<Item = (&Task, &Task)> {
         let after = &self.after.tasks;
         self.before.tasks.iter().filter_map(|(id, task)| Some((task, after.get(id)?)))
@@ -124,7 +124,7 @@ fn settles(command: &Command) -> Option<&Fence> {
     }
 }
 
-/// What a command that ended a lease came to.
+/// How a command settled its lease.
 fn settled(answer: &Result<Outcome, Rejection>) -> Option<Settled> {
     match answer {
         Ok(Outcome::Settled(settled)) => Some(settled.clone()),
@@ -174,13 +174,13 @@ fn epochs_only_rise(step: &Step<'_>) -> Held {
     })
 }
 
-fn a_fence_is_handed_out_once(step: &Step<'_>) -> Held {
+fn a_fence_is_issued_once(step: &Step<'_>) -> Held {
     step.claimed().iter().try_for_each(|fence| {
-        ensure(!step.ghost.fences.contains(fence), || format!("{fence:?} was handed out before"))
+        ensure(!step.ghost.fences.contains(fence), || format!("{fence:?} was issued before"))
     })
 }
 
-fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
+fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
     for (id, was) in step.before.tasks.iter().filter(|(_, was)| was.lifecycle.ended_at().is_some())
     {
         let fits = match (step.command, step.after.tasks.get(id)) {
@@ -199,7 +199,7 @@ fn what_has_ended_is_frozen(step: &Step<'_>) -> Held {
     step.before.tasks.iter().try_for_each(|(id, was)| {
         let kept = step.after.tasks.contains_key(id) || was.lifecycle.ended_at().is_some();
         let kept = kept || workflows::is_activity(was);
-        ensure(kept, || format!("{was:?} vanished before its end"))
+        ensure(kept, || format!("{was:?} was deleted before its end"))
     })
 }
 
@@ -207,7 +207,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
     step.pairs().try_for_each(|(was, is)| {
         let ran = lease(was).and_then(|lease| lease.run.as_ref());
         let runs = lease(is).and_then(|lease| lease.run.as_ref());
-        // What fails before it has begun counts as an attempt too.
+        // A failure before the attempt has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
         let went_on = was.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
@@ -224,7 +224,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
             && !kept
             && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
         let expected = match (is.generation == was.generation, began, gave_back) {
-            // The attempt of a workflow goes on in its next execution.
+            // The attempt of a workflow continues in its next execution.
             (false, _, _) if is.workflow.is_some() => was.attempts,
             (false, _, _) => 0,
             (true, true, _) => was.attempts + 1,
@@ -253,9 +253,9 @@ fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
     }
 }
 
-/// A write under a fence counts only while its lease lives. The one exception writes nothing: a
-/// settle that is repeated gets its answer again.
-fn a_stale_fence_opens_nothing(step: &Step<'_>) -> Held {
+/// A write under a fence counts only while its lease is alive. The one exception writes nothing: a
+/// repeated settle gets the same response.
+fn a_stale_fence_is_rejected(step: &Step<'_>) -> Held {
     let (settle, keep) = (settles(step.command), keeps(step.command));
     let Some(fence) = settle.or(keep).filter(|_| step.answer.is_ok()) else { return Ok(()) };
     let repeated = settle.is_some() && step.ghost.settles.contains_key(fence);
@@ -273,25 +273,25 @@ fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     })
 }
 
-/// A task as people see it: without the sweep's own appointment, and without the mark that its
-/// first child leaves, which has an event of its own.
+/// A task as people see it: without the due time of the sweep, and without the mark of its first
+/// child, whose creation has its own event.
 fn seen(task: Option<&Task>) -> Option<Task> {
     task.map(|task| Task { due_at: None, has_children: true, ..task.clone() })
 }
 
-/// A lane as people see it: what its counters count has events of its own.
+/// A lane as people see it: without its counters, whose changes have other events.
 fn seen_lane(lane: Option<&Lane>) -> Option<(windlass_core::LaneState, Option<u32>)> {
     lane.map(|lane| (lane.state, lane.gate.and_then(|gate| gate.limit)))
 }
 
-fn events_tell_of_every_change(step: &Step<'_>) -> Held {
+fn every_change_has_an_event(step: &Step<'_>) -> Held {
     let (before, after, events) = (step.before, step.after, &step.changes.events);
     for id in before.tasks.keys().chain(after.tasks.keys()) {
         let changed = seen(before.tasks.get(id)) != seen(after.tasks.get(id));
         let told = events.iter().any(|event| event.task.as_ref().is_some_and(|(of, _)| of == id));
         let (was, is) = (before.tasks.get(id), after.tasks.get(id));
         let told = told || workflows::needs_no_entry(step, was, is);
-        ensure(told || !changed, || format!("nothing tells of {id}"))?;
+        ensure(told || !changed, || format!("no event for {id}"))?;
     }
     for (name, lane) in &after.lanes {
         let was = before.lanes.get(name);
@@ -302,9 +302,9 @@ fn events_tell_of_every_change(step: &Step<'_>) -> Held {
         ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
-        // In a race the other commit may have let time go on.
+        // In a race the other commit may have advanced the time.
         let at = event.at == after.now || step.raced;
-        ensure(at && is_written(step, event), || format!("{event:?} tells of nothing"))
+        ensure(at && is_written(step, event), || format!("{event:?} has no change"))
     })
 }
 
@@ -332,7 +332,7 @@ fn versions_rise(step: &Step<'_>) -> Held {
     })
 }
 
-fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
+fn a_claimable_task_wakes_a_claim(step: &Step<'_>) -> Held {
     step.after.tasks.values().filter(|task| step.after.is_claimable(task)).try_for_each(|task| {
         let was = step.before.tasks.get(&task.id);
         if was.is_some_and(|was| was.epoch == task.epoch && !step.before.is_awaited(was)) {
@@ -341,13 +341,13 @@ fn what_can_be_claimed_is_woken_for(step: &Step<'_>) -> Held {
         let woken = |wake: &Wake| {
             wake.lane == task.lane && wake.route.as_ref().is_none_or(|route| *route == task.route)
         };
-        ensure(step.changes.wakes.keys().any(woken), || format!("nobody is woken for {task:?}"))
+        ensure(step.changes.wakes.keys().any(woken), || format!("no claim is woken for {task:?}"))
     })
 }
 
 fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     let Ok(Outcome::Swept { next_due, .. }) = step.answer else { return Ok(()) };
-    // A scan is trusted only for its rows: what a race added is for the next sweep.
+    // A scan is trusted only for its rows: rows added by a race are left to the next sweep.
     if step.raced {
         return Ok(());
     }
@@ -359,7 +359,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
         }
     };
     let first = step.after.shelf.rows().filter_map(appointment).min();
-    // The end of one member of a family has work for the next sweep, which is told to come.
+    // The end of a parent or a child leaves work to the next sweep, which is announced.
     let family = |row: &windlass_core::Row| match row.key.table {
         Table::Children => true,
         Table::Task => step
@@ -375,7 +375,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
 }
 
-fn what_is_kept_is_taken_by_its_worker(step: &Step<'_>) -> Held {
+fn a_granted_task_is_leased_by_its_worker(step: &Step<'_>) -> Held {
     step.pairs().try_for_each(|(was, is)| {
         let Lifecycle::Reserved { worker, until, .. } = &was.lifecycle else { return Ok(()) };
         let Some(lease) = lease(is) else { return Ok(()) };
@@ -384,8 +384,8 @@ fn what_is_kept_is_taken_by_its_worker(step: &Step<'_>) -> Held {
     })
 }
 
-fn a_worker_taken_for_dead_holds_nothing(step: &Step<'_>) -> Held {
-    // A scan is trusted only for its rows: what a race added runs out by itself.
+fn a_worker_declared_dead_holds_no_lease(step: &Step<'_>) -> Held {
+    // A scan is trusted only for its rows: leases added by a race expire at their own time.
     if step.raced || !matches!(step.command, Command::Sweep(_)) {
         return Ok(());
     }
@@ -393,12 +393,12 @@ fn a_worker_taken_for_dead_holds_nothing(step: &Step<'_>) -> Held {
     let leases: Vec<&Lease> = step.after.tasks.values().filter_map(lease).collect();
     gone.into_iter().try_for_each(|id| {
         let holds = leases.iter().any(|lease| lease.registered && lease.worker == *id);
-        ensure(!holds, || format!("{id} is gone and holds {leases:?}"))
+        ensure(!holds, || format!("{id} is dead and holds {leases:?}"))
     })
 }
 
-/// A sweep ends a lease that has run out, an attempt that took too long, or what was held by a
-/// worker that was not heard of in time.
+/// A sweep ends an expired lease, an attempt that timed out, or the leases of a worker that missed
+/// its heartbeats.
 fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
     if !matches!(step.command, Command::Sweep(_)) {
         return Ok(());
@@ -454,7 +454,7 @@ fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
         let woken = waited && is.lifecycle.public() == PublicState::Resumable;
         let expected = usize::from(woken);
         ensure(told(&is.id) == expected && (!woken || open == 0), || {
-            format!("{was:?} became {is:?} with {open} open, told {}", told(&is.id))
+            format!("{was:?} became {is:?} with {open} open, resumed {}", told(&is.id))
         })
     })
 }

@@ -1,4 +1,4 @@
-//! Who is called when something may be found that was not there before.
+//! Which claims are woken when a task may have become claimable.
 
 use windlass_core::command::{
     Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
@@ -11,11 +11,11 @@ use windlass_core::{
 
 use crate::batch::{START, fence, key, lane};
 
-/// A shelf on which this happened, one after the other.
+/// A shelf after these commands, one after the other.
 fn after(commands: &[Command]) -> Shelf {
     let mut shelf = Shelf::default();
     for command in commands {
-        shelf.execute(START, command).expect("what led here is accepted");
+        shelf.execute(START, command).expect("a fixture is accepted");
     }
     shelf
 }
@@ -96,7 +96,7 @@ fn wakes(shelf: &Shelf, later_ms: u64, command: &Command) -> String {
 }
 
 #[test]
-fn what_wakes_whom() {
+fn each_command_wakes_the_claims_it_may_serve() {
     let mut late = new_task("t");
     late.start = Start::After { ms: 10_000 };
     let mut dated = new_task("t");
@@ -131,45 +131,45 @@ fn what_wakes_whom() {
         ("a task is created", vec![], 0, create(), "l/ x1"),
         ("for some workers", vec![], 0, special, "l/gpu x1"),
         ("for later", vec![], 0, late.clone().into(), none),
-        ("its time has come", vec![late.into()], 10_000, sweep(), "l/ x1"),
+        ("it is due", vec![late.into()], 10_000, sweep(), "l/ x1"),
         ("it is completed", open.to_vec(), 0, complete(), none),
         ("and makes room", gated.to_vec(), 0, complete(), "l/* x1"),
-        ("it has failed for now", open.to_vec(), 0, fail(), none),
+        ("its attempt has failed", open.to_vec(), 0, fail(), none),
         ("and makes room", gated.to_vec(), 0, fail(), "l/* x1"),
-        ("it is put off, and makes room", gated.to_vec(), 0, delay.into(), "l/* x1"),
+        ("it is snoozed, and makes room", gated.to_vec(), 0, delay.into(), "l/* x1"),
         ("it is released", open.to_vec(), 0, release.clone().into(), "l/ x1"),
         ("and makes room", gated.to_vec(), 0, release.into(), "l/* x1, l/ x1"),
         ("it is cancelled", open.to_vec(), 0, cancel(), "l/!t x1"),
         ("and makes room", gated.to_vec(), 0, cancel(), "l/* x1, l/!t x1"),
-        ("it is taken away", open.to_vec(), 0, revoke.into(), "l/ x1, l/!t x1"),
-        ("nobody holds it", vec![create()], 0, cancel(), none),
+        ("it is revoked", open.to_vec(), 0, revoke.into(), "l/ x1, l/!t x1"),
+        ("it has no lease", vec![create()], 0, cancel(), none),
         ("its attempt took too long", brief.to_vec(), 1_000, sweep(), "l/!t x1"),
-        ("its lease has run out", open.to_vec(), 30_000, sweep(), "l/ x1"),
+        ("its lease has expired", open.to_vec(), 30_000, sweep(), "l/ x1"),
         ("and makes room", gated.to_vec(), 30_000, sweep(), "l/* x1, l/ x1"),
         ("it expires and uncovers others", vec![dated.into()], 1_000, sweep(), "l/ x1"),
         ("it is replayed", [&open[..], &[complete()]].concat(), 0, replay.into(), "l/ x1"),
         ("a lane is paused", vec![create()], 0, set(LaneState::Paused), none),
         (
-            "and goes on",
+            "and is active again",
             vec![create(), set(LaneState::Paused)],
             0,
             set(LaneState::Active),
             "l/* x1",
         ),
         ("a limit is raised", gated.to_vec(), 0, limit(Some(2)), "l/* x1"),
-        ("a limit is lifted", gated.to_vec(), 0, limit(None), "l/* x1"),
+        ("a limit is removed", gated.to_vec(), 0, limit(None), "l/* x1"),
         ("a limit stays", gated.to_vec(), 0, limit(Some(1)), none),
-        ("one of a key is let through", vec![], 0, keyed("t"), "l/ x1"),
+        ("one of a key is admitted", vec![], 0, keyed("t"), "l/ x1"),
         ("the next is not", vec![keyed("t")], 0, keyed("u"), none),
         ("until the first ends", keys.to_vec(), 0, complete(), "l/ x1"),
         ("or more may run", keys.to_vec(), 0, quota(key_scope(), Some(2), None), "l/ x1"),
         ("one of a session", session[..1].to_vec(), 0, claim_session(), none),
-        ("the next is kept for one worker", session.to_vec(), 0, complete(), "l/* x1"),
-        ("and free when that is idle", kept.to_vec(), 60_000, sweep(), "l/windlass.session x1"),
-        ("a quota that refused nobody", spent[..3].to_vec(), 0, complete(), none),
-        ("a quota that refused somebody", spent.to_vec(), 0, complete(), "l/* x1"),
+        ("the next is reserved for one worker", session.to_vec(), 0, complete(), "l/* x1"),
+        ("and released when that is idle", kept.to_vec(), 60_000, sweep(), "l/windlass.session x1"),
+        ("a quota that refused no claim", spent[..3].to_vec(), 0, complete(), none),
+        ("a quota that refused a claim", spent.to_vec(), 0, complete(), "l/* x1"),
         ("a quota is raised", spent.to_vec(), 0, quota(Tenant, Some(2), None), "l/* x1"),
-        ("a quota is lifted", spent.to_vec(), 0, quota(Tenant, None, None), "l/* x1"),
+        ("a quota is removed", spent.to_vec(), 0, quota(Tenant, None, None), "l/* x1"),
         ("a rate opens", rated.to_vec(), 11_000, sweep(), "l/* x1"),
     ];
     for (what, before, later_ms, command, expected) in rows {

@@ -1,4 +1,4 @@
-//! What holds of workflows, and the turns of a small one.
+//! Invariants of workflows, and the turns of a small one.
 
 use std::collections::BTreeSet;
 
@@ -14,20 +14,20 @@ use crate::invariants::{Held, View, ensure};
 use crate::mail::all;
 use crate::steps::Step;
 
-/// What a turn of a workflow does, beside taking what has come.
+/// What a turn of a workflow does, besides consuming its messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Doing {
-    /// Makes an activity and a timer, and waits.
+    /// Starts an activity and a timer, and waits.
     Make,
-    /// Gives up all that it has under way, and waits.
+    /// Cancels all open steps, and waits.
     GiveUp,
     End,
     StartOver,
-    /// Says that it is the turn before the last.
+    /// Has the number of the turn before the last.
     Earlier,
 }
 
-/// A turn under this fence. What it says it was told is in its row.
+/// A turn under this fence. Its row lists the messages that it consumes.
 pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
     let task = view.tasks.get(&fence.task.id)?;
     let workflow = task.workflow.as_deref()?;
@@ -91,7 +91,7 @@ fn is_open(task: &Task) -> bool {
     task.lifecycle.ended_at().is_none()
 }
 
-/// The rows of every execution are there, from the first to as many as it says, and no others.
+/// Every execution has exactly the rows that it counts, and no other row exists.
 pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
     let mut rows = BTreeSet::new();
     for task in view.tasks.values() {
@@ -104,11 +104,10 @@ pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
     let is_row = |key: &&PayloadKey| key.slot.as_str().starts_with("turn/");
     let kept = view.shelf.payloads().map(|(key, _)| key).filter(is_row);
     let kept: BTreeSet<PayloadKey> = kept.cloned().collect();
-    ensure(kept == rows, || format!("{kept:?}, where {rows:?} are to be"))
+    ensure(kept == rows, || format!("{kept:?}, where {rows:?} are expected"))
 }
 
-/// Every execution before the present one is of a workflow that is there, and is one of those
-/// that were.
+/// Every past execution belongs to an existing workflow, and comes before its current execution.
 pub(crate) fn executions_have_their_workflow(view: &View) -> Held {
     all::<Execution>(view).iter().try_for_each(|execution| {
         let task = view.tasks.get(&execution.task);
@@ -117,7 +116,7 @@ pub(crate) fn executions_have_their_workflow(view: &View) -> Held {
     })
 }
 
-/// A step is under way, or its end is to be told, or neither: never both, and never two of them.
+/// A step is open, or its end is reported, or neither: never both, and never two reports.
 pub(crate) fn a_step_ends_once(view: &View) -> Held {
     let messages = all::<Message>(view);
     let mut told = BTreeSet::new();
@@ -127,21 +126,20 @@ pub(crate) fn a_step_ends_once(view: &View) -> Held {
         let known = workflow.is_some_and(|workflow| report.step < workflow.next_step);
         ensure(known, || format!("{message:?} is of no step of {workflow:?}"))?;
         let first = told.insert((message.task.clone(), report.step));
-        ensure(first, || format!("{message:?} tells it again"))?;
+        ensure(first, || format!("{message:?} reports it again"))?;
     }
     let steps =
         view.tasks.values().filter_map(|task| Some((task, task.parent.clone()?, task.step?)));
     steps.filter(|(task, ..)| is_open(task)).try_for_each(|(task, parent, step)| {
-        ensure(!told.contains(&(parent, step)), || format!("{task:?} goes on after its end"))
+        ensure(!told.contains(&(parent, step)), || format!("{task:?} is open after its end"))
     })
 }
 
-/// An activity is there for as long as it goes on, and somebody is told of its end, or will call
-/// it off.
+/// An activity exists only while it is open, and its workflow receives its end or will cancel it.
 pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
     let activities = view.tasks.values().filter(|task| task.step.is_some());
     activities.filter(|task| task.workflow.is_none()).try_for_each(|task| {
-        ensure(is_open(task), || format!("{task:?} is left"))?;
+        ensure(is_open(task), || format!("{task:?} has ended and still exists"))?;
         let parent = task.parent.as_ref();
         let listens = parent.and_then(|id| view.tasks.get(id)).is_some_and(|parent| {
             let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);
@@ -149,11 +147,11 @@ pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
         });
         let children = parent.and_then(|id| view.children.get(id));
         let doomed = children.is_some_and(|children| children.due_at.is_some());
-        ensure(listens || doomed, || format!("nobody asks for {task:?}: {children:?}"))
+        ensure(listens || doomed, || format!("no workflow waits for {task:?}: {children:?}"))
     })
 }
 
-/// A turn is kept by whoever has the lease, as the one after the last, and adds one row.
+/// A turn is committed by the lease holder, as the one after the last, and adds one row.
 pub(crate) fn a_turn_is_the_next_of_its_holder(step: &Step<'_>) -> Held {
     let Command::CommitTurn(commit) = step.command else { return Ok(()) };
     let (Ok(Outcome::Turned { .. }), false) = (step.answer, step.changes.is_empty()) else {
@@ -169,8 +167,8 @@ pub(crate) fn a_turn_is_the_next_of_its_holder(step: &Step<'_>) -> Held {
     ensure(holds && turns == Some(commit.turn), || format!("{commit:?} was accepted over {was:?}"))
 }
 
-/// What a workflow says it was told is gone, and nothing else that was to be seen.
-pub(crate) fn what_is_told_is_taken(step: &Step<'_>) -> Held {
+/// The messages that a turn consumes are deleted, and no other visible message.
+pub(crate) fn consumed_messages_are_deleted(step: &Step<'_>) -> Held {
     let seen = |view: &View, id: &TaskId| -> BTreeSet<u64> {
         let own = |message: &Message| message.task == *id && message.due_at.is_none();
         all::<Message>(view).into_iter().filter(own).map(|message| message.seq).collect()
@@ -186,7 +184,7 @@ pub(crate) fn what_is_told_is_taken(step: &Step<'_>) -> Held {
         let (was, is) = (seen(step.before, &task.id), seen(step.after, &task.id));
         let lost: Vec<&u64> = was.difference(&is).filter(|seq| !told.contains(seq)).collect();
         let fits = lost.is_empty() && (step.changes.is_empty() || told.is_disjoint(&is));
-        ensure(fits || !is_open(after), || format!("{told:?} of {was:?} was told, {is:?} is there"))
+        ensure(fits || !is_open(after), || format!("{told:?} of {was:?} was consumed, {is:?} left"))
     })
 }
 
@@ -194,8 +192,8 @@ pub(crate) fn is_activity(task: &Task) -> bool {
     task.step.is_some() && task.workflow.is_none()
 }
 
-/// What leaves no entry on a task itself: the creation of an activity, which the entry of its turn
-/// names, and what a message does to a workflow that nobody holds.
+/// Changes without an event of the task itself: the creation of an activity, which the event of its
+/// turn names, and what a message changes in a workflow whose lease stays the same.
 pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Task>) -> bool {
     match (was, is) {
         (None, Some(task)) if is_activity(task) => {
@@ -208,8 +206,8 @@ pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Ta
     }
 }
 
-/// A workflow as it was, with all that a message changes, or the end of a worker that has it in
-/// memory, as it is.
+/// The workflow before, with all that a message or the loss of its sticky worker changes taken from
+/// the workflow after.
 fn beside_mail(was: &Task, is: &Task) -> Task {
     let mut task = was.clone();
     task.lifecycle = is.lifecycle.clone();
@@ -235,8 +233,8 @@ fn lease(task: &Task) -> Option<&Lease> {
     }
 }
 
-/// An activity goes when its end is told, or when nobody is interested any more.
-pub(crate) fn an_activity_does_not_go_untold(step: &Step<'_>) -> Held {
+/// An activity is deleted when its end is reported, or when its workflow does not need it.
+pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
     let (before, after) = (&step.before.tasks, &step.after.tasks);
     let gone = before.values().filter(|task| is_activity(task) && !after.contains_key(&task.id));
     gone.into_iter().try_for_each(|task| {
@@ -254,11 +252,11 @@ pub(crate) fn an_activity_does_not_go_untold(step: &Step<'_>) -> Held {
             Some(&message.task) == task.parent.as_ref()
                 && message.report.as_ref().map(|report| report.step) == task.step
         });
-        ensure(told || given_up || !listens, || format!("{task:?} is gone"))
+        ensure(told || given_up || !listens, || format!("{task:?} was deleted"))
     })
 }
 
-/// Whether a payload is of an execution that was followed by another one.
+/// Whether a payload belongs to a past execution.
 pub(crate) fn is_of_a_past_execution(view: &View, key: &PayloadKey) -> bool {
     let task = view.tasks.get(&key.task).filter(|task| task.workflow.is_some());
     task.is_some_and(|task| key.generation < task.generation)

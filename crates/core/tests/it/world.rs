@@ -1,5 +1,5 @@
-//! The effects of a batch: what a command that came to nothing leaves behind, and what several
-//! commands on one record come to together.
+//! The effects of a batch: what a rejected or parked command leaves behind, and the combined result
+//! of several commands on one record.
 
 use windlass_core::command::{
     Cancel, Claim, Complete, Create, Fail, LimitLane, NewMessage, NewTask, Post, Reap, Release,
@@ -51,7 +51,7 @@ fn bulk(tasks: Vec<NewTask>) -> Command {
     Create { tenant: Tenant::default(), tasks }.into()
 }
 
-/// In a route of its own, so that its creation changes its lane as well.
+/// With its own route, so that its creation changes its lane as well.
 fn tagged(id: &str) -> NewTask {
     NewTask { tag: Some("blue".into()), ..new_task(id) }
 }
@@ -64,13 +64,13 @@ fn run(shelf: &Shelf, commands: &[Command]) -> batch::Batch {
     batch::run(shelf, START, Hints::default(), commands, Order::Kept)
 }
 
-/// Splits what is checked from what is done.
+/// Splits what is checked from what is written.
 fn parted(changes: ChangeSet) -> (Vec<(RowKey, Version)>, ChangeSet) {
     let reads = changes.reads.clone();
     (reads, ChangeSet { reads: Vec::new(), ..changes })
 }
 
-/// Rows of a command that is refused, and the record that its refusal rests on.
+/// Rows of a rejected command, and the record that its rejection depends on.
 #[test]
 fn a_rejected_command_leaves_only_its_reads() {
     let dear = NewTask { priority: 9, ..new_task("held") };
@@ -117,7 +117,7 @@ fn an_accepted_command_that_only_read_is_checked_too() {
     }
 }
 
-/// Rows that other commands need are loaded; what only the command in the middle needs is not.
+/// Loads the rows of the other commands, without those that only the middle one needs.
 fn loaded_for(shelf: &Shelf, commands: &[Command]) -> World {
     let mut world = World::new(START, Hints::default());
     for _ in 0..4 {
@@ -167,12 +167,12 @@ fn a_parked_command_leaves_nothing() {
     }
 }
 
-/// Those behind a parked claim neither take what it picked nor answer as if it were gone.
+/// Claims behind a parked claim neither lease what it picked nor respond as if it did not exist.
 #[test]
-fn what_a_parked_claim_picked_stays_picked_for_the_round() {
+fn picks_of_a_parked_claim_stay_reserved_for_the_round() {
     let shelf = shelf();
     let one = Command::from(claim(1));
-    // A claim looks at four lanes first; it has picked from them when it goes on to the fifth.
+    // A claim scans four lanes first; it has picked from them when it continues with the fifth.
     let near = vec![lane(), "o1".into(), "o2".into(), "o3".into()];
     let far = [near.clone(), vec!["o4".into()]].concat();
     let mut world = loaded_for(&shelf, &[Claim { lanes: near, ..claim(9) }.into()]);
@@ -213,10 +213,10 @@ fn a_probe_changes_nothing() {
     }
 }
 
-/// Half of an accepted command must never stand: an abandon that finds none under way, as after
-/// a panic between two commands, takes nothing back.
+/// Half of an accepted command must never be committed: an abandon without a command in progress,
+/// as after a panic between two commands, undoes nothing.
 #[test]
-fn an_abandon_takes_nothing_from_an_accepted_command() {
+fn an_abandon_undoes_no_accepted_command() {
     let shelf = shelf();
     let first = create("a");
     let mut plain = loaded_for(&shelf, std::slice::from_ref(&first));
@@ -242,7 +242,7 @@ fn a_task_is_created_and_claimed_in_one_commit() {
 }
 
 #[test]
-fn what_comes_and_goes_in_one_batch_leaves_nothing() {
+fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
     let mut shelf = Shelf::default();
     let commands = [create("a"), cancel("a"), Reap { task: key("a") }.into()];
     let batch = run(&shelf, &commands);
@@ -250,13 +250,13 @@ fn what_comes_and_goes_in_one_batch_leaves_nothing() {
     let tables: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
     assert_eq!(tables, [Table::Lane, Table::Queue]);
     assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
-    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     assert_eq!(shelf.payloads().count(), 0);
     let names: Vec<String> = shelf.events_after(0).map(|logged| logged.name).collect();
     assert_eq!(names, ["created", "cancelled", "reaped"]);
 }
 
-/// The payload of the task that lives must not go with the one that was reaped.
+/// The payload of the live task must not be deleted with the reaped one.
 #[test]
 fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
     for before in [vec![], vec![create("a"), cancel("a")]] {
@@ -294,14 +294,14 @@ fn commands_of_one_batch_see_each_other() {
     assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("settled_otherwise"));
     assert_eq!(answers[6], Ok(Outcome::Replayed { generation: 1 }));
     assert_eq!(claimed(&answers[7]), ["a"]);
-    assert_eq!(answers[8], answers[3], "the lease of epoch 1 was settled, and says so");
+    assert_eq!(answers[8], answers[3], "the lease of epoch 1 is settled");
     assert!(answers[9].is_ok());
     let row = shelf.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
     assert_eq!((task.claims, task.lifecycle.public()), (2, PublicState::Completed));
 }
 
-/// What the answers say was trimmed is gone, and nothing else.
+/// The events that the responses report as trimmed are deleted, and no others.
 #[test]
 fn two_trims_in_one_batch_do_not_undo_each_other() {
     let mut start = Shelf::default();
@@ -329,11 +329,11 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
     }
 }
 
-/// A record that cannot be read is set aside; everything else goes on.
+/// An unreadable record is set aside; all others are swept.
 #[test]
-fn what_cannot_be_read_does_not_stop_the_sweep() {
+fn an_unreadable_record_does_not_stop_the_sweep() {
     let unreadable = |shelf: &mut Shelf, key: &RowKey| {
-        let row = shelf.row(key).expect("it is there").clone();
+        let row = shelf.row(key).expect("it exists").clone();
         shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
     };
     let (tenant, bad) = (Tenant::default(), "bad".into());
@@ -369,9 +369,9 @@ fn decide_with(world: &mut World, shelf: &Shelf, command: &Command) {
     }
 }
 
-/// A sweep scans a task that is not due yet and does not read it. Another batch moves the task
-/// behind its gate. A completion in the first batch then opens the gate and scans the task there:
-/// the batch has seen two versions of it.
+/// A sweep scans a task that is not due yet and does not read it. Another batch blocks the task
+/// behind its concurrency limit. A completion in the first batch then frees the limit and scans the
+/// task there: the batch has seen two versions of it.
 #[test]
 fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     let gate = Some(GateKey::Key("k".into()));
@@ -419,10 +419,10 @@ fn a_batch_that_loads_a_record_after_its_absence_is_late() {
     }
 }
 
-/// A batch looks for a gate, with a task that is there already. Another batch makes the gate with
-/// a task that this one then cancels: the counter of the gate must not stay behind.
+/// A batch looks up a concurrency limit, with a task that exists already. Another batch creates the
+/// limit with a task that this one then cancels: the limit must not count it for ever.
 #[test]
-fn a_gate_that_was_looked_for_too_early_is_a_conflict() {
+fn a_concurrency_limit_loaded_too_early_is_a_conflict() {
     let keyed = |id: &str| NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) };
     let mut shelf = Shelf::default();
     shelf.execute(START, &create("here")).expect("it is the first");
@@ -435,9 +435,9 @@ fn a_gate_that_was_looked_for_too_early_is_a_conflict() {
     assert_eq!(shelf.commit(&changes), Err(Clash), "{changes:?}");
 }
 
-/// Where transactions run side by side, a batch can see what was committed after it began.
+/// Where transactions run concurrently, a batch can see rows committed after it began.
 #[test]
-fn a_task_starts_above_all_that_was_seen() {
+fn a_task_starts_above_every_version_seen() {
     let shelf = Shelf::default();
     let now = Timestamp::from_millis(1_000);
     let as_of = now.plus_ms(5_000);
@@ -449,7 +449,7 @@ fn a_task_starts_above_all_that_was_seen() {
         world.learn(&wanted, loaded);
     }
     let changes = world.finish().0;
-    assert!(changes.now > as_of, "the clock of the store goes on from there");
+    assert!(changes.now > as_of, "the clock of the store continues from there");
     assert!(changes.inserts.iter().all(|row| row.version.0 > as_of.micros()));
     let task = changes.inserts.iter().find(|row| row.key.table == Table::Task).unwrap();
     let task = read_row::<Task>(task.schema, &task.body).unwrap();
@@ -458,7 +458,7 @@ fn a_task_starts_above_all_that_was_seen() {
     assert!(changes.events.iter().all(|event| event.at == changes.at));
 }
 
-/// Once something is decided the time of a batch stays: what was written later is not written over.
+/// Once a command is decided, the time of a batch is fixed: later writes are not overwritten.
 #[test]
 fn a_batch_that_sees_a_later_write_is_late() {
     let (before, now) = (Timestamp::from_millis(1), Timestamp::from_millis(1_000));
@@ -479,9 +479,9 @@ fn a_batch_that_sees_a_later_write_is_late() {
     }
 }
 
-/// Who logs something of a task conflicts with whoever does so at the same time.
+/// Two batches that log events of one task at the same time conflict.
 #[test]
-fn what_the_log_tells_of_is_written() {
+fn a_task_with_a_logged_event_is_written() {
     let mut shelf = Shelf::default();
     let post = || Command::from(Post::one(NewMessage::new("t", "go", "ops")));
     shelf.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");

@@ -11,8 +11,8 @@ impl Due for Admission {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets a key whose time is over. That of an answered request stays known for a while
-    /// without its answer, so that nothing is done a second time for whoever asks late.
+    /// Deletes an expired key. The key of an answered request is retained for a while without its
+    /// response, so that a late repeat does not run the request again.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         match &self.request {
             Some(request) if matches!(request.state, RequestState::Answered { .. }) => {

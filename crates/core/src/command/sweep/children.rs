@@ -10,11 +10,11 @@ use crate::world::{Halt, World};
 /// How many children of one parent are cancelled at once.
 const PAGE: usize = 64;
 
-/// When to try again where none of them could be cancelled.
+/// When to retry where none of them could be cancelled.
 const POSTPONED_MS: u64 = 1_000;
 
-/// When to look again where all that are left are workflows that were asked to end, or are of a
-/// version that cannot be read here.
+/// When to re-check where the children left are workflows with a pending cancellation, or records
+/// that this version cannot read.
 const LEFT_MS: u64 = 60_000;
 
 const REASON: &str = "its parent was cancelled or expired";
@@ -29,7 +29,7 @@ impl Due for Children {
 
     fn prefetch(&self, world: &mut World) {
         world.prefetch_scan(&Task::open_children(&self.tenant, &self.parent), PAGE);
-        // They may have appointments, and will have others: the next of all is behind theirs.
+        // Their due times change: the next due time of all is behind theirs.
         world.prefetch_scan(&due::<Task>(None), PAGE + 1);
     }
 
@@ -38,9 +38,9 @@ impl Due for Children {
     }
 }
 
-/// Calls off a page of the children of a task that was called off: workflows are asked to end, and
-/// are not among them from then on, others are cancelled. Whether that was the last page is known
-/// by their number, not by the scan.
+/// Cancels a page of the open children of an ended parent. Workflows are asked to end and leave the
+/// scanned index; other tasks are cancelled. The child count, not the scan, tells whether it was
+/// the last page.
 fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
     let page = world.scan::<Task>(&Task::open_children(&known.tenant, &known.parent), PAGE)?;
     page.iter().for_each(|child| child.prefetch(world));
@@ -53,7 +53,7 @@ fn sweep(world: &mut World, known: &Children) -> Result<(), Halt> {
     })?;
     let cancelled = cancelled.into_iter().filter(|cancelled| *cancelled).count();
     let key = Children::key_of(&known.tenant, &known.parent);
-    let left = world.get::<Children>(&key)?.expect("a parent is kept while a child is open");
+    let left = world.get::<Children>(&key)?.expect("a parent is retained while a child is open");
     let pause_ms = match cancelled {
         0 if page.is_empty() => LEFT_MS,
         0 => POSTPONED_MS,

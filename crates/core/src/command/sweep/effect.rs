@@ -11,7 +11,7 @@ impl Due for Effect {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets a call whose request is forgotten.
+    /// Deletes the effect of a request at the end of its retention.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         world.drop_payloads(self.answer_key());
         world.remove(&Self::row_key(self.key()));

@@ -4,7 +4,7 @@ use crate::primitive::forget_execution;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// How many rows of a history are forgotten at once.
+/// How many rows of a history are deleted at once.
 const PAGE: u32 = 256;
 
 impl Due for Execution {
@@ -16,7 +16,7 @@ impl Due for Execution {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets an execution whose time is over, page by page.
+    /// Deletes an execution at the end of its retention, page by page.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let mut room = PAGE;
         forget_execution(world, self, &mut room);

@@ -11,8 +11,8 @@ impl Due for Gate {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Lets through what may run since time has passed, or wakes those who wait for it; a session
-    /// whose owner was idle for too long is free.
+    /// Admits tasks that the rate allows by then, or wakes claims that wait for a quota; releases a
+    /// session whose owner was idle for too long.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         match self.gate_key() {
             Some(key) => open_gate(world, &self.tenant, &key),

@@ -10,7 +10,7 @@ impl Due for Keyring {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets keys that prove nothing any more.
+    /// Deletes keys whose grace period has ended.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let mut keys = self.keys.clone();
         keys.retain(|key| key.proves(world.now()));

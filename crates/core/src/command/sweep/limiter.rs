@@ -10,7 +10,7 @@ impl Due for Limiter {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets a limiter of which nothing is spent.
+    /// Deletes a rate limiter without counted units.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         world.remove(&Self::key_of(&self.tenant, &self.name));
         Ok(())

@@ -21,7 +21,7 @@ impl Due for Message {
         }
     }
 
-    /// Makes it visible, and lets its task go on if that is what it waited for.
+    /// Makes a message visible, and resumes its task if its condition is met.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         if self.kept_until.is_some() {
             return look_after(world, self);
@@ -47,7 +47,7 @@ impl Due for Message {
     }
 }
 
-/// Its mailbox counts it as one to be seen.
+/// Counts the message as visible in its mailbox.
 fn show(world: &mut World, message: &Message) -> Result<(), Halt> {
     let mailbox = existing(world, &message.tenant, &message.task)?;
     let hidden = mailbox.hidden.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! What happens by itself: a page of everything whose time has come, one file per record type.
+//! The sweep: a page of all due records, one file per record type.
 
 mod admission;
 mod children;

@@ -10,7 +10,7 @@ impl Due for Node {
 
     fn prefetch(&self, _: &mut World) {}
 
-    /// Forgets a node that was not heard of for too long.
+    /// Deletes a node that missed its heartbeats.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         world.remove(&Self::key_of(&self.id));
         Ok(())

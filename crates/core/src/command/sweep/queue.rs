@@ -6,7 +6,7 @@ use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
-/// How long a line must stay empty after it was marked before it goes.
+/// How long a route must stay empty after it was marked before it is deleted.
 const CLOSING_MS: u64 = 60_000;
 
 impl Due for Queue {
@@ -24,7 +24,7 @@ impl Due for Queue {
     }
 }
 
-/// Marks a line of the directory that is empty, or removes one that has been empty since.
+/// Marks an empty route of the directory, or deletes one that has been empty since it was marked.
 fn sweep(world: &mut World, queue: &Queue) -> Result<(), Halt> {
     let now = world.now();
     let waiting = Task::ready_in(&queue.tenant, &queue.lane, &queue.route);

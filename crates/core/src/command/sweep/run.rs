@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 use crate::worker::Worker;
 use crate::world::{Halt, World};
 
-/// Looks at up to `page` due records of each kind, and says when the next one is due.
+/// Processes up to `page` due records of each kind, and returns when the next one is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     pub page: u32,
@@ -31,21 +31,21 @@ impl Default for Sweep {
     }
 }
 
-/// A record that comes to the engine's notice by itself.
+/// A record with a due time, at which the sweep processes it.
 pub(super) trait Due: Filed {
-    /// The most that are looked at in one sweep.
+    /// The most that one sweep processes.
     const AT_ONCE: usize = usize::MAX;
 
     fn due_at(&self) -> Option<Timestamp>;
 
-    /// Asks for what the sweep of it may need, so that a page needs one load.
+    /// Requests the rows that its sweep may need, so that a page needs one load.
     fn prefetch(&self, world: &mut World);
 
     /// Does what is due.
     fn sweep(&self, world: &mut World) -> Result<(), Halt>;
 }
 
-/// Sweeps a page of each kind, and finds the next appointment of any.
+/// Sweeps a page of each kind, and finds the next due time of any.
 macro_rules! sweep_each {
     ($world:ident, $page:ident, $($pages:ident: $Type:ident),*) => {{
         $(prefetch_page::<$Type>($world, $page);)*
@@ -94,7 +94,7 @@ fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
     page.iter().for_each(|record| record.prefetch(world));
 }
 
-/// Each record is looked up again: the sweep of one before it may have moved it.
+/// Each record is read again: the sweep of an earlier one may have changed it.
 fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
     let swept = world.each(page, |world, record| {
         let current = world.get::<R>(&R::row_key(record.key()))?;
@@ -111,7 +111,7 @@ fn next_of<R: Due>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
 }
 
 pub(super) fn due<R: Filed>(until: Option<Timestamp>) -> Range {
-    let index = R::TABLE.due().expect("only tables with an appointment are swept");
+    let index = R::TABLE.due().expect("only tables with a due index are swept");
     Range { index, prefix: Vec::new(), until: until.map(Into::into) }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_appointment_of_a_task() {
+    fn each_due_time_of_a_task() {
         type Change = fn(&mut NewTask);
         let rows: [(&str, Change, u64, Option<PublicState>); 9] = [
             ("delayed", |_| {}, 10_000, Some(PublicState::Waiting)),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_billed_only_once_the_attempt_has_begun() {
+    fn a_crash_spends_an_attempt_only_if_it_has_begun() {
         let mut stage = Stage::with_task("waiting");
         for epoch in 1..=3 {
             stage.must(Claim { begin: false, ..claim() });
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn re_claims_are_capped() {
+    fn lost_leases_are_capped() {
         let mut new = new_task("t");
         new.policy.max_reclaims = 2;
         let mut stage = Stage::with_new_task("waiting", new);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lease_frees_its_place_in_the_gate() {
+    fn a_lost_lease_frees_its_place_in_the_lane_limit() {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         assert_eq!(stage.lane().unwrap().gate.unwrap().running, 1);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_set_later_does_not_count_earlier_leases() {
+    fn a_lane_limit_set_later_does_not_count_earlier_leases() {
         let mut stage = Stage::with_task("active");
         let tenant = Tenant::default();
         stage.must(LimitLane { tenant, lane: lane(), limit: Some(1) });
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_bounded_and_say_when_to_go_on() {
+    fn pages_are_bounded_and_return_the_next_due_time() {
         let mut stage = Stage::new();
         for n in 0..5 {
             let start = Start::After { ms: 1_000 + n };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_cannot_be_read_stops_nothing_else() {
+    fn an_unreadable_lane_blocks_no_other_lane() {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         let elsewhere = NewTask { lane: "other".into(), ..new_task("u") };
@@ -302,14 +302,14 @@ mod tests {
         let swept = stage.must(Sweep::default());
         let later = Some(stage.now.plus_ms(60_000));
         assert_eq!(swept, Outcome::Swept { swept: 2, next_due: later });
-        assert_eq!(state(&stage), PublicState::Active, "it waits for a version that can");
+        assert_eq!(state(&stage), PublicState::Active, "it waits for a newer version");
         let lanes = vec![lane(), "other".into()];
         let Outcome::Claimed(tasks) = stage.must(Claim { lanes, ..claim() }) else { panic!() };
         assert_eq!(tasks[0].id.as_str(), "u");
     }
 
     #[test]
-    fn an_empty_line_of_the_directory_goes_in_two_steps() {
+    fn an_empty_ready_route_is_deleted_in_two_steps() {
         let line = Queue::key_of(&Tenant::default(), &lane(), &Route::default());
         let queues =
             |stage: &Stage| stage.record::<Lane>(&Lane::key_of(&Tenant::default(), &lane()));
@@ -318,7 +318,7 @@ mod tests {
             stage.later(ms);
             stage.must(Sweep::default());
             let queue = stage.record::<Queue>(&line)?;
-            assert!(queue.due_at > stage.now, "it is looked at again, but not at once");
+            assert!(queue.due_at > stage.now, "it is due again, but not at once");
             Some(queue.closing)
         };
         assert_eq!(swept(&mut stage, 3_600_000), Some(false), "a task waits in it");

@@ -7,11 +7,11 @@ use crate::task::{
 };
 use crate::world::{Halt, World};
 
-/// What is said of a task that waited too long.
+/// The reason recorded for a task whose suspension timed out.
 const REASON: &str = "nobody answered in time";
 
-/// Ends a suspension whose time is over, as it was asked to. What has become visible by then counts
-/// first, although its own appointment may not have been kept yet.
+/// Ends a suspension at its timeout, as it was asked to. Messages visible by then are checked
+/// first, even if the sweep has not shown them yet.
 pub(super) fn time_out(
     world: &mut World,
     known: &Task,
@@ -45,8 +45,8 @@ pub(super) fn time_out(
     place(world, task)
 }
 
-/// The task goes on with a message that tells it why. It takes the place of the one before, so
-/// that a task which waits again and again keeps its mailbox for others.
+/// Resumes the task with a message about the timeout. It replaces the message of the last timeout,
+/// so that repeated timeouts do not fill the mailbox.
 fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
     let source = Message::ENGINE;
     let letter = Letter { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
@@ -59,7 +59,7 @@ fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(
         }
     }
     let mut told = Vec::new();
-    // Where nothing fits in, the cause alone must tell.
+    // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.held < limits::MAILBOX_MESSAGES {
         told.push(put(world, &task, mailbox, &letter)?.seq);
         take(world, &task, &told, paused.began_at)?;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_end() {
+    fn each_timeout_action() {
         let rows: [(OnTimeout, &str, &[&str]); 5] = [
             (OnTimeout::Fail, "delayed", &["retry_scheduled"]),
             (OnTimeout::Cancel, "cancelled", &["cancelled"]),
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!((task.claims, task.attempts), (1, 1), "{then:?}");
             assert_eq!(events(&stage, seen), told, "{then:?}");
             let Outcome::Swept { swept, .. } = stage.must(Sweep::default()) else { panic!() };
-            assert_eq!(swept, 0, "{then:?}: it is not looked at again");
+            assert_eq!(swept, 0, "{then:?}: it is not swept again");
         }
     }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn going_on_says_why() {
+    fn resuming_on_timeout_posts_a_timeout_message() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
         stage.later(5_000);
         stage.must(Sweep::default());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_does_not_stop_it() {
+    fn a_full_mailbox_does_not_prevent_resuming_on_timeout() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
         stage.must(Post { tenant: Tenant::default(), messages: vec![message("a"); 1_000] });
         stage.later(5_000);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_escalated_goes_on_with_either() {
+    fn an_escalated_task_is_resumed_by_operator_or_signal() {
         for operator in [true, false] {
             let mut stage = suspended(new_task("t"), OnTimeout::Escalate);
             stage.later(5_000);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_by_then_counts_first() {
+    fn a_message_visible_by_the_timeout_counts_first() {
         let mut stage = suspended(new_task("t"), OnTimeout::Cancel);
         stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("go") }));
         stage.later(6_000);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_was_told_is_nobodys_answer() {
+    fn a_timeout_message_meets_no_condition() {
         let any = Matcher::default;
         let two = Condition::Count { n: 2, distinct: Distinct::Sources, of: any() };
         for (condition, votes) in [(Condition::Signal(any()), 0), (two, 1)] {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_speaks_for_the_engine() {
+    fn callers_cannot_use_the_source_of_the_engine() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
         let forged = NewMessage { source: "engine".into(), ..message("timeout") };
         assert_eq!(stage.run(Post::one(forged)).unwrap_err().code(), "invalid");

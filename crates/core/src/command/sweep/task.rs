@@ -11,10 +11,10 @@ use crate::task::{Lifecycle, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// When to look again at a task whose lane this version cannot read.
+/// When to re-check a task whose lane this version cannot read.
 pub(super) const POSTPONED_MS: u64 = 60_000;
 
-/// When to look again at a task that is kept for its family.
+/// When to re-check an ended task that is retained for its parent or its children.
 const KEPT_MS: u64 = 3_600_000;
 
 impl Due for Task {
@@ -41,7 +41,7 @@ impl Due for Task {
     }
 }
 
-/// Does what is due, or makes the next appointment when what was due has moved.
+/// Does what is due, or sets the next due time if the record has changed.
 fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let now = world.now();
     if known.next_due().is_none_or(|due_at| now < due_at) {
@@ -70,7 +70,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     let change = match &known.lifecycle {
         Lifecycle::Active(lease) => {
             if now < lease.expires_at {
-                // Its attempt took too long. Whoever makes it is alive, and is to stop.
+                // The attempt timed out. Its worker is alive, and has to stop.
                 tell_holder(world, known);
             } else {
                 unstick(world, known, lease)?;

@@ -6,10 +6,10 @@ use crate::time::Timestamp;
 use crate::worker::Worker;
 use crate::world::{Halt, World};
 
-/// How many leases of one worker end in one sweep: many workers may have died together.
+/// How many leases of one worker a sweep revokes: many workers may have died together.
 const LEASES_AT_ONCE: usize = 32;
 
-/// How many sessions of one worker are free with one sweep.
+/// How many sessions of one worker a sweep releases.
 const SESSIONS_AT_ONCE: usize = 32;
 
 impl Due for Worker {
@@ -21,9 +21,9 @@ impl Due for Worker {
         world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE);
     }
 
-    /// Misses a worker that was not heard of in time. When a beat later it still was not, its
-    /// leases end, a page at a time, its sessions are free, and the worker is forgotten. A lease
-    /// that is claimed meanwhile under its name runs out by itself.
+    /// Marks a worker overdue that missed its heartbeats. If it is silent for one more interval,
+    /// its leases are revoked, a page at a time, its sessions are released, and it is deleted. A
+    /// lease that is claimed meanwhile under its name expires at its own time.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let now = world.now();
         if self.missed_at.is_none() {
@@ -34,7 +34,7 @@ impl Due for Worker {
         let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
         let lost = world.each(&held, |world, task| lose(world, task, LeaseLoss::WorkerDead))?;
         let ended = lost.into_iter().filter(|lost| *lost).count();
-        // What cannot be ended here would be found again and again.
+        // Leases that cannot be ended here would be found again by every sweep.
         let leases_left = held.len() == LEASES_AT_ONCE && ended > 0;
         if !leases_left && !disown(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)? {
             world.remove(&Self::key_of(&self.tenant, &self.id));
@@ -92,7 +92,7 @@ mod tests {
         stage.must(Claim { worker: "v".into(), ..claim(true) });
         stage.miss_worker(4_999);
         stage.must(Sweep::default());
-        assert_eq!(held(&stage), 70, "the third beat may be on its way");
+        assert_eq!(held(&stage), 70, "the third heartbeat may be in flight");
         stage.later(1);
         for (left, done) in [(38, false), (6, false), (2, true)] {
             stage.must(Sweep::default());
@@ -107,9 +107,9 @@ mod tests {
         assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
     }
 
-    /// It has nothing left to run, and whoever it was is not coming back for the rest.
+    /// It runs nothing, and does not return for its sessions.
     #[test]
-    fn the_sessions_of_a_worker_that_is_gone_are_free() {
+    fn the_sessions_of_a_dead_or_retired_worker_are_released() {
         type Go = fn(&mut Stage);
         let goes: [(&str, Go); 2] = [
             ("dead", |stage| {
@@ -136,7 +136,7 @@ mod tests {
             for task in &tasks {
                 stage.must(Complete { fence: task.fence(), result: None });
             }
-            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are kept for w");
+            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are reserved for w");
             go(&mut stage);
             let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
             assert_eq!(tasks.len(), 70, "{what}");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_heard_of_in_time_keeps_its_leases() {
+    fn a_worker_with_timely_heartbeats_keeps_its_leases() {
         let mut stage = Stage::with_task("waiting");
         stage.must(register());
         stage.must(Claim { lease_ms: 3_600_000, registered: true, ..claim() });
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_costs_nobody_a_lease_who_beats() {
+    fn a_clock_jump_revokes_no_lease_of_a_live_worker() {
         let mut stage = Stage::with_task("waiting");
         stage.must(register());
         stage.must(Claim { lease_ms: 86_400_000, registered: true, ..claim() });
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_cannot_be_read_keeps_no_worker() {
+    fn an_unreadable_lane_does_not_retain_a_dead_worker() {
         let mut stage = Stage::with_task("waiting");
         stage.must(register());
         stage.must(Claim { lease_ms: 3_600_000, registered: true, ..claim() });
