@@ -152,7 +152,7 @@ impl Shared {
 
     /// The time of a batch, from that of the database and that of the last commit.
     pub(crate) fn time(&self, database: Timestamp, last_commit: Timestamp) -> Timestamp {
-        let mut pace = self.pace.lock().expect("nothing panics while it holds the pace");
+        let mut pace = self.pace.lock().expect("no code panics while holding the pace");
         match &self.options.clock {
             Some(clock) => pace.now(&**clock, last_commit),
             None => pace.time(database, SystemClock.steady(), last_commit),

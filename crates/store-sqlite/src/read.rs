@@ -69,7 +69,7 @@ impl Readers {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().expect("nothing panics while it holds the connections")
+        self.idle.lock().expect("no code panics while holding the connections")
     }
 
     /// Waits for those that read, and lets nobody in after them.

@@ -25,7 +25,7 @@ pub struct MemoryFactory {
 #[async_trait]
 impl Factory for MemoryFactory {
     async fn open(&self, place: &str, clock: Arc<ManualClock>) -> Arc<dyn Store> {
-        let mut places = self.places.lock().expect("nothing panics while it holds the places");
+        let mut places = self.places.lock().expect("no code panics while holding the places");
         let first = || MemoryStore::with_clock(clock);
         Arc::new(places.entry(place.to_owned()).or_insert_with(first).another())
     }

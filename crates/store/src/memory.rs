@@ -82,7 +82,7 @@ impl MemoryStore {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("nothing panics while it holds the records")
+        self.kept.lock().expect("no code panics while holding the records")
     }
 }
 

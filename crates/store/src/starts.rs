@@ -100,7 +100,7 @@ impl Lowest {
 
 impl Starts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
-        self.0.lock().expect("nothing panics while it holds the starts")
+        self.0.lock().expect("no code panics while holding the starts")
     }
 
     /// Where a scan had better begin.

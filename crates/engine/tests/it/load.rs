@@ -93,7 +93,7 @@ async fn callers_side_by_side_share_a_commit() {
 
 /// What waits longest under a load that never ends: a sweep, and a create among renewals.
 #[tokio::test]
-async fn nothing_waits_for_ever() {
+async fn no_queue_starves() {
     let stage = Stage::with(Config { batch_commands: 1, ..quiet() }).await;
     stage.engine.submit(create("held")).await.unwrap();
     claim_now(&stage.engine).await;

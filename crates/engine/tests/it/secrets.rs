@@ -209,7 +209,7 @@ async fn a_handler_tells_nobody_the_key_of_its_request() {
     let ticket = first(&engine, OTHER).await;
     store.fail(StoreCall::Commit, 1, Failure::Unavailable);
     drop(ticket);
-    crate::stage::until(|| told.all().contains("could not be given up")).await;
+    crate::stage::until(|| told.all().contains("could not be released")).await;
     judge(&told, &Gossip::default());
 }
 
