@@ -14,7 +14,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The time of batches: the clock's time, but later than every earlier commit. While the clock is
-/// behind the last commit, as after it was set back, time advances from there at the monotonic rate.
+/// behind the last commit, as after it was set back, time advances from there monotonically.
 #[derive(Debug, Default)]
 pub struct Pace {
     anchor: Option<(Timestamp, Duration)>,
