@@ -4,7 +4,7 @@ use windlass_core::{Outcome, Rejection, Task, TaskKey, Timestamp, limits};
 use crate::engine::Engine;
 use crate::error::Error;
 
-const REASON: &str = "the workflow was deleted";
+const REASON: &str = "it was deleted";
 
 impl Engine {
     /// Deletes a workflow, its history and all of its children before the retention ends; returns

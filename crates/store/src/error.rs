@@ -35,7 +35,7 @@ pub enum StoreError {
     #[error("the store refused the change: {0}")]
     Refused(#[source] Source),
     /// The store is temporarily unavailable. Nothing was changed.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store does not answer: {0}")]
     Unavailable(#[source] Source),
     #[error("the disk is full: free some space; reads still work, writes resume automatically")]
     Full,
