@@ -174,7 +174,7 @@ impl Answerer {
     }
 }
 
-/// The worker that caches a started workflow, or its history, already has the input.
+/// After its first turn a workflow is usually cached with its input; other workers fetch it.
 fn needs_input(task: &Task) -> bool {
     task.workflow.as_ref().is_none_or(|workflow| workflow.turns == 0)
 }

@@ -43,7 +43,7 @@ const LONGEST_TURN: Duration = Duration::from_secs(20);
 const MOST_LOOKUPS: u32 = 8;
 
 /// Takes queued jobs, decides and commits them, and replies: one batch at a time. Several batchers
-/// coordinate only through the store, like separate nodes.
+/// commit independently, like separate nodes.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     /// Index among the batchers of this engine.

@@ -8,8 +8,8 @@ use crate::inbox::Job;
 use crate::waiters::{Waiters, concerns};
 
 /// Matches wakes to waiting claims: one claim for each task that became ready. A claim may lease a
-/// different task than the one that woke it, so a wake is consumed only by a task of its own lane
-/// and route, or by a matching claim that found nothing.
+/// different task than the one that woke it, so a wake is consumed only by a task of the same
+/// lane and route, or by a matching claim that found nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     open: BTreeMap<Wake, u32>,

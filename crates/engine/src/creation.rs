@@ -161,7 +161,7 @@ impl<'e> Creation<'e> {
         let create = Create { tenant: self.tenant.clone(), tasks: vec![task] };
         match self.engine.submit(create).await? {
             Outcome::Created(mut created) => {
-                let created = created.pop().expect("one task, one answer");
+                let created = created.pop().expect("one task, one result");
                 let key = TaskKey { tenant: self.tenant, id: created.id };
                 Ok(TaskHandle::new(self.engine.clone(), key, created.duplicate))
             }

@@ -167,7 +167,7 @@ impl Engine {
     /// Decides one command. A result means that its commit is durable.
     pub async fn submit(&self, command: impl Into<Command>) -> Result<Outcome, Error> {
         let mut answers = self.submit_many(vec![command.into()]).await?;
-        answers.pop().expect("one command, one answer")
+        answers.pop().expect("one command, one result")
     }
 
     /// Decides commands in order, in one transaction, with one result each.
@@ -352,7 +352,7 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push_own(Job::new(vec![command], Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one answer")
+        answers.each.pop().expect("one command, one result")
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

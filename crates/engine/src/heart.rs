@@ -95,7 +95,7 @@ impl Heart {
         let (sender, receiver) = oneshot::channel();
         self.inbox.push_own(job(beat.into(), Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one answer")
+        answers.each.pop().expect("one command, one result")
     }
 
     fn note(&self, outcome: &Outcome) {

@@ -95,7 +95,7 @@ impl Posting<'_> {
             }
         };
         match self.engine.submit(command).await? {
-            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one answer")),
+            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one result")),
             other => unreachable!("unexpected outcome of a post: {other:?}"),
         }
     }

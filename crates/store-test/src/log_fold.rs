@@ -173,7 +173,7 @@ impl Folded {
             }
             Change::Resumed { .. } => match self.phase {
                 Phase::Suspended | Phase::WaitingChildren => Some(Phase::Ready),
-                // The condition was already satisfied: the lease is kept.
+                // The condition was already satisfied: the lease continues.
                 held @ Phase::Held { .. } => Some(held),
                 _ => None,
             },

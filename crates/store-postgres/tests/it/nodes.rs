@@ -125,7 +125,7 @@ async fn a_row_that_somebody_holds_stops_nobody_else() {
     assert!(made > 100, "{made} tasks were created");
 }
 
-/// Commands that need locked rows fail in the end, however many there are.
+/// Commands that need locked rows fail in the end, also if many rows are locked.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_that_need_locked_rows_fail_in_the_end() {
     let server = Server::start();

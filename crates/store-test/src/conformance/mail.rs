@@ -156,7 +156,7 @@ pub(super) async fn a_token_completes_its_waitpoint_once(ground: &Ground<'_>) ->
     refused(ground, "without a key", waitpoint("p").into(), "no_signing_key").await?;
     ground.must(rotation("k1", "07")).await?;
     let first = made(ground, "p").await?;
-    same("asked again", &made(ground, "p").await?, &first)?;
+    same("repeated request", &made(ground, "p").await?, &first)?;
     ground.must(Suspend::new(fence, Condition::waitpoint("p"))).await?;
     let text = first.token.reveal();
     let end = if text.ends_with('0') { "1" } else { "0" };
