@@ -11,44 +11,44 @@ use crate::error::Error;
 use crate::handed::{Handed, Leases};
 use crate::inbox::{Inbox, Job};
 
-/// A task under a lease, as its worker gets it.
+/// A leased task with its payload, as delivered to a worker.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     pub task: Arc<Task>,
     pub input: Input,
-    /// When the batch began that granted the lease, by the monotonic clock of this process. The
-    /// store counts the lease from a moment that is not earlier.
+    /// Start of the batch that granted the lease, on this process's monotonic clock. The lease
+    /// starts no earlier on the store's clock.
     pub leased_from: Instant,
 }
 
 /// The payload of a claimed task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// It was created without one.
+    /// The task was created without a payload.
     None,
     Here(Payload),
-    /// It is too large to come along; [`crate::Engine::payload`] gets it.
+    /// Exceeds the byte limit of the claim; fetch it with [`crate::Engine::payload`].
     Elsewhere(PayloadKey),
 }
 
 pub(crate) type Answer = Result<Outcome, Error>;
 
-/// The answers to the commands of one caller, in their order.
+/// The results of one caller's commands, in submission order.
 #[derive(Debug)]
 pub struct Answers {
     pub each: Vec<Result<Outcome, Error>>,
-    /// When the batch began that decided them, by the monotonic clock of this process. The store
-    /// counts leases that were granted or renewed from a moment that is not earlier.
+    /// Start of the batch that decided the commands, on this process's monotonic clock. Leases
+    /// granted or renewed by it start no earlier on the store's clock.
     pub batch_began: Instant,
 }
 
-/// Whom to answer, and in which form.
+/// The channel for the results of a job.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Every command of the job, in order.
+    /// One result for each command of the job, in order.
     Plain(oneshot::Sender<Handed<Answers>>),
-    /// The one claim of the job, with payloads. A claim with a `wait` is not answered with nothing
-    /// before that is over.
+    /// The single claim of the job, with payloads. A claim with a `wait` gets an empty result only
+    /// after the wait is over.
     Claim {
         sender: ClaimSender,
         wait: Option<ClaimWait>,
@@ -59,7 +59,7 @@ pub(crate) enum Reply {
 type ClaimSender = oneshot::Sender<Handed<Result<Vec<Claimed>, Error>>>;
 
 impl Reply {
-    /// Whether nobody will ever look at the answer.
+    /// Whether the caller has dropped its receiver.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Reply::Plain(sender) => sender.is_closed(),
@@ -69,7 +69,7 @@ impl Reply {
     }
 }
 
-/// Gives the answers of a committed batch.
+/// Sends the results of a committed batch to the callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answerer {
     pub(crate) store: Arc<dyn Store>,
@@ -80,21 +80,21 @@ pub(crate) struct Answerer {
 type ClaimReply = (ClaimSender, Vec<Arc<Task>>);
 
 impl Answerer {
-    /// Answers what needs no payload at once, and the claims as soon as their payloads are read,
-    /// while the next batch is under way.
+    /// Replies immediately where no payload is needed. Claims are answered once their payloads are
+    /// read, concurrently with the next batch.
     pub(crate) fn answer(&self, answered: Vec<(Reply, Vec<Answer>)>, batch_began: Instant) {
         let mut claims: Vec<ClaimReply> = Vec::new();
         for (reply, answers) in answered {
             match reply {
                 Reply::Nobody => {}
-                // A caller that left does not take what is handed to it: see `Handed`.
+                // If the caller has left, the dropped `Handed` releases its leases.
                 Reply::Plain(sender) => {
                     drop(sender.send(self.hand(Answers { each: answers, batch_began })));
                 }
                 Reply::Claim { sender, .. } => match answers.into_iter().next() {
                     Some(Ok(Outcome::Claimed(tasks))) => claims.push((sender, tasks)),
                     Some(Err(error)) => drop(sender.send(self.hand(Err(error)))),
-                    Some(Ok(_)) | None => unreachable!("a claim is answered as a claim"),
+                    Some(Ok(_)) | None => unreachable!("unexpected outcome of a claim"),
                 },
             }
         }
@@ -160,7 +160,7 @@ impl Answerer {
         Handed::new(answer, self.inbox.clone())
     }
 
-    /// Answers every command of a job with an error.
+    /// Fails every command of a job with `error`.
     pub(crate) fn fail(&self, job: Job, error: &Error) {
         match job.reply {
             Reply::Plain(sender) => {
@@ -174,7 +174,7 @@ impl Answerer {
     }
 }
 
-/// A workflow that has begun is in memory somewhere, and has its input.
+/// After its first turn a workflow is usually cached with its input; other workers fetch it.
 fn needs_input(task: &Task) -> bool {
     task.workflow.as_ref().is_none_or(|workflow| workflow.turns == 0)
 }

@@ -2,8 +2,8 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Threads of the engine's own. Code that blocks the threads of its program, as handlers may do by
-/// mistake, holds up neither commits nor heartbeats.
+/// A dedicated runtime for the engine. Application code that blocks its own runtime's threads
+/// delays neither commits nor heartbeats.
 #[derive(Debug)]
 pub(crate) struct Apart(Option<Runtime>);
 
@@ -15,12 +15,12 @@ impl Apart {
     }
 
     pub(crate) fn handle(&self) -> Handle {
-        self.0.as_ref().expect("it is taken only when this is dropped").handle().clone()
+        self.0.as_ref().expect("the runtime is taken only on drop").handle().clone()
     }
 }
 
 impl Drop for Apart {
-    /// May happen anywhere, also on one of these threads: nothing is waited for.
+    /// Does not block: the last clone may be dropped on one of these threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();

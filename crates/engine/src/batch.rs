@@ -14,34 +14,34 @@ use crate::error::Error;
 use crate::inbox::Job;
 use crate::waiters::{Waiters, concerns};
 
-/// More rounds than any transition needs: one that is still parked then never settles.
+/// More rounds than any transition needs. A command still parked after this many is a bug.
 const MOST_ROUNDS: u64 = 64;
 
 /// A batch that was decided and committed.
 pub(crate) struct Committed {
-    /// For each job, for each of its commands.
+    /// Results by job, then by command.
     pub(crate) answers: Vec<Vec<Answer>>,
     pub(crate) changes: Arc<ChangeSet>,
     pub(crate) hints: Hints,
     pub(crate) rounds: u64,
-    /// The time of the batch.
+    /// Timestamp of the batch, from the store.
     pub(crate) at: Timestamp,
 }
 
-/// What became of one try at a batch.
+/// The result of one attempt at a batch.
 pub(crate) enum Tried {
     Committed(Committed),
-    /// It may have been committed: these are the answers if it was.
+    /// The commit may have succeeded; holds the results in case it did.
     Unknown(Committed, windlass_store::Ticket),
     Failed(StoreError),
 }
 
-/// Decides all jobs in one transaction and commits it. Claims that wait for what these jobs make
-/// ready, or for what others did (`foreign`), join the batch, so that a task can be created and
-/// handed over in one commit.
+/// Decides all jobs in one transaction and commits it. Claims that wait for tasks made ready by
+/// these jobs or by other nodes (`foreign`) join the batch, so a task can be created and leased in
+/// one commit.
 ///
-/// `ahead` gathers the records of this batch that many writers change. When it is tried again they
-/// are loaded first and together, so that a store that waits for them does so in one order.
+/// `ahead` collects the contended records of this batch. A retry loads them first, in one query, so
+/// that all writers lock them in the same order.
 pub(crate) async fn attempt(
     mut tx: Box<dyn Tx>,
     jobs: &mut Vec<Job>,
@@ -97,19 +97,19 @@ pub(crate) async fn attempt(
     }
 }
 
-/// Who has been answered so far.
+/// State of a batch: the results so far, and the wakes already matched to claims.
 #[derive(Default)]
 struct Deck {
     answers: Vec<Vec<Option<Answer>>>,
     wakes_seen: usize,
     calls: Calls,
-    /// How many jobs have been looked at for what they took.
+    /// Number of jobs whose results have been matched against open wakes.
     counted: usize,
 }
 
 impl Deck {
-    /// Decides every command that has no answer yet. A command behind a parked one of its own job
-    /// is only run to see what it needs.
+    /// Decides every command without a result. Commands behind a parked one of the same job are
+    /// only probed, to collect the records they need.
     fn round(&mut self, world: &mut World, jobs: &[Job]) {
         for job in &jobs[self.answers.len()..] {
             self.answers.push(job.commands.iter().map(|_| None).collect());
@@ -121,7 +121,7 @@ impl Deck {
                     continue;
                 }
                 if parked {
-                    // A panic here comes again when the command's turn has come.
+                    // A panic is reported when the command is decided; here it only ends the probe.
                     if catch_unwind(AssertUnwindSafe(|| probe(world, command))).is_err() {
                         world.abandon();
                     }
@@ -133,7 +133,7 @@ impl Deck {
         }
     }
 
-    /// Calls claims that wait for what is ready by now; says whether there is something to decide.
+    /// Adds waiting claims that match tasks made ready; returns whether anything is left to decide.
     fn call(&mut self, world: &World, jobs: &mut Vec<Job>, waiters: &mut Waiters) -> bool {
         let fresh = &world.wakes_since(self.wakes_seen)[..];
         self.wakes_seen = world.wakes_seen();
@@ -148,8 +148,8 @@ impl Deck {
         more
     }
 
-    /// A claim of this batch that found nothing is decided again when a command after it made
-    /// something ready: it would otherwise go to wait for what is already there.
+    /// Re-decides claims of this batch that found nothing if a later command made a matching task
+    /// ready. Otherwise they would be parked while the task is ready.
     fn reopen(&mut self, jobs: &[Job], wakes: &[Wake]) -> bool {
         let mut reopened = false;
         for (job, answers) in jobs.iter().zip(&mut self.answers) {
@@ -170,7 +170,7 @@ impl Deck {
         for (job, answers) in jobs.iter().zip(&mut self.answers) {
             for (command, answer) in job.commands.iter().zip(answers) {
                 if answer.is_none() {
-                    tracing::error!(?command, "a command does not settle");
+                    tracing::error!(?command, "command did not converge");
                     *answer = Some(Err(Error::Bug { command: command.name() }));
                 }
             }
@@ -178,17 +178,17 @@ impl Deck {
     }
 
     fn into_answers(self) -> Vec<Vec<Answer>> {
-        let given = |answer: Option<Answer>| answer.expect("the last round left none open");
+        let given = |answer: Option<Answer>| answer.expect("every command has a result");
         self.answers.into_iter().map(|job| job.into_iter().map(given).collect()).collect()
     }
 }
 
-/// Whether an answer says that there was nothing to claim.
+/// Whether a claim found no task.
 pub(crate) fn found_nothing(answer: &Answer) -> bool {
     matches!(answer, Ok(Outcome::Claimed(tasks)) if tasks.is_empty())
 }
 
-/// A panic is an answer to the command that caused it, and to no other.
+/// Decides one command. A panic fails only this command.
 fn decide_safely(world: &mut World, command: &Command) -> Option<Answer> {
     match catch_unwind(AssertUnwindSafe(|| decide(world, command))) {
         Ok(Decided::Ready(answer)) => Some(answer.map_err(Error::Rejected)),

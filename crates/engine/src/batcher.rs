@@ -21,33 +21,32 @@ use crate::subscription::Commits;
 use crate::timer::Timer;
 use crate::waiters::Waiters;
 
-/// After so many conflicts in a row a batch is halved: fewer records, fewer rivals.
+/// Consecutive conflicts after which a batch is halved: smaller batches conflict less.
 const CONFLICTS_BEFORE_SPLIT: u32 = 8;
-/// A single job that loses so often is told so.
+/// Conflicts after which a single job fails with `store_conflict`.
 const MOST_CONFLICTS: u32 = 200;
-/// A conflict may take long, where somebody holds a record and does not let go. Then the batch is
-/// taken apart, and nobody is waited for as long again: what conflicts in that way is put aside, so
-/// that others have their turn.
+/// A conflict slower than this means that another transaction holds a row lock. The batch is split,
+/// lock waits are shortened, and jobs that still conflict are deferred, so that unrelated jobs are
+/// not delayed.
 const LONG: Duration = Duration::from_millis(900);
-/// How long the parts of such a batch may wait together, and one of them. Few wait for longer, and
-/// so does what was put aside before it is taken apart: those who hold something for a moment, one
-/// after the other, do not keep it out.
+/// Total lock wait of such a batch, divided among its jobs within the two bounds below. Deferred
+/// jobs start with `LONGEST_WAIT`, so that a sequence of short locks does not starve them.
 const HURRY: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 const APART: Duration = Duration::from_secs(4);
-/// Whoever needs what somebody holds is told at last.
+/// A deferred job that has waited this long fails with `store_conflict`.
 const LONGEST: Duration = Duration::from_secs(10);
-/// A batch of which much takes long by itself keeps nobody waiting for longer than this.
+/// Limit on the time for a batch that is retried job by job; the rest is deferred.
 const LONGEST_TURN: Duration = Duration::from_secs(20);
-/// A transaction whose connection broke may be under way for some seconds.
+/// A transaction may stay in flight for several seconds after its connection broke.
 const MOST_LOOKUPS: u32 = 8;
 
-/// Takes what is queued, decides it, commits it, answers it: one batch at a time. Where there are
-/// several, each is to the others what another node is: they meet in the store alone.
+/// Takes queued jobs, decides and commits them, and replies: one batch at a time. Several batchers
+/// commit independently, like separate nodes.
 #[derive(Debug)]
 pub(crate) struct Batcher {
-    /// Which one it is.
+    /// Index among the batchers of this engine.
     pub(crate) number: usize,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) inbox: Arc<Inbox>,
@@ -61,26 +60,26 @@ pub(crate) struct Batcher {
     pub(crate) hints: Hints,
 }
 
-/// What is left to do about a batch that could not be committed as it was.
+/// What to do with a batch after an attempt.
 enum Verdict {
     Done,
-    /// Try its parts for themselves.
+    /// Retry in smaller parts.
     Split(Vec<Job>),
-    /// Somebody holds what it needs: try it again when others have had their turn.
+    /// Another transaction holds a lock: retry after other jobs.
     Aside(Vec<Job>),
-    /// Tell everybody.
+    /// Fail every job with this error.
     Answer(Vec<Job>, Error),
 }
 
-/// What holds for all parts of a batch.
+/// Conflict policy shared by all parts of a batch.
 struct Turn {
-    /// Nothing of it was tried yet, and more may be added.
+    /// No attempt was made yet, so queued jobs may be added.
     may_grow: bool,
-    /// Somebody holds what some of it needs: nobody is waited for for longer than this.
+    /// Lock wait limit, set once a lock held by another transaction was met.
     hurry: Option<Duration>,
-    /// It is known by how many parts that time is shared.
+    /// Whether `hurry` was already divided among the jobs.
     is_shared: bool,
-    /// Some of it takes too long: halving it would take as long each time.
+    /// Retry jobs one by one: halving would repeat a slow refusal each time.
     one_by_one: bool,
     begun_at: Instant,
 }
@@ -106,19 +105,19 @@ impl Turn {
 
 impl Batcher {
     pub(crate) async fn run(mut self) {
-        // However this ends, nobody waits for an answer that does not come.
+        // Closes the queue on every exit, so that no caller waits for a dead batcher.
         let _end = End(self.inbox.clone());
         while let Some(intake) = self.inbox.next(self.number).await {
             let hand = intake.hand;
             let (jobs, foreign) = self.gather(intake);
             if !jobs.is_empty() || self.waiters.concern(&foreign) {
                 if !survives(self.settle(jobs, &foreign, hand)).await {
-                    // Its jobs are gone, and their callers know by that. Everybody else goes on.
-                    tracing::error!("a batch panicked: what became of its commands is not known");
+                    // Dropping the jobs notifies their callers. Later batches are unaffected.
+                    tracing::error!("a batch panicked: the outcome of its commands is unknown");
                     self.commits.notify_foreign();
                     self.put_concerned_aside(&foreign);
                 }
-                // Those who were just answered may have something to add to the next batch.
+                // Lets callers that just got a reply submit to the next batch.
                 tokio::task::yield_now().await;
             }
             self.inbox.put_down(hand);
@@ -128,8 +127,8 @@ impl Batcher {
         }
     }
 
-    /// The jobs of the next batch, without claims that nobody waits for any more, and what others
-    /// have made ready.
+    /// The jobs of the next batch, without claims whose caller has left, and the wakes from other
+    /// nodes.
     fn gather(&mut self, intake: Intake) -> (Vec<Job>, Vec<Wake>) {
         let mut jobs = intake.jobs;
         jobs.retain(is_wanted);
@@ -152,7 +151,7 @@ impl Batcher {
         (jobs, foreign)
     }
 
-    /// Brings every job to an answer, or puts it aside.
+    /// Processes every job until it has a result or is deferred.
     async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
         let mut turn = Turn::new(hand);
         let mut open = vec![jobs];
@@ -182,8 +181,8 @@ impl Batcher {
         }
     }
 
-    /// Claims that wait for what others did, and that were not called, are tried for themselves:
-    /// nobody will tell of it a second time.
+    /// Defers waiting claims that match these remote wakes but did not join a batch: the wake is
+    /// not repeated.
     fn put_concerned_aside(&mut self, foreign: &[Wake]) {
         for job in self.waiters.take_concerned(foreign) {
             self.put_aside(vec![job], Instant::now());
@@ -216,7 +215,7 @@ impl Batcher {
             let (clock_at, batch_began) = (self.timer.clock(), Instant::now());
             let begun = self.begin(turn.hurry).await;
             if begun.is_ok() && std::mem::take(&mut turn.may_grow) {
-                // Beginning may have taken a while, in which callers came.
+                // Jobs may have been queued while the transaction was opened.
                 self.inbox.fill_up(&mut jobs);
                 jobs.retain(is_wanted);
             }
@@ -244,7 +243,7 @@ impl Batcher {
                 },
                 Tried::Failed(error) => error,
             };
-            // Claims that had joined for what this batch would have made ready go on waiting.
+            // Claims that joined for tasks of this failed batch are parked again.
             let over = self.waiters.restore(jobs.split_off(own));
             self.answer_empty(over, batch_began);
             match error {
@@ -269,7 +268,7 @@ impl Batcher {
                     return Verdict::Split(jobs);
                 }
                 other => {
-                    tracing::warn!(error = %other, jobs = jobs.len(), "a batch failed");
+                    tracing::warn!(error = %other, jobs = jobs.len(), "batch failed");
                     return Verdict::Answer(jobs, other.into());
                 }
             }
@@ -284,18 +283,18 @@ impl Batcher {
         Ok(tx)
     }
 
-    /// Whether a commit whose answer was lost took effect; none when it cannot be learned.
+    /// Whether a commit with a lost response took effect; none if that cannot be determined.
     async fn look_up(&self, ticket: &Ticket) -> Option<bool> {
         let mut pause = Duration::from_millis(50);
         for _ in 0..MOST_LOOKUPS {
             match self.store.outcome(ticket).await {
                 Ok(committed) => return Some(committed),
-                Err(error) => tracing::warn!(%error, "the outcome of a commit is not known yet"),
+                Err(error) => tracing::warn!(%error, "the outcome of a commit is still unknown"),
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        // Whoever waits for what it may have done has to look.
+        // The commit may have written to the log: its readers must check.
         self.commits.notify_foreign();
         None
     }
@@ -328,7 +327,7 @@ impl Batcher {
         self.answerer.answer(answered, batch_began);
     }
 
-    /// Answers claims that found nothing while their callers waited.
+    /// Replies with an empty result to claims whose wait is over.
     fn answer_empty(&self, claims: Vec<Job>, batch_began: Instant) {
         let nothing = || vec![Ok(Outcome::Claimed(Vec::new()))];
         let answered = claims.into_iter().map(|job| (job.reply, nothing())).collect();
@@ -336,12 +335,12 @@ impl Batcher {
     }
 }
 
-/// Whether somebody waits for it: a claim whose caller has left is not worth a lease.
+/// Whether a caller still waits: a lease for a caller that has left would be wasted.
 fn is_wanted(job: &Job) -> bool {
     !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed())
 }
 
-/// Whether it comes to its end without a panic.
+/// Runs a future; returns false if it panicked.
 async fn survives(work: impl Future<Output = ()>) -> bool {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| {

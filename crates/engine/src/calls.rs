@@ -7,14 +7,13 @@ use crate::batch::found_nothing;
 use crate::inbox::Job;
 use crate::waiters::{Waiters, concerns};
 
-/// What has become ready and is not known to be taken: for each such task one waiting claim is
-/// called. A claim may take another task than it was called for, so that a call counts as answered
-/// only by a task of its own lane and route, or by a claim that could have served it and found
-/// nothing at all.
+/// Matches wakes to waiting claims: one claim for each task that became ready. A claim may lease a
+/// different task than the one that woke it, so a wake is consumed only by a task of the same
+/// lane and route, or by a matching claim that found nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     open: BTreeMap<Wake, u32>,
-    /// Wakes of whole lanes, which call everybody at once.
+    /// Wakes of whole lanes; each wakes every matching claim.
     lanes: Vec<Wake>,
 }
 
@@ -34,7 +33,7 @@ impl Calls {
         }
     }
 
-    /// Takes out the claims that are called.
+    /// Takes the claims to wake out of `waiters`.
     pub(crate) fn call(&mut self, fresh: &[Wake], waiters: &mut Waiters) -> Vec<Job> {
         self.add(fresh);
         let mut called = waiters.take(self.lanes.drain(..).collect::<Vec<_>>().iter());
@@ -44,7 +43,7 @@ impl Calls {
         called
     }
 
-    /// Notes what a job of the batch came to.
+    /// Consumes the wakes that the results of a job account for.
     pub(crate) fn answered(&mut self, job: &Job, answers: &[Option<Answer>]) {
         for answer in answers.iter().flatten() {
             if let Ok(Outcome::Claimed(tasks)) = answer {

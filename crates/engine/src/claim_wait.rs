@@ -5,21 +5,21 @@ const DECIDING: u8 = 0;
 const PARKED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Where a claim stands that may wait for a task. Shared by its caller and the batcher.
+/// State of a claim that may wait for a task, shared by the caller and the batcher.
 ///
-/// The caller's patience bounds how long the claim is parked, never the batch that decides it: a
-/// claim that is being decided when the time is over is answered by that batch. Otherwise a batch
-/// that takes longer than the wait would have all its leases thrown away.
+/// The caller's timeout bounds only the time the claim is parked. A claim that is being decided at
+/// the timeout is answered by that batch; otherwise a batch slower than the timeout would have to
+/// release all its leases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClaimWait(Arc<AtomicU8>);
 
 impl ClaimWait {
-    /// Ends the wait. Returns whether the claim was parked: then no answer will come.
+    /// Ends the wait. Returns whether the claim was parked: then no reply follows.
     pub(crate) fn end(&self) -> bool {
         self.0.swap(OVER, Ordering::AcqRel) == PARKED
     }
 
-    /// Parks a claim that found nothing. Returns false if its time is over: then it is answered.
+    /// Parks a claim that found nothing. Returns false if its wait is over: then it gets a reply.
     pub(crate) fn park(&self) -> bool {
         self.exchange(DECIDING, PARKED)
     }
@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_whose_time_is_over_is_answered_by_whoever_has_it() {
+    fn a_claim_after_its_timeout_is_answered_only_if_a_batch_has_it() {
         let parked = ClaimWait::default();
-        assert!(parked.park() && parked.end(), "no batch has it: its caller leaves");
+        assert!(parked.park() && parked.end(), "no batch holds the claim: the caller returns");
         assert!(!parked.unpark());
 
         let deciding = ClaimWait::default();
         assert!(deciding.park() && deciding.unpark());
-        assert!(!deciding.end(), "a batch has it: its caller waits for the answer");
-        assert!(!deciding.park(), "nothing was found: the batch says so");
+        assert!(!deciding.end(), "a batch holds the claim: the caller waits for its reply");
+        assert!(!deciding.park(), "nothing was found: the batch replies");
     }
 }

@@ -8,14 +8,15 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::read::TaskFilter;
 
-/// How many tasks are looked at in one call, and at once.
+/// Maximum number of tasks read by one call, and by one page.
 const LOOKED_AT: usize = 10_000;
 const AT_ONCE: usize = 500;
 
-/// Workflows to be forgotten before their time: say which, then await it.
+/// A bulk delete of workflows before their retention ends: set the filters, then await it.
 ///
-/// Those that have not ended are passed over, and children go with the workflow that they belong
-/// to. One call does a bounded piece of work: [`Cleared::next`] says where to go on.
+/// Skips workflows that have not ended unless forced, and deletes children with their root
+/// workflow. Each call does a bounded amount of work; [`Cleared::next`] is the cursor of the next
+/// page.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -46,7 +47,7 @@ const AT_ONCE: usize = 500;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is forgotten before this is awaited"]
+#[must_use = "nothing is deleted before this is awaited"]
 pub struct Clearing<'e> {
     engine: &'e Engine,
     tenant: Tenant,
@@ -57,20 +58,19 @@ pub struct Clearing<'e> {
     force: bool,
 }
 
-/// What became of a call.
+/// The result of one call.
 #[derive(Debug, Default)]
 pub struct Cleared {
-    /// The workflows that are forgotten, each with how many tasks went with it, itself included.
+    /// The deleted workflows, each with the number of deleted tasks including itself.
     pub forgotten: Vec<(TaskId, usize)>,
-    /// Those that were left as they are, and why: one that has a child that runs.
+    /// Workflows that were not deleted, and why: for example a child still runs.
     pub refused: Vec<(TaskId, Error)>,
-    /// Behind which id to go on; none when there are no more.
+    /// Id after which to continue; none when no workflows are left.
     pub next: Option<TaskId>,
 }
 
 impl Engine {
-    /// Forgets workflows with their histories and their children, as a filter says: see
-    /// [`Clearing`].
+    /// Deletes workflows that match a filter, with their histories and children: see [`Clearing`].
     pub fn clear_workflows(&self) -> Clearing<'_> {
         Clearing {
             engine: self,
@@ -95,7 +95,7 @@ impl<'e> Clearing<'e> {
         self
     }
 
-    /// Those of this name.
+    /// Selects workflows of this kind.
     pub fn kind(mut self, kind: impl Into<Kind>) -> Self {
         self.filter.kind = Some(kind.into());
         self
@@ -106,31 +106,31 @@ impl<'e> Clearing<'e> {
         self
     }
 
-    /// Those that had ended by then.
+    /// Selects workflows that ended before this time.
     pub fn ended_before(mut self, moment: Timestamp) -> Self {
         self.ended_before = Some(moment);
         self
     }
 
-    /// Those behind this id, as a call before has said.
+    /// Selects ids after this one: [`Cleared::next`] of the previous call.
     pub fn after(mut self, id: Option<TaskId>) -> Self {
         self.after = id;
         self
     }
 
-    /// So many at most, in this call; 500 unless it is said.
+    /// Maximum number of workflows for this call; 500 by default.
     pub fn limit(mut self, workflows: usize) -> Self {
         self.limit = workflows;
         self
     }
 
-    /// Also those that run: they are ended at once, and so are their children.
+    /// Also deletes running workflows: cancels them and their children first.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Which they are, without a change; and behind which id there may be more.
+    /// Lists the matching workflows without deleting them, with the id after which to continue.
     pub async fn find(&self) -> Result<(Vec<Arc<Task>>, Option<TaskId>), Error> {
         let (mut found, mut looked_at, mut after) = (Vec::new(), 0, self.after.clone());
         while found.len() < self.limit && looked_at < LOOKED_AT {

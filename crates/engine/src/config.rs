@@ -5,38 +5,37 @@ use windlass_store::{Clock, SystemClock};
 
 use crate::requests::RequestPolicy;
 
-/// How an engine behaves. Durability is not among it.
+/// Settings of an engine. Durability is a setting of the store.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The most commands decided in one transaction; 1 switches batching off.
+    /// Number of commands at which a batch accepts no further job; 1 disables batching.
     pub batch_commands: usize,
-    /// How many batches are under way at once. Left open it is one in a store of this machine,
-    /// which has one writer, and two in a store with a server: one waits while the other computes.
+    /// Number of concurrent batches. By default 1 for an embedded store, which has one writer, and
+    /// 2 for a store with a server, so that one batch computes while the other waits.
     pub batches_at_once: Option<usize>,
-    /// The most payload bytes taken into one transaction, beyond its first command.
+    /// Payload bytes beyond which a batch accepts no further job.
     pub batch_bytes: usize,
-    /// What may wait to be decided before callers are told that it is too much.
+    /// Limits of the command queue. Calls that exceed them fail with `overloaded`.
     pub queue_commands: usize,
     pub queue_rows: usize,
     pub queue_bytes: usize,
-    /// The most payload bytes that come with one claim; what is beyond is fetched one by one.
+    /// Maximum payload bytes returned inline by one claim; workers fetch the others one by one.
     pub claim_bytes: u64,
-    /// How many due records of each kind one sweep looks at.
+    /// Number of due records of each kind that one sweep processes.
     pub sweep_page: u32,
-    /// How long log entries are kept.
+    /// How long log events are retained.
     pub event_retention: Duration,
-    /// Do by itself what happens by itself. Without it, [`crate::Engine::sweep`] and
-    /// [`crate::Engine::trim_log`] wait to be called, and no node is registered.
+    /// Runs the sweep, log trimming and node heartbeats in the background. Without it, call
+    /// [`crate::Engine::sweep`] and [`crate::Engine::trim_log`]; no node is registered.
     pub background: bool,
-    /// What this engine is called among the nodes of a store that nodes share; by the name of its
-    /// host if this does not say.
+    /// Name of this node in a shared store; the host name by default.
     pub node_name: Option<String>,
-    /// How often it tells them that it is there. After three beats that did not come it is taken
-    /// for gone. On a store of its own it never does.
+    /// Interval of node heartbeats in a shared store. A node is declared dead after 3.5 intervals
+    /// without one. An embedded store has no heartbeats.
     pub beat_every: Duration,
-    /// How requests are answered once; see [`crate::Engine::admit`].
+    /// Policy for idempotent requests; see [`crate::Engine::admit`].
     pub requests: RequestPolicy,
-    /// What the timers of this engine go by. The time of a batch comes from its store.
+    /// Clock of this engine's timers. The time of a batch comes from the store.
     pub clock: Arc<dyn Clock>,
 }
 

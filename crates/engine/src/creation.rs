@@ -14,16 +14,16 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::TaskHandle;
 
-/// A task to be: say what it should be, then await it.
+/// A builder for a task: set its options, then await it.
 ///
-/// Everything unsaid is as [`NewTask::new`] has it, under a fresh id.
+/// Options that are not set default to those of [`NewTask::new`], with a generated id.
 #[derive(Debug)]
 #[must_use = "a task is created when this is awaited"]
 pub struct Creation<'e> {
     engine: &'e Engine,
     tenant: Tenant,
     task: NewTask,
-    /// What its handler gets, or why that could not be written.
+    /// The input, or the error from serializing it.
     payload: Result<Option<Payload>, Error>,
 }
 
@@ -40,7 +40,7 @@ impl<'e> Creation<'e> {
         self.engine
     }
 
-    /// An id of the caller's own. Creating the same task again under it changes nothing.
+    /// Sets the task id. Creating an identical task again under it changes nothing.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.task.id = id.into();
         self
@@ -56,33 +56,33 @@ impl<'e> Creation<'e> {
         self
     }
 
-    /// It is a workflow: its handler is replayed over its history. Only workers that can replay
-    /// this version of its code take it; any worker does, where none is named.
+    /// Creates a workflow: its handler replays its history. Only workers with this version of its
+    /// code claim it; without a version, any worker may.
     pub fn workflow(mut self, version: Option<String>) -> Self {
         self.task.workflow = Some(NewWorkflow { version });
         self.task.policy = self.task.policy.of_workflow();
         self
     }
 
-    /// The task that it is made for, which may wait for it.
+    /// Sets the parent task, which may wait for this child.
     pub fn parent(mut self, parent: impl Into<TaskId>) -> Self {
         self.task.parent = Some(parent.into());
         self
     }
 
-    /// What the handler gets, as JSON.
+    /// Sets the handler's input, encoded as JSON.
     pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
         self.payload = written(payload).map(Some);
         self
     }
 
-    /// What the handler gets, as it is.
+    /// Sets the handler's input as raw bytes.
     pub fn raw_payload(mut self, payload: Payload) -> Self {
         self.payload = Ok(Some(payload));
         self
     }
 
-    /// Higher ones go first within their lane.
+    /// Sets the priority; higher values run first within their lane.
     pub fn priority(mut self, priority: i32) -> Self {
         self.task.priority = priority;
         self
@@ -93,25 +93,25 @@ impl<'e> Creation<'e> {
         self
     }
 
-    /// How often it is tried, and how far apart. Unsaid, a failure that is reported is final.
+    /// Sets the number of attempts and their backoff. By default a reported failure is final.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.task.policy.retry = Some(retry);
         self
     }
 
-    /// How long one attempt may take.
+    /// Sets the timeout of one attempt.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.task.policy.attempt_timeout_ms = Some(ms(timeout));
         self
     }
 
-    /// How long from its creation until it expires, wherever it stands.
+    /// Sets the time after creation at which the task expires, in any state.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.task.deadline_ms = Some(ms(deadline));
         self
     }
 
-    /// How long it is kept once it has ended.
+    /// Sets how long the task is retained after it has ended.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.task.policy.retention_ms = ms(retention);
         self
@@ -122,34 +122,34 @@ impl<'e> Creation<'e> {
         self
     }
 
-    /// Something that only some workers offer.
+    /// Requires a capability of the worker.
     pub fn requires(mut self, capability: impl Into<String>) -> Self {
         self.task.capabilities.insert(capability.into());
         self
     }
 
-    /// The word by which workers choose.
+    /// Sets a tag; workers select tasks by tag.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.task.tag = Some(tag.into());
         self
     }
 
-    /// The key that it shares with others: they run one at a time, or as the quota of the key
-    /// says.
+    /// Sets the concurrency key. Tasks with the same key run one at a time, or up to the quota of
+    /// the key.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.task.gate = Some(GateKey::Key(key.into()));
         self
     }
 
-    /// The session that it belongs to: its tasks run at one worker, one at a time, or as the quota
-    /// of the session says. A task has a key or a session.
+    /// Sets the session. Its tasks run on one worker, one at a time or up to the quota of the
+    /// session. A task has either a concurrency key or a session.
     pub fn session(mut self, session: impl Into<String>) -> Self {
         self.task.gate = Some(GateKey::Session(session.into()));
         self
     }
 
-    /// Creates it once per key and day: the same request again gets the first task, another one
-    /// under the same key is a conflict.
+    /// Makes the creation idempotent for one day. The same request again returns the first task; a
+    /// different request under the same key is a conflict.
     pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
         let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.task.idempotency = Some(idempotency);
@@ -161,11 +161,11 @@ impl<'e> Creation<'e> {
         let create = Create { tenant: self.tenant.clone(), tasks: vec![task] };
         match self.engine.submit(create).await? {
             Outcome::Created(mut created) => {
-                let created = created.pop().expect("one task, one answer");
+                let created = created.pop().expect("one task, one result");
                 let key = TaskKey { tenant: self.tenant, id: created.id };
                 Ok(TaskHandle::new(self.engine.clone(), key, created.duplicate))
             }
-            other => unreachable!("a create is answered as a create, not {other:?}"),
+            other => unreachable!("unexpected outcome of a create: {other:?}"),
         }
     }
 }
@@ -179,7 +179,7 @@ impl<'e> IntoFuture for Creation<'e> {
     }
 }
 
-/// A payload as JSON, or why there is none.
+/// Encodes a payload as JSON.
 pub(crate) fn written<T: Serialize + ?Sized>(payload: &T) -> Result<Payload, Error> {
     match serde_json::to_vec(payload) {
         Ok(bytes) => Ok(Payload::new("application/json", bytes)),

@@ -7,13 +7,13 @@ use crate::error::Error;
 const REASON: &str = "it was deleted";
 
 impl Engine {
-    /// Forgets a workflow with its history and all of its children, before its time; says how many
-    /// tasks that were.
+    /// Deletes a workflow, its history and all of its children before the retention ends; returns
+    /// the number of deleted tasks.
     ///
-    /// A child whose parent may yet ask for it is refused, and nothing is changed. So is one that
-    /// runs, or has a child that does, unless `force` ends them first. Children go before their
-    /// parents, and an ended task gets no more of them, so that none is left behind. Each goes
-    /// whole: when the program ends midway, parents are left, and the same call finishes it.
+    /// Rejects a child whose open parent may still read its result, and, unless `force` cancels
+    /// them first, workflows that run or have running children; nothing is changed then. Children
+    /// are deleted before their parents, and a closed task accepts no more children, so none is
+    /// orphaned. After a crash midway the parents remain, and the same call completes the deletion.
     pub async fn delete_workflow(&self, root: &TaskKey, force: bool) -> Result<usize, Error> {
         let known = self.task(root).await?.ok_or(Rejection::TaskNotFound)?;
         if known.workflow.is_none() {
@@ -34,8 +34,8 @@ impl Engine {
         Ok(tree.len())
     }
 
-    /// Forgets executions of a workflow before the present one, but the last of them and those
-    /// that have ended since; says how many.
+    /// Deletes executions before the current one, except the last `keep_last` and those that ended
+    /// at or after `before`; returns how many.
     pub async fn prune_executions(
         &self,
         workflow: &TaskKey,
@@ -52,13 +52,13 @@ impl Engine {
                         return Ok(total);
                     }
                 }
-                other => unreachable!("a prune is answered as a prune, not {other:?}"),
+                other => unreachable!("unexpected outcome of a prune: {other:?}"),
             }
         }
     }
 
-    /// Whether the parent of a workflow has not ended. One that has stays so, and [`Reap`] refuses
-    /// for the same reason: who is told no here has lost nothing to it.
+    /// Whether the parent of a workflow is open. A closed parent stays closed, and [`Reap`] rejects
+    /// for the same reason, so this early check rejects nothing that could be deleted.
     async fn is_awaited(&self, child: &Task) -> Result<bool, Error> {
         let Some(parent) = child.parent.as_ref().filter(|_| child.step.is_some()) else {
             return Ok(false);
@@ -67,7 +67,7 @@ impl Engine {
         Ok(parent.is_some_and(|parent| parent.lifecycle.ended_at().is_none()))
     }
 
-    /// From here on a task has no more children than it has.
+    /// Ensures that a task has ended: it accepts no more children.
     async fn end_for_good(&self, key: &TaskKey, force: bool) -> Result<(), Error> {
         if !force {
             let known = self.task(key).await?;
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// A long history goes page by page.
+    /// Deletes a task; a long history takes several pages.
     async fn reap_whole(&self, key: &TaskKey) -> Result<(), Error> {
         loop {
             match self.submit(Reap { task: key.clone() }).await {

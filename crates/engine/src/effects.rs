@@ -9,24 +9,24 @@ use windlass_core::{Caller, Fence, Keyring, Outcome, Payload, fingerprint};
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// Somebody else's service, as far as a call to it must not happen twice.
+/// An external service whose calls must not be made twice.
 pub trait Downstream: Sync {
     type Request: Serialize + Sync;
     type Answer: Serialize + DeserializeOwned + Send;
     type Error: fmt::Display + Send;
 
-    /// Makes the call, under the id that it was claimed with.
+    /// Makes the call with its persisted request id.
     fn invoke(
         &self,
         call: &Call,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answer, Self::Error>> + Send;
 
-    /// Asks whether a call of this id was made. Not asked of calls with a threaded key.
+    /// Checks whether a call with this id was made. Not used for calls with a threaded key.
     fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Answer>> + Send;
 }
 
-/// Whoever shares a service calls it as who has it.
+/// A shared service behaves like the service itself.
 impl<D: Downstream + Send> Downstream for Arc<D> {
     type Request = D::Request;
     type Answer = D::Answer;
@@ -41,43 +41,43 @@ impl<D: Downstream + Send> Downstream for Arc<D> {
     }
 }
 
-/// What the other side knows of a call.
+/// The provider's record of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<A> {
     Found(A),
-    /// It is certain that there was none.
+    /// The call was certainly not made.
     NoRecord,
-    /// It cannot be said: no connection, an error of the other side, an answer that makes no sense.
+    /// Unknown: no connection, an error of the provider, or an invalid response.
     Ambiguous(String),
 }
 
-/// What a call is made with.
+/// The parameters of one call.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The same however often it is tried. It is to go with the call.
+    /// The same for every attempt. Send it with the call.
     pub request_id: String,
-    /// Of the lease under which it is made, where a task makes it: a service that remembers the
-    /// highest can refuse whoever comes late.
+    /// The fence of the lease that makes the call, if a task makes it. A service that remembers the
+    /// highest fence can reject calls of expired leases.
     pub fence: Option<Fence>,
 }
 
-/// Why there is no answer of a call.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {
-    /// The call may not be made, or what came of it could not be kept.
+    /// The call was rejected, or its result could not be stored.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// Whether it was made before could not be found out, so it is not made again. Try later.
-    #[error("whether {provider} was called is not known: {reason}")]
+    /// Whether an earlier attempt made the call is unknown, so it is not repeated. Retry later.
+    #[error("cannot determine whether {provider} was called: {reason}")]
     Ambiguous { provider: String, reason: String },
-    /// The call failed. Whether it had an effect is asked before it is made again.
+    /// The call failed. A retry first checks whether it had an effect.
     #[error("{provider} failed: {reason}")]
     Failed { provider: String, reason: String },
 }
 
-/// A call to be made once. Say more about it, then [`EffectCall::run`] it.
+/// A call to be made once: set its options, then [`EffectCall::run`] it.
 #[derive(Debug)]
-#[must_use = "nothing is called before it runs"]
+#[must_use = "nothing is called before `run` is awaited"]
 pub struct EffectCall {
     engine: Engine,
     caller: Caller,
@@ -88,13 +88,13 @@ pub struct EffectCall {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What the other side knows it by is nobody else's business.
+        // The request id is confidential.
         f.debug_struct("Call").field("fence", &self.fence).finish_non_exhaustive()
     }
 }
 
 impl Engine {
-    /// A call to a provider on behalf of a task or a request that the caller holds.
+    /// A call to a provider on behalf of a leased task or an admitted request.
     pub fn effect(&self, caller: Caller, provider: impl Into<String>) -> EffectCall {
         EffectCall {
             engine: self.clone(),
@@ -107,24 +107,24 @@ impl Engine {
 }
 
 impl EffectCall {
-    /// Which call it is, where one task or request calls a provider several times.
+    /// Names the call, if a task or request calls the provider several times.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// For a provider that is idempotent itself: the call is made again, under a key that is made
-    /// of the caller's own with a key of this provider, instead of asking whether it was made.
+    /// For a provider that deduplicates by an idempotency key: retries repeat the call, with a key
+    /// derived from the caller and the provider, instead of looking it up.
     pub fn threaded(mut self) -> Self {
         self.is_threaded = true;
         self
     }
 
-    /// Makes the call, unless it is known what came of it.
+    /// Makes the call, unless its result is already stored.
     ///
-    /// The id of the call is on disk before it is made. Whoever tries again asks the provider for
-    /// that id first: what was found is kept, what was certainly not made is made, and anything
-    /// else is an error that changes nothing.
+    /// The request id is durable before the call is made. A retry first looks that id up at the
+    /// provider: a result that is found is stored, a call that was certainly not made is made, and
+    /// anything else is an error without side effects.
     pub async fn run<D: Downstream>(
         self,
         downstream: &D,
@@ -140,10 +140,10 @@ impl EffectCall {
         };
         let claimed = self.engine.submit_for_sure(claim).await?;
         let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
-            unreachable!("claiming is answered as claiming, not {claimed:?}")
+            unreachable!("unexpected outcome of a claim: {claimed:?}")
         };
         if let Some(key) = answer {
-            // It goes with its parent, which was there a moment ago.
+            // Deleted together with its owner, which still existed when the effect was claimed.
             let kept = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
             return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
         }
@@ -181,7 +181,7 @@ impl EffectCall {
         engine.submit_for_sure(SettleEffect { caller, provider, name, answer }).await.map(drop)
     }
 
-    /// The id to be used if this is the first time.
+    /// The request id to persist if the effect is claimed for the first time.
     async fn fresh_id(&self) -> Result<String, Error> {
         if !self.is_threaded {
             return Ok(Engine::new_id().to_string());
@@ -196,7 +196,7 @@ impl EffectCall {
         derived.ok_or(Error::Rejected(windlass_core::Rejection::NoSigningKey))
     }
 
-    /// What the other side says, without what it was told in confidence.
+    /// The provider's error text, without the request id and the idempotency key.
     fn strip(&self, text: &str, call: &Call) -> String {
         let key = match &self.caller {
             Caller::Task(_) => None,
@@ -207,7 +207,7 @@ impl EffectCall {
     }
 }
 
-/// In small letters and in large ones: not everybody repeats an id as it was told.
+/// Case-insensitive: providers may repeat an id in a different case.
 fn without(text: &str, secret: &str) -> String {
     let (low, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
     let (mut left, mut from) = (String::with_capacity(text.len()), 0);

@@ -8,22 +8,22 @@ use crate::error::Error;
 use crate::subscription::Subscription;
 use crate::watchers::{Watch, Watchers};
 
-/// How many events more than those who wait are read to find out whom they concern. When there are
-/// more, everybody looks for himself.
+/// Log events read beyond the number of waiting callers before giving up matching: with more, every
+/// waiting caller re-reads its task.
 const MOST_EVENTS: u64 = 1_000;
 
-/// Who waits for which task to end. The engine tells them of what it commits; what others commit is
-/// found in the log by one reader that serves all of them.
+/// Callers that wait for tasks to end. Local commits notify them directly; one log reader for all
+/// of them finds the commits of other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
-    /// Whether there is a reader. Held while one starts or ends, so that whoever comes to wait
-    /// finds it at work.
+    /// Whether the log reader runs. Locked while it starts or ends, so that a new watch always has
+    /// a running reader.
     has_reader: Mutex<bool>,
     watchers: Arc<Watchers<TaskKey>>,
 }
 
 impl Endings {
-    /// From here on nothing that concerns those who wait for the task is missed.
+    /// Starts watching a task: no change after this call is missed.
     pub(crate) async fn watch(engine: &Engine, key: &TaskKey) -> Result<Watch<TaskKey>, Error> {
         if engine.has_ended() {
             return Err(Error::ShuttingDown);
@@ -40,7 +40,7 @@ impl Endings {
         Ok(watch)
     }
 
-    /// Tells those who wait for what happened in a commit.
+    /// Notifies the callers that wait for tasks of this commit.
     pub(crate) fn tell(&self, events: &[Event]) {
         if self.watchers.is_empty() {
             return;
@@ -52,11 +52,11 @@ impl Endings {
         }
     }
 
-    /// Reads what others have committed, until there is no more or it cannot be read.
+    /// Reads the commits of other nodes until the log ends or a read fails.
     async fn read(self: Arc<Self>, mut log: Subscription) {
         while log.changed().await.is_ok() && self.catch_up(&mut log).await.is_ok() {}
         *self.has_reader.lock().await = false;
-        // Whoever still waits, or is about to, looks for itself, and learns what is wrong.
+        // Remaining watchers re-read their task and get the error themselves.
         self.watchers.tell_all();
     }
 

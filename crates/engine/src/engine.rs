@@ -28,17 +28,17 @@ use crate::timer::Timer;
 use crate::waiters::Waiters;
 use crate::watchers::Watchers;
 
-/// How long to wait after a sweep failed.
+/// Delay after a failed sweep.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait after a sweep that came too early.
+/// Initial delay after a sweep that found nothing due.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 const TRIM_PAGE: u32 = 1_000;
 
-/// A running engine. Clones share it; it ends with [`Engine::shutdown`] or with its last clone.
+/// A running engine. Clones share it; it stops on [`Engine::shutdown`] or when the last is dropped.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
-/// Nothing of what is in its store, whatever that is.
+/// Omits the contents of the store.
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()
@@ -68,7 +68,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.inbox.close(None);
-        for task in self.background.lock().expect("nothing panics while it holds them").drain(..) {
+        for task in self.background.lock().expect("no code panics while holding them").drain(..) {
             task.abort();
         }
     }
@@ -83,8 +83,8 @@ impl Engine {
         Self::assemble(store, config, None).await
     }
 
-    /// Opens a store and starts an engine on threads of its own: code that blocks the threads of
-    /// the calling runtime holds it up no more than a slow caller does.
+    /// Opens a store and starts an engine on its own runtime, so that code that blocks the calling
+    /// runtime's threads does not delay it.
     pub async fn start_apart<S>(open: S, config: Config) -> Result<Self, Error>
     where
         S: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
@@ -98,7 +98,7 @@ impl Engine {
         started.map_err(|error| failed(error.into()))?
     }
 
-    /// Must be called on a thread of the runtime that the engine is to run on.
+    /// Must be called on the runtime that the engine will use.
     async fn assemble(
         store: Arc<dyn Store>,
         config: Config,
@@ -159,18 +159,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A fresh task id: time-ordered, so that rows that are made together lie together.
+    /// A generated task id: time-ordered, so that rows created together are stored close together.
     pub fn new_id() -> TaskId {
         uuid::Uuid::now_v7().to_string().into()
     }
 
-    /// Decides one command. The answer means that its commit is durable.
+    /// Decides one command. A result means that its commit is durable.
     pub async fn submit(&self, command: impl Into<Command>) -> Result<Outcome, Error> {
         let mut answers = self.submit_many(vec![command.into()]).await?;
-        answers.pop().expect("one command, one answer")
+        answers.pop().expect("one command, one result")
     }
 
-    /// Decides commands in their order, in one transaction, each with an answer of its own.
+    /// Decides commands in order, in one transaction, with one result each.
     pub async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Answer>, Error> {
         if commands.is_empty() {
             return Ok(Vec::new());
@@ -178,18 +178,18 @@ impl Engine {
         Ok(self.submit_timed(commands).await?.each)
     }
 
-    /// As [`Engine::submit_many`], with the moment from which leases count that it grants. At least
-    /// one command.
+    /// Like [`Engine::submit_many`], with the time from which granted leases count. Requires at
+    /// least one command.
     pub async fn submit_timed(&self, commands: Vec<Command>) -> Result<Answers, Error> {
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push(Job::new(commands, Reply::Plain(sender)))?;
         Ok(receiver.await.map_err(|_| self.0.inbox.no_answer())?.take())
     }
 
-    /// Leases tasks, with their payloads; waits up to `wait` while there is none. A batch that
-    /// decides the claim when the wait is over still answers it.
+    /// Leases tasks, with their payloads; waits up to `wait` if none is ready. A claim that a batch
+    /// is deciding at the timeout still gets its result.
     ///
-    /// A caller that drops this future gets nothing, and nothing stays leased to it.
+    /// If the caller drops this future, the leases are released.
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
         claim.turn = spread(self.0.turn.fetch_add(1, Ordering::Relaxed));
         self.0.offers.note(&claim);
@@ -208,7 +208,7 @@ impl Engine {
         answer.map_err(|_| self.0.inbox.no_answer())?.take()
     }
 
-    /// Decides one command that leases tasks, without waiting for any.
+    /// Decides one command that leases tasks, without waiting.
     pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
         let (sender, receiver) = oneshot::channel();
         let reply = Reply::Claim { sender, wait: None };
@@ -216,7 +216,7 @@ impl Engine {
         receiver.await.map_err(|_| self.0.inbox.no_answer())?.take()
     }
 
-    /// Looks at a page of what is due; says how much it was and when the next is due.
+    /// Processes one page of due records; returns their number and the next due time.
     pub async fn sweep(&self) -> Result<(usize, Option<Timestamp>), Error> {
         let sweep = Sweep { page: self.0.config.sweep_page };
         match self.submit_own(sweep.into()).await? {
@@ -224,11 +224,11 @@ impl Engine {
                 add(&self.0.counters.sweeps, 1);
                 Ok((swept, next_due))
             }
-            other => unreachable!("a sweep is answered as a sweep, not {other:?}"),
+            other => unreachable!("unexpected outcome of a sweep: {other:?}"),
         }
     }
 
-    /// Forgets log entries that are older than the retention, page by page; says how many.
+    /// Deletes log events older than the retention, page by page; returns how many.
     pub async fn trim_log(&self) -> Result<usize, Error> {
         let retention_ms =
             u64::try_from(self.0.config.event_retention.as_millis()).unwrap_or(u64::MAX);
@@ -242,17 +242,17 @@ impl Engine {
                         return Ok(total);
                     }
                 }
-                other => unreachable!("a trim is answered as a trim, not {other:?}"),
+                other => unreachable!("unexpected outcome of a trim: {other:?}"),
             }
         }
     }
 
-    /// Reads the log from `cursor` on; from the oldest entry there is without one.
+    /// Reads the log after `cursor`; without a cursor, from the oldest event.
     pub async fn subscribe(&self, cursor: Option<Cursor>) -> Result<Subscription, Error> {
         self.subscribe_with(Filter::default(), cursor).await
     }
 
-    /// As [`Engine::subscribe`], but shows only what the filter takes.
+    /// Like [`Engine::subscribe`], with only the events that match the filter.
     pub async fn subscribe_with(
         &self,
         filter: Filter,
@@ -272,7 +272,7 @@ impl Engine {
         Ok(Subscription::new(self.0.store.clone(), listener, start, filter, 500))
     }
 
-    /// Reads the log from here on, whenever others have committed.
+    /// Reads the log from its current end, notified only by commits of other nodes.
     pub(crate) async fn subscribe_to_others(&self) -> Result<Subscription, Error> {
         let listener = self.0.commits.listen_to_others();
         let log = self.store().describe().await?;
@@ -280,7 +280,7 @@ impl Engine {
         Ok(Subscription::new(self.0.store.clone(), listener, end, Filter::default(), 500))
     }
 
-    /// What it runs on.
+    /// The runtime of the engine.
     pub fn runtime(&self) -> &Handle {
         &self.0.runtime
     }
@@ -289,17 +289,16 @@ impl Engine {
         self.0.counters.read()
     }
 
-    /// Takes nothing more, decides what is queued, answers everybody, and closes the store. Nodes
-    /// that share it are told.
-    /// Claims that wait are told that the engine shuts down.
+    /// Accepts no more commands, decides those that are queued, deregisters the node and closes the
+    /// store. Waiting claims fail with `shutting_down`.
     pub async fn shutdown(&self) -> Result<(), Error> {
         self.0.inbox.close(self.0.heart.farewell());
         let background = {
-            let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
+            let mut tasks = self.0.background.lock().expect("no code panics while holding them");
             std::mem::take(&mut *tasks)
         };
         background.iter().for_each(JoinHandle::abort);
-        // Whoever comes second waits too: the store closes when everybody has an answer.
+        // A second caller waits too: the store closes after all replies were sent.
         let mut batchers = self.0.batchers.lock().await;
         let mut whole = Ok(());
         while let Some(running) = batchers.last_mut() {
@@ -315,7 +314,7 @@ impl Engine {
         &*self.0.store
     }
 
-    /// What its timers go by.
+    /// The clock of its timers.
     pub(crate) fn clock(&self) -> &dyn windlass_store::Clock {
         &*self.0.config.clock
     }
@@ -328,7 +327,7 @@ impl Engine {
         &self.0.config
     }
 
-    /// Who waits here for the answer to which request.
+    /// Local callers that wait for the response to a request.
     pub(crate) fn request_watchers(&self) -> &Arc<Watchers<RequestKey>> {
         &self.0.requests
     }
@@ -353,15 +352,15 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         self.0.inbox.push_own(Job::new(vec![command], Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one answer")
+        answers.each.pop().expect("one command, one result")
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.0.background.lock().expect("nothing panics while it holds them");
+        let mut tasks = self.0.background.lock().expect("no code panics while holding them");
         tasks.push(tokio::spawn(task));
     }
 
-    /// Passes on what others tell of their changes.
+    /// Forwards commit notifications from other nodes.
     fn listen(&self) {
         let mut notices = self.0.store.notices();
         let (inbox, commits) = (self.0.inbox.clone(), self.0.commits.clone());
@@ -383,8 +382,8 @@ impl Engine {
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
                 match engine.sweep().await {
                     Ok((0, next_due)) => {
-                        // Nothing was due by the clock of the store, and this one may be ahead of
-                        // it; or somebody else has what is due in hand.
+                        // The store's clock may be behind this one, or another transaction is
+                        // processing the due records.
                         tokio::time::sleep(pause).await;
                         pause = (2 * pause).min(SWEEP_AGAIN);
                         timer.lower(next_due);
@@ -395,7 +394,7 @@ impl Engine {
                     }
                     Err(Error::ShuttingDown) => return,
                     Err(error) => {
-                        tracing::warn!(%error, "a sweep failed");
+                        tracing::warn!(%error, "sweep failed");
                         timer.in_a_while(SWEEP_AGAIN);
                     }
                 }
@@ -419,8 +418,8 @@ impl Engine {
     }
 }
 
-/// Turns a count into a number that looks like chance. Every worker's claims are then spread over
-/// its lanes, also where its share of the count is every second or every third number.
+/// Scrambles a counter, so that the claims of each worker are spread over its lanes even if it gets
+/// only every second or third value.
 const fn spread(count: u32) -> u32 {
     let mut mixed = count;
     mixed = (mixed ^ (mixed >> 16)).wrapping_mul(0x85eb_ca6b);

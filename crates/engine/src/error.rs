@@ -4,51 +4,51 @@ use thiserror::Error;
 use windlass_core::{Cursor, CursorExpired, PayloadKey, PublicState, Rejection, Slot, TaskId};
 use windlass_store::StoreError;
 
-/// Why a call has no answer, or a refusal for one.
+/// Why a call failed or was rejected.
 #[derive(Clone, Debug, Error)]
 pub enum Error {
-    /// The rules say no. Nothing was changed.
+    /// Rejected by the engine's rules. Nothing was changed.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Too much is waiting already. Nothing was changed: try again a little later.
-    #[error("the engine has more to do than it may queue: try again a little later")]
+    /// The command queue is full. Nothing was changed: retry with backoff.
+    #[error("the engine's command queue is full: retry later")]
     Overloaded,
-    /// Nothing was changed, and trying again does not help.
-    #[error("this call alone is more than the engine may queue: split it")]
+    /// The call exceeds the queue limits. Nothing was changed, and a retry cannot succeed.
+    #[error("this call exceeds the limits of the command queue: split it")]
     TooLarge,
     #[error("the engine is shutting down")]
     ShuttingDown,
-    /// It may or may not have taken effect, and the store cannot tell. Asking again is safe: what
-    /// did take effect does so once. A settle is then answered as it was the first time, a create
-    /// as a duplicate; tasks that were claimed are lost to the caller until their leases run out.
-    #[error("the outcome of the commit could not be learned; asking again is safe")]
+    /// The commit may have succeeded; the store cannot determine it. A retry is safe: a settle
+    /// returns its first result, a create returns a duplicate. Tasks that were claimed stay leased
+    /// until their leases expire.
+    #[error("the outcome of the commit is unknown; a retry is safe")]
     OutcomeUnknown,
     #[error(transparent)]
     CursorExpired(#[from] CursorExpired),
-    /// A subscription has ended. A later one goes on from this cursor without a gap.
-    #[error("the subscription ended, and can go on from {}: {cause}", cursor.seq)]
+    /// A subscription has ended. A later one continues from this cursor without a gap.
+    #[error("the subscription ended, and can continue from {}: {cause}", cursor.seq)]
     Disconnected { cursor: Cursor, cause: Box<Error> },
     #[error(transparent)]
     Store(Arc<StoreError>),
-    /// A payload could not be written, or a result not read as what it was asked for.
-    #[error("a payload is not what it should be: {0}")]
+    /// A payload could not be serialized, or a result could not be deserialized.
+    #[error("cannot encode or decode a payload: {0}")]
     Payload(Arc<serde_json::Error>),
-    /// A result was asked for that there will not be.
+    /// A result was requested of a task that ended without one.
     #[error("task {id} has ended as {state}: {reason}")]
     NotCompleted { id: TaskId, state: PublicState, reason: String },
-    /// A workflow cannot be replayed.
-    #[error("row {turn} of the history is not there")]
+    /// A history row is missing, so the workflow cannot be replayed.
+    #[error("row {turn} of the history is missing")]
     NoHistory { turn: u32 },
     #[error("row {turn} of the history cannot be read: {error}")]
     BadHistory { turn: u32, error: Arc<serde_json::Error> },
-    /// It stays where it is, and its task goes no further.
+    /// The message stays in the mailbox and blocks its task.
     #[error("message {seq} of the mailbox cannot be read")]
     BadMessage { seq: u64 },
-    /// What a task was made with, was sent, or is to hand over is not where its record says.
-    /// Nothing is made of it: it is not the same as none.
+    /// A payload that a record refers to is missing from the store. It is an error, not an empty
+    /// payload.
     #[error("payload {} of {task} is not there", slot.as_str())]
     NoPayload { task: TaskId, slot: Slot },
-    /// A transition panicked or never settled. Nothing was changed.
+    /// A transition panicked or did not converge. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
 }
@@ -62,7 +62,7 @@ impl Error {
         Error::NoPayload { task: key.task, slot: key.slot }
     }
 
-    /// The stable name of this error, for programs.
+    /// The stable code of this error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Rejected(rejection) => rejection.code(),

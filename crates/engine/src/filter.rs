@@ -2,18 +2,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{Family, Kind, LaneName, Logged, Tenant};
 
-/// Which events a subscriber is shown: those that are all of what is said here. What is left empty
-/// says nothing.
+/// Selects log events. An event must match every field that is set; empty fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of one of these families.
+    /// One of these families.
     pub families: BTreeSet<Family>,
     pub tenant: Option<Tenant>,
-    /// In one of these lanes.
+    /// One of these lanes.
     pub lanes: BTreeSet<LaneName>,
-    /// Of tasks of one of these kinds.
+    /// Tasks of one of these kinds.
     pub kinds: BTreeSet<Kind>,
-    /// Of tasks that had all of these labels at the time.
+    /// Tasks that had all of these labels when the event was written.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -28,7 +27,7 @@ impl Filter {
             && self.takes_labels(event)
     }
 
-    /// The body is read only by those who ask for labels.
+    /// Parses the event body only if labels are requested.
     fn takes_labels(&self, event: &Logged) -> bool {
         if self.labels.is_empty() {
             return true;
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken() {
+    fn a_filter_takes_events_that_match_all_its_fields() {
         let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
         let of_lane = Logged { task: None, kind: None, family: "lane".into(), ..event("{}") };
         let any = Filter::default;

@@ -1,4 +1,4 @@
-//! Limits: what is set, what runs under them, and what waits behind them.
+//! Concurrency limits and quotas: their settings, running and waiting tasks.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::engine::Engine;
 use crate::error::Error;
 
 impl Engine {
-    /// The gate of a key or a session, or the quota of a lane or a tenant; the name of the latter
-    /// is empty. None when nothing is set and nobody stands there.
+    /// The concurrency limit of a key or session, or the quota of a lane or tenant; the tenant
+    /// quota has an empty name. None if it has neither settings nor tasks.
     pub async fn gate(
         &self,
         tenant: &Tenant,
@@ -20,8 +20,8 @@ impl Engine {
         self.one::<Gate>(Gate::key_of(tenant, kind, name)).await
     }
 
-    /// The gates of a tenant behind `after`, by kind and name: how many run at each, how many were
-    /// let through, how many wait, and what was set.
+    /// The limits of a tenant after `after`, by kind and name: their settings and the numbers of
+    /// running, admitted and waiting tasks.
     pub async fn gates(
         &self,
         tenant: &Tenant,
@@ -35,7 +35,7 @@ impl Engine {
         self.list::<Gate>(Query { prefix, after, ..Query::all(Table::Gate, limit) }).await
     }
 
-    /// What may keep a task from running: its gate, and the quotas of its lane and its tenant.
+    /// The limits that may block a task: its own, and the quotas of its lane and tenant.
     pub(crate) async fn gates_of(&self, task: &Task) -> Result<Vec<Gate>, Error> {
         let own = task.gate.as_ref().map(|gate: &GateKey| (gate.kind(), gate.name()));
         let quotas = [(GateKind::Lane, task.lane.as_str()), (GateKind::Tenant, "")];

@@ -7,15 +7,15 @@ use crate::answer::{Answers, Claimed, Reply};
 use crate::error::Error;
 use crate::inbox::{Inbox, Job};
 
-/// An answer on its way. Leases in it that nobody takes out, because the caller has left, go back
-/// unbilled.
+/// A reply in flight. If the caller has left, dropping it releases the leases it contains; their
+/// attempts are not counted.
 #[derive(Debug)]
 pub(crate) struct Handed<T: Leases> {
     answer: Option<T>,
     inbox: Arc<Inbox>,
 }
 
-/// An answer that may hand leases over.
+/// A reply that may contain leases.
 pub(crate) trait Leases {
     fn fences(&self) -> Vec<Fence>;
 }
@@ -42,7 +42,7 @@ impl<T: Leases> Handed<T> {
     }
 
     pub(crate) fn take(mut self) -> T {
-        self.answer.take().expect("it is taken once")
+        self.answer.take().expect("the reply is taken once")
     }
 }
 

@@ -8,7 +8,7 @@ use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// A task that was created, to be watched.
+/// A handle to watch a task.
 #[derive(Clone, Debug)]
 pub struct TaskHandle {
     engine: Engine,
@@ -17,7 +17,7 @@ pub struct TaskHandle {
 }
 
 impl Engine {
-    /// To watch a task that was created before, perhaps by somebody else.
+    /// A handle to an existing task, which any process may have created.
     pub fn handle(&self, key: TaskKey) -> TaskHandle {
         TaskHandle::new(self.clone(), key, true)
     }
@@ -36,18 +36,18 @@ impl TaskHandle {
         &self.key
     }
 
-    /// Whether the task was there before.
+    /// Whether the task already existed.
     pub fn is_duplicate(&self) -> bool {
         self.duplicate
     }
 
-    /// The task as it is.
+    /// The current task record.
     pub async fn task(&self) -> Result<Arc<Task>, Error> {
         let task = self.engine.task(&self.key).await?;
         task.ok_or(Error::Rejected(Rejection::TaskNotFound))
     }
 
-    /// Why it is not further than it is.
+    /// Why the task does not progress.
     pub async fn why(&self) -> Result<Why, Error> {
         let why = self.engine.why(&self.key).await?;
         why.ok_or(Error::Rejected(Rejection::TaskNotFound))
@@ -58,10 +58,10 @@ impl TaskHandle {
         self.engine.submit(cancel).await.map(drop)
     }
 
-    /// Waits until it has ended, however that is. Any number of tasks can be waited for at once.
+    /// Waits until the task has ended in any state. Many tasks can be awaited concurrently.
     pub async fn ended(&self) -> Result<Arc<Task>, Error> {
         loop {
-            // What happens from here on is not missed.
+            // Changes after this call are not missed.
             let mut watch = Endings::watch(&self.engine, &self.key).await?;
             let task = self.task().await?;
             if task.lifecycle.ended_at().is_some() {
@@ -71,7 +71,7 @@ impl TaskHandle {
         }
     }
 
-    /// Waits until it has ended, and reads its result. [`Error::NotCompleted`] when it ended
+    /// Waits until the task has ended, and decodes its result. [`Error::NotCompleted`] if it ended
     /// without one.
     pub async fn result<O: DeserializeOwned>(&self) -> Result<O, Error> {
         let task = self.ended().await?;

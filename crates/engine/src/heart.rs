@@ -12,22 +12,22 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::inbox::{Inbox, Job};
 
-/// How soon to try again what failed.
+/// Delay before a failed heartbeat is retried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Tells the other nodes of a store that this one is there. Where no nodes share it, it does not
-/// beat: an engine alone on its store is idle.
+/// Sends node heartbeats in a shared store. In an embedded store it sends none, so that an idle
+/// engine does no work.
 #[derive(Debug)]
 pub(crate) struct Heart {
     store: Arc<dyn Store>,
     inbox: Arc<Inbox>,
     clock: Arc<dyn Clock>,
-    /// When it was made, by the steady time of the clock.
+    /// Creation time, on the clock's monotonic time.
     made_at: Duration,
     id: NodeId,
     name: String,
     every: Duration,
-    /// Whether it has begun to.
+    /// Whether heartbeats have started.
     beats: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl Heart {
         }
     }
 
-    /// Beats for as long as the engine lasts.
+    /// Sends heartbeats until the engine shuts down.
     pub(crate) async fn run(self: Arc<Self>) {
         let Some(format) = self.format_if_shared().await else { return };
         self.beats.store(true, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Heart {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a beat failed");
+                    tracing::warn!(%error, "node heartbeat failed");
                     self.every.min(AGAIN)
                 }
             };
@@ -69,13 +69,13 @@ impl Heart {
         }
     }
 
-    /// The highest format that this program knows of its store; none where no nodes share it.
+    /// The highest store format this program supports; none if the store is not shared.
     async fn format_if_shared(&self) -> Option<i64> {
         loop {
             match self.store.describe().await {
                 Ok(described) => return described.traffic.map(|_| described.format),
                 Err(StoreError::Closed) => return None,
-                Err(error) => tracing::warn!(%error, "the store does not say what it is"),
+                Err(error) => tracing::warn!(%error, "store describe failed"),
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -95,7 +95,7 @@ impl Heart {
         let (sender, receiver) = oneshot::channel();
         self.inbox.push_own(job(beat.into(), Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one answer")
+        answers.each.pop().expect("one command, one result")
     }
 
     fn note(&self, outcome: &Outcome) {
@@ -104,7 +104,7 @@ impl Heart {
         }
     }
 
-    /// The last thing to decide for an engine that others know of.
+    /// The last command of a registered node: its deregistration.
     pub(crate) fn farewell(&self) -> Option<Job> {
         let leave = Leave { id: self.id.clone() };
         self.beats.load(Ordering::Relaxed).then(|| job(leave.into(), Reply::Nobody))
@@ -119,7 +119,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The name of the host, if it has one that can be kept.
+/// The host name, if it is valid as a node name.
 fn host_name() -> String {
     let name = host().filter(|name| limits::NODE_NAME.check(name).is_ok());
     name.unwrap_or_else(|| "unnamed".to_owned())

@@ -6,11 +6,11 @@ use windlass_core::{TaskKey, Wake};
 
 use crate::engine::Engine;
 
-/// Who works here on which task, to be told when it is taken away.
+/// Local lease holders by task, to be notified of revocation.
 #[derive(Debug, Default)]
 pub(crate) struct Holders(Mutex<BTreeMap<TaskKey, Arc<Notify>>>);
 
-/// A task that somebody works on, until this is dropped.
+/// Watches one lease for revocation until it is dropped.
 #[derive(Debug)]
 pub struct Holding {
     holders: Arc<Holders>,
@@ -20,10 +20,10 @@ pub struct Holding {
 
 impl Holders {
     fn held(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Arc<Notify>>> {
-        self.0.lock().expect("nothing panics while it holds the names of what is worked on")
+        self.0.lock().expect("no code panics while holding the lease map")
     }
 
-    /// Passes on what these wakes tell of tasks that were taken away.
+    /// Notifies the holders of tasks that these wakes report as revoked.
     pub(crate) fn tell<'w>(&self, wakes: impl Iterator<Item = &'w Wake>) {
         for task in wakes.filter_map(Wake::taken_away) {
             if let Some(told) = self.held().get(&task) {
@@ -32,14 +32,14 @@ impl Holders {
         }
     }
 
-    /// Any of them may have been taken away.
+    /// Notifies all holders: any lease may have been revoked.
     pub(crate) fn tell_all(&self) {
         self.held().values().for_each(|told| told.notify_one());
     }
 }
 
 impl Engine {
-    /// Says that somebody works here on a task, who is to hear when it is taken away.
+    /// Watches the lease of a task that is being processed in this process.
     pub fn holding(&self, task: &TaskKey) -> Holding {
         let (holders, told) = (self.holders().clone(), Arc::new(Notify::new()));
         holders.held().insert(task.clone(), told.clone());
@@ -48,8 +48,8 @@ impl Engine {
 }
 
 impl Holding {
-    /// Waits for word that the task may have been taken away since this was last asked. It is a
-    /// hint: only a look, or a renewal, tells.
+    /// Waits for a notification that the lease may have been revoked. It is only a hint: read the
+    /// task or renew the lease to be sure.
     pub async fn disturbed(&self) {
         self.told.notified().await;
     }

@@ -11,12 +11,12 @@ use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::error::Error;
 
-/// Commands of one caller, decided in their order within one batch.
+/// Commands of one caller, decided in order within one batch.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) commands: Vec<Command>,
     pub(crate) reply: Reply,
-    /// When its caller is told that somebody holds what it needs. It has none before that is known.
+    /// When a deferred job fails with `store_conflict`; set when it is first deferred.
     pub(crate) give_up_at: Option<Instant>,
 }
 
@@ -25,12 +25,12 @@ impl Job {
         Self { commands, reply, give_up_at: None }
     }
 
-    /// Whether it is a claim that rather waits than finds nothing.
+    /// Whether it is a claim that waits instead of returning an empty result.
     pub(crate) fn waits(&self) -> bool {
         self.wait().is_some()
     }
 
-    /// The wait of a claim that may wait for a task.
+    /// The wait state of a claim that may wait for a task.
     pub(crate) fn wait(&self) -> Option<&ClaimWait> {
         match &self.reply {
             Reply::Claim { wait, .. } => wait.as_ref(),
@@ -39,7 +39,7 @@ impl Job {
     }
 }
 
-/// What a batcher takes next.
+/// The input of the next batch.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     pub(crate) jobs: Vec<Job>,
@@ -47,26 +47,26 @@ pub(crate) struct Intake {
     pub(crate) hand: Hand,
 }
 
-/// What one batcher at a time has in hand, until it puts it down.
+/// The queues that only one batcher may drain at a time, until it releases them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hand {
-    /// What the engine asks of itself is decided one after the other.
+    /// Internal commands of the engine, which run in order.
     own: bool,
-    /// What was put aside.
+    /// Deferred jobs.
     pub(crate) aside: bool,
 }
 
-/// The bounded queue before the batchers, each of which takes what is there. What ends or keeps a
-/// lease goes first, except that every fourth batch starts with the rest, and a batch takes one
-/// thing that the engine does by itself: nothing waits for ever, however much comes in.
+/// The bounded command queue of the batchers. Commands that end or renew a lease go first, except
+/// that every fourth batch starts with the others, and a batch takes at most one internal command:
+/// no queue starves.
 ///
-/// What needs a record that somebody holds is put aside. One batcher at a time tries it again,
-/// between two batches of the others: who waits for nobody is not held up.
+/// Jobs that met a lock held by another transaction are deferred. One batcher at a time retries
+/// them, between regular batches, so that uncontended jobs are not delayed.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
     arrived: Notify,
-    /// For each batcher: it has been told something.
+    /// For each batcher: signals a queued notification.
     told: Vec<Notify>,
     limit: Load,
     batch_commands: usize,
@@ -79,23 +79,23 @@ struct Queues {
     normal: VecDeque<Job>,
     own: VecDeque<Job>,
     aside: VecDeque<Job>,
-    /// What some batcher has of these two.
+    /// Which of the two queues above some batcher holds.
     hand: Hand,
-    /// What the engine asks of itself when nothing else is left of that.
+    /// The internal command that runs after all others, on shutdown.
     last: Option<Job>,
-    /// For each batcher, what others did.
+    /// For each batcher, the commit notifications of other batchers and nodes.
     notices: Vec<Vec<Notice>>,
-    /// How many batchers are at work.
+    /// Number of running batchers.
     batchers: usize,
     load: Load,
     batches: u64,
-    /// Callers are turned away; what is queued is still decided.
+    /// New jobs are rejected; queued jobs are still decided.
     closed: bool,
-    /// Nobody decides anything any more.
+    /// All batchers have ended.
     done: bool,
 }
 
-/// How much work there is.
+/// Size of queued work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     commands: usize,
@@ -134,7 +134,7 @@ impl Load {
 }
 
 impl Queues {
-    /// The last one does not overtake what was put aside.
+    /// The last internal command does not overtake deferred jobs.
     fn next_own(&mut self) -> Option<Job> {
         if let Some(job) = self.own.pop_front() {
             self.load = self.load.minus(Load::of(&job));
@@ -144,7 +144,7 @@ impl Queues {
     }
 
     fn next_of_callers(&mut self) -> Option<Job> {
-        // Every second turn may be that of what was put aside: this is another one.
+        // Even batches may serve the deferred queue, so the exception is an odd one.
         let (first, second) = match self.batches % 4 {
             1 => (&mut self.normal, &mut self.urgent),
             _ => (&mut self.urgent, &mut self.normal),
@@ -171,10 +171,10 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().expect("nothing panics while it holds the queues")
+        self.queues.lock().expect("no code panics while holding the queues")
     }
 
-    /// Queues a caller's job, or says at once that it cannot.
+    /// Queues a caller's job, or rejects it immediately.
     pub(crate) fn push(&self, job: Job) -> Result<(), Error> {
         let load = Load::of(&job);
         let mut queues = self.lock();
@@ -199,7 +199,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues what the engine asks of itself. It is little, and never too much.
+    /// Queues an internal command. There are few, so they are not limited.
     pub(crate) fn push_own(&self, job: Job) -> Result<(), Error> {
         let mut queues = self.lock();
         if queues.closed {
@@ -212,7 +212,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues leases to be given back. They are never too many: each was admitted as a claim.
+    /// Queues releases of leases. They are bounded: each lease was admitted as a claim.
     pub(crate) fn push_release(&self, job: Job) {
         let mut queues = self.lock();
         if !queues.done {
@@ -223,7 +223,7 @@ impl Inbox {
         }
     }
 
-    /// Queues a job that could not be decided, since somebody holds what it needs.
+    /// Defers a job that met a lock held by another transaction.
     pub(crate) fn put_aside(&self, job: Job) {
         let mut queues = self.lock();
         queues.load = queues.load.plus(Load::of(&job));
@@ -232,7 +232,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Queues jobs some of which need what somebody holds. They are tried before those that do.
+    /// Defers jobs of which some met a lock. They are retried before jobs known to conflict.
     pub(crate) fn put_aside_first(&self, jobs: Vec<Job>) {
         let mut queues = self.lock();
         for job in jobs.into_iter().rev() {
@@ -243,7 +243,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Says that a batch has come to its end.
+    /// Releases the exclusive queues at the end of a batch.
     pub(crate) fn put_down(&self, hand: Hand) {
         let mut queues = self.lock();
         queues.hand.own &= !hand.own;
@@ -255,17 +255,17 @@ impl Inbox {
         }
     }
 
-    /// What it means that a queued job was never answered.
+    /// The error for a queued job that was dropped without a reply.
     pub(crate) fn no_answer(&self) -> Error {
         if self.lock().closed { Error::ShuttingDown } else { Error::OutcomeUnknown }
     }
 
-    /// Whether there is more than one batcher.
+    /// Whether the engine has more than one batcher.
     pub(crate) fn has_others(&self) -> bool {
         self.told.len() > 1
     }
 
-    /// Tells every batcher but the one that it comes from, if it comes from one.
+    /// Notifies every batcher except the sender, if the sender is a batcher.
     pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notice) {
         let mut queues = self.lock();
         for (batcher, told) in self.told.iter().enumerate().filter(|(n, _)| Some(*n) != from) {
@@ -274,8 +274,8 @@ impl Inbox {
         }
     }
 
-    /// Lets nothing more in after `last`; what is queued is still decided, and `last` behind
-    /// everything else that the engine has asked of itself.
+    /// Rejects further jobs. Queued jobs are still decided, and `last` runs after all other
+    /// internal commands.
     pub(crate) fn close(&self, last: Option<Job>) {
         let mut queues = self.lock();
         if !queues.closed {
@@ -286,8 +286,8 @@ impl Inbox {
         self.told.iter().for_each(Notify::notify_one);
     }
 
-    /// A batcher has ended. The last one turns everybody away, those who are queued as well: their
-    /// answers will not come.
+    /// Called when a batcher ends. The last one drops all queued jobs, which notifies their
+    /// callers.
     pub(crate) fn end(&self) {
         let mut queues = self.lock();
         queues.batchers -= 1;
@@ -297,8 +297,8 @@ impl Inbox {
         }
     }
 
-    /// The next batch's worth of work: whatever is queued, never waiting for more. None once it
-    /// is closed and empty.
+    /// The next batch: everything queued, without waiting for more. None once the queue is closed
+    /// and empty.
     pub(crate) async fn next(&self, batcher: usize) -> Option<Intake> {
         loop {
             let (arrived, told) = (self.arrived.notified(), self.told[batcher].notified());
@@ -306,7 +306,7 @@ impl Inbox {
                 let mut queues = self.lock();
                 queues.batches += 1;
                 let (jobs, hand) = self.take_turn(&mut queues, batcher);
-                // What was put aside is tried for itself.
+                // Deferred jobs are retried without the notifications.
                 let noticed = if hand.aside { None } else { queues.notices.get_mut(batcher) };
                 let notices = noticed.map(std::mem::take).unwrap_or_default();
                 if !jobs.is_empty() || !notices.is_empty() {
@@ -317,7 +317,7 @@ impl Inbox {
                 }
             }
             tokio::select! {
-                // Without chance, so that a simulation of it runs the same way twice.
+                // Deterministic order, so that simulations are reproducible.
                 biased;
                 () = arrived => {}
                 () = told => {}
@@ -340,7 +340,7 @@ impl Inbox {
         (self.take(queues, own.into_iter().collect(), Queues::next_of_callers), hand)
     }
 
-    /// Fills a batch up with what has arrived in the meantime.
+    /// Adds jobs that were queued in the meantime.
     pub(crate) fn fill_up(&self, jobs: &mut Vec<Job>) {
         *jobs = self.take(&mut self.lock(), std::mem::take(jobs), Queues::next_of_callers);
     }
@@ -349,7 +349,7 @@ impl Inbox {
         taken.commands < self.batch_commands && taken.bytes <= self.batch_bytes
     }
 
-    /// Adds to a batch what is queued.
+    /// Moves queued jobs into a batch while it has room.
     fn take(
         &self,
         queues: &mut Queues,
@@ -389,17 +389,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_aside_is_not_without_bounds() {
+    fn deferred_jobs_count_toward_the_queue_limits() {
         let inbox = inbox(3, 2);
         (0..3).for_each(|_| inbox.put_aside(normal()));
         assert!(matches!(inbox.push(normal()), Err(Error::Overloaded)));
         let (jobs, hand) = inbox.take_turn(&mut inbox.lock(), 0);
-        assert!((hand.aside, jobs.len()) == (true, 2), "no more than a batch holds");
+        assert!((hand.aside, jobs.len()) == (true, 2), "at most one batch");
         inbox.push(normal()).unwrap();
     }
 
     #[tokio::test]
-    async fn nothing_waits_for_ever() {
+    async fn no_queue_starves() {
         let inbox = inbox(100, 1);
         inbox.push(normal()).unwrap();
         let mut turns = [0; 3];

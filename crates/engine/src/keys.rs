@@ -9,18 +9,18 @@ use windlass_store::StoreError;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// How many bytes a secret has: as many as what it signs with makes of it.
+/// Length of a secret: the output length of HMAC-SHA-256.
 const SECRET_BYTES: usize = 32;
 const ID_BYTES: usize = 4;
 
-/// A key that signs tokens, without its secret.
+/// A token signing key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyInfo {
     pub id: String,
-    /// Tells its secret from others, and nothing of what it is.
+    /// Identifies the secret without revealing it.
     pub fingerprint: Digest,
     pub added_at: Timestamp,
-    /// When it proves nothing any more; none for the one that signs.
+    /// When tokens signed with it become invalid; none for the current signing key.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -32,14 +32,14 @@ impl From<&SigningKey> for KeyInfo {
 }
 
 impl Engine {
-    /// The keys of a tenant, the one that signs last.
+    /// The signing keys of a tenant; the last one is current.
     pub async fn keys(&self, tenant: &Tenant) -> Result<Vec<KeyInfo>, Error> {
         let ring = self.one::<Keyring>(Keyring::key_of(tenant)).await?;
         Ok(ring.map_or(Vec::new(), |ring| ring.keys.iter().map(KeyInfo::from).collect()))
     }
 
-    /// Signs with a fresh key from here on. What the one before has signed is good until the grace
-    /// is over. Says the id of the fresh one.
+    /// Signs with a generated key from this commit on. Tokens of the previous key stay valid for
+    /// the grace period. Returns the id of the generated key.
     pub async fn rotate_key(&self, tenant: &Tenant, grace: Duration) -> Result<String, Error> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         let rotation = RotateKey { grace_ms, ..fresh(tenant)? };
@@ -48,7 +48,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Sees to it that a tenant has a key.
+    /// Creates a signing key for a tenant that has none.
     pub(crate) async fn ensure_key(&self, tenant: &Tenant) -> Result<(), Error> {
         if self.one::<Keyring>(Keyring::key_of(tenant)).await?.is_none() {
             self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
@@ -56,8 +56,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Decides a command that signs tokens. A tenant that has no key yet is given one first;
-    /// whoever is first to, all sign with the same.
+    /// Decides a command that signs tokens. Creates the tenant's first key if needed; concurrent
+    /// callers end up with the same key.
     pub(crate) async fn submit_signed(
         &self,
         tenant: &Tenant,

@@ -1,9 +1,9 @@
-//! The shell around the core, written once for all stores.
+//! The engine around the core, shared by all stores.
 //!
-//! The engine takes commands from any number of callers, decides them in batches against one
-//! store transaction each, and answers when the commit is durable. It also does what happens by
-//! itself: waking claims that wait, sweeping what is due, forgetting what is old. It owns no
-//! rule: those are in `windlass-core`. Start at [`Engine`].
+//! The engine takes commands from any number of callers, decides them in batches of one store
+//! transaction each, and replies when the commit is durable. In the background it wakes waiting
+//! claims, sweeps due records and trims the log. The rules are in `windlass-core`. Start at
+//! [`Engine`].
 //!
 //! ```
 //! use std::time::Duration;

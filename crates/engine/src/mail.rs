@@ -15,7 +15,7 @@ use windlass_store::Query;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// A message with what it carries.
+/// A message with its payload.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub message: Arc<Message>,
@@ -23,14 +23,14 @@ pub struct Received {
 }
 
 impl Received {
-    /// What it carries, read as JSON; nothing is read as `null`. What is lost is an error.
+    /// Decodes the payload as JSON; no payload decodes as `null`. A lost payload is an error.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.check()?;
         let bytes = self.payload.as_ref().map_or(&b"null"[..], |payload| &payload.bytes);
         serde_json::from_slice(bytes).map_err(|error| Error::Payload(Arc::new(error)))
     }
 
-    /// Whether what it carries is there.
+    /// Fails if the payload is missing from the store.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.message.payload_key() {
             Some(key) if self.payload.is_none() => Err(Error::no_payload(key)),
@@ -39,17 +39,17 @@ impl Received {
     }
 }
 
-/// What came of a suspension.
+/// The result of a suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Suspended {
-    /// The lease has ended. The waitpoints are those that were made with it.
+    /// The lease has ended. Contains the waitpoints created with it.
     Waiting(Vec<MadeWaitpoint>),
-    /// What was to be waited for is there: the lease goes on.
+    /// The condition is already satisfied: the lease continues.
     AlreadySatisfied(Resumption),
 }
 
 impl Engine {
-    /// Posts messages to tasks: all of them, or none.
+    /// Posts messages to tasks atomically.
     pub async fn post_many(
         &self,
         tenant: &Tenant,
@@ -57,11 +57,11 @@ impl Engine {
     ) -> Result<Vec<Posted>, Error> {
         match self.submit(Post { tenant: tenant.clone(), messages }).await? {
             Outcome::Posted(posted) => Ok(posted),
-            other => unreachable!("a post is answered as a post, not {other:?}"),
+            other => unreachable!("unexpected outcome of a post: {other:?}"),
         }
     }
 
-    /// Makes a waitpoint of a task, by an operator. The same again is the same, with the same
+    /// Creates a waitpoint of a task, as an operator. An identical repetition returns the same
     /// token.
     pub async fn create_waitpoint(
         &self,
@@ -72,7 +72,7 @@ impl Engine {
         self.make_waitpoint(task, None, id.into(), expires).await
     }
 
-    /// Makes a waitpoint of a task, by whoever holds it.
+    /// Creates a waitpoint of a task, as its lease holder.
     pub async fn create_held_waitpoint(
         &self,
         fence: &Fence,
@@ -94,35 +94,35 @@ impl Engine {
         let create = CreateWaitpoint { task: task.clone(), epoch, waitpoint };
         match self.submit_signed(&task.tenant, create).await? {
             Outcome::WaitpointMade(made) => Ok(made),
-            other => unreachable!("a waitpoint is answered as one, not {other:?}"),
+            other => unreachable!("unexpected outcome of a waitpoint: {other:?}"),
         }
     }
 
-    /// Ends a lease until a condition holds, unless it holds already.
+    /// Suspends a leased task until a condition holds, unless it holds already.
     pub async fn suspend(&self, suspend: Suspend) -> Result<Suspended, Error> {
         let tenant = suspend.fence.task.tenant.clone();
         match self.submit_signed(&tenant, suspend).await? {
             Outcome::Suspended { waitpoints } => Ok(Suspended::Waiting(waitpoints)),
             Outcome::AlreadySatisfied(resumption) => Ok(Suspended::AlreadySatisfied(resumption)),
-            other => unreachable!("a suspension is answered as one, not {other:?}"),
+            other => unreachable!("unexpected outcome of a suspension: {other:?}"),
         }
     }
 
-    /// Lets a suspended task go on, whatever it waits for.
+    /// Resumes a suspended task, regardless of its condition.
     pub async fn resume(&self, task: &TaskKey, by: impl Into<String>) -> Result<(), Error> {
         self.submit(Resume { task: task.clone(), by: by.into() }).await.map(drop)
     }
 
-    /// Takes messages out of the mailbox, by whoever holds the task. Says how many were there.
+    /// Consumes messages from the mailbox, as the lease holder. Returns how many still existed.
     pub async fn take_messages(&self, fence: &Fence, seqs: Vec<u64>) -> Result<usize, Error> {
         match self.submit(TakeMessages { fence: fence.clone(), seqs }).await? {
             Outcome::Taken { taken } => Ok(taken),
-            other => unreachable!("taking is answered as taking, not {other:?}"),
+            other => unreachable!("unexpected outcome of a take: {other:?}"),
         }
     }
 
-    /// The messages of a task behind the number `after`, in order, with what they carry. Those that
-    /// are to be visible later are among them.
+    /// The messages of a task after sequence number `after`, in order, with payloads. Includes
+    /// messages that become visible later.
     pub async fn messages(
         &self,
         task: &TaskKey,
@@ -133,8 +133,8 @@ impl Engine {
         self.with_payloads(messages).await
     }
 
-    /// As [`Engine::messages`], without what they carry, but one that cannot be read is not passed
-    /// over: whoever is to be told of all of them has to know.
+    /// Like [`Engine::messages`], without payloads. Fails on an undecodable message instead of
+    /// skipping it, because a turn must see all messages.
     pub(crate) async fn readable_messages(
         &self,
         task: &TaskKey,
@@ -149,8 +149,8 @@ impl Engine {
         messages.collect()
     }
 
-    /// The messages that last let a task go on, with what they carry. One that was taken out of the
-    /// mailbox since is not among them.
+    /// The messages that last resumed a task, with payloads. Omits messages that have been consumed
+    /// since.
     pub async fn observe_signals(&self, task: &TaskKey) -> Result<Vec<Received>, Error> {
         let known = self.task(task).await?.ok_or(Rejection::TaskNotFound)?;
         match &known.resumption {
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Messages by their numbers, with what they carry.
+    /// Messages by sequence number, with payloads.
     pub async fn received(&self, task: &TaskKey, seqs: &[u64]) -> Result<Vec<Received>, Error> {
         let Some(first) = seqs.iter().min() else { return Ok(Vec::new()) };
         let mut messages = self.list::<Message>(behind(task, first.saturating_sub(1))).await?;
@@ -182,8 +182,8 @@ impl Engine {
         Ok(received.collect())
     }
 
-    /// The waitpoints of a tenant, or of one task, behind `after`, by id. Nothing of their tokens
-    /// is among what they tell but a fingerprint.
+    /// The waitpoints of a tenant, or of one task, after `after`, by id. Tokens appear only as
+    /// fingerprints.
     pub async fn waitpoints(
         &self,
         tenant: &Tenant,
@@ -199,7 +199,7 @@ impl Engine {
     }
 }
 
-/// All messages of a task behind a number: a mailbox holds no more than a list gives.
+/// All messages of a task after `seq`: a mailbox fits into one list.
 fn behind(task: &TaskKey, seq: u64) -> Query {
     let prefix = vec![(&task.tenant).into(), (&task.id).into()];
     let after = Some(Message::key_of(&task.tenant, &task.id, seq).values);
@@ -207,7 +207,7 @@ fn behind(task: &TaskKey, seq: u64) -> Query {
     Query { prefix, after, ..Query::all(Table::Message, most) }
 }
 
-/// The number of a message, whatever else of it can be read.
+/// The sequence number of a message, from its key: the body may be undecodable.
 fn seq_of(key: &RowKey) -> u64 {
     match key.values.last() {
         Some(Value::Text(seq)) => seq.parse().unwrap_or_default(),

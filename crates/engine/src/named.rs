@@ -12,34 +12,34 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::subscription::Subscription;
 
-/// How far a subscriber may be ahead of its place with entries that its filter does not take.
+/// Filtered-out events after which the stored cursor is advanced past them.
 const PASSED_OVER: u64 = 1_000;
 
-/// For how long it may be.
+/// Time after which it is advanced past fewer.
 const PASSED_FOR: Duration = Duration::from_secs(60);
 
-/// A subscription whose place is kept in the store, under a name.
+/// A durable subscription: its cursor is stored under a name.
 ///
-/// What was not acknowledged comes again: at least once, in order. Nothing keeps two readers of one
-/// name apart; each sees everything behind the place where it started.
+/// Delivers at least once, in order: unacknowledged events are redelivered. Concurrent readers of
+/// one name are not excluded; each sees all events after its start.
 ///
-/// While it waits for the next event, and everything that it has shown is acknowledged, its place
-/// moves past what its filter does not take: who waits for something rare does not fall behind.
+/// While it waits and every delivered event is acknowledged, the cursor advances past filtered-out
+/// events, so that a subscription to rare events does not fall behind the log.
 #[derive(Debug)]
 pub struct NamedSubscription {
     engine: Engine,
     tenant: Tenant,
     name: String,
     subscription: Subscription,
-    /// The last number that it has shown.
+    /// Sequence number of the last delivered event.
     shown: u64,
-    /// The last number up to which everything is done with.
+    /// Sequence number up to which all events are acknowledged.
     done: AtomicU64,
 }
 
 impl Engine {
-    /// Reads the log on from where this name has come, or from its oldest entry the first time. The
-    /// name is one of the tenant that the filter names, or of the default one.
+    /// Continues the log from the stored cursor of this name, or from the oldest event if it has
+    /// none. The name belongs to the filter's tenant, or to the default tenant.
     pub async fn subscribe_named(
         &self,
         name: impl Into<String>,
@@ -54,7 +54,7 @@ impl Engine {
         Ok(NamedSubscription { engine, tenant, name, subscription, shown: start, done })
     }
 
-    /// How far a named subscriber has come, if it has acknowledged anything.
+    /// The cursor of a durable subscription, if it has acknowledged anything.
     pub async fn bookmark(
         &self,
         tenant: &Tenant,
@@ -63,7 +63,7 @@ impl Engine {
         self.one::<Bookmark>(Bookmark::key_of(tenant, name)).await
     }
 
-    /// The named subscribers of a tenant behind `after`, by name.
+    /// The durable subscriptions of a tenant after `after`, by name.
     pub async fn bookmarks(
         &self,
         tenant: &Tenant,
@@ -75,13 +75,13 @@ impl Engine {
         self.list::<Bookmark>(Query { prefix: vec![tenant.into()], after, ..query }).await
     }
 
-    /// Forgets a named subscriber: under this name the log is read from its oldest entry again.
-    /// Says whether it was known.
+    /// Deletes a durable subscription: its name starts again at the oldest event. Returns whether
+    /// it existed.
     pub async fn forget_subscriber(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
         let forget = DropBookmark { tenant: tenant.clone(), name: name.to_owned() };
         match self.submit(forget).await? {
             Outcome::BookmarkDropped { known } => Ok(known),
-            other => unreachable!("it is answered as it is asked, not {other:?}"),
+            other => unreachable!("unexpected outcome of a delete: {other:?}"),
         }
     }
 }
@@ -91,12 +91,12 @@ impl NamedSubscription {
         &self.name
     }
 
-    /// Behind everything that was read, whether it is acknowledged or not.
+    /// The cursor after the last event that was read, acknowledged or not.
     pub fn cursor(&self) -> &Cursor {
         self.subscription.cursor()
     }
 
-    /// Goes on from elsewhere; see [`Subscription::seek`].
+    /// Continues from another cursor; see [`Subscription::seek`].
     pub fn seek(&mut self, cursor: Cursor) {
         self.shown = cursor.seq;
         self.done = AtomicU64::new(cursor.seq);
@@ -116,7 +116,7 @@ impl NamedSubscription {
                 self.ack_all().await?;
                 moves_at = Instant::now() + PASSED_FOR;
             } else if ahead > 0 {
-                // Nothing else may come: then time moves it.
+                // The log may stay idle: advance after a timeout.
                 timeout_at(moves_at, self.subscription.changed()).await.unwrap_or(Ok(()))?;
             } else {
                 self.subscription.changed().await?;
@@ -124,13 +124,13 @@ impl NamedSubscription {
         }
     }
 
-    /// How many entries its place could move past since everything shown is acknowledged.
+    /// Filtered-out events the cursor may skip; 0 while delivered events are unacknowledged.
     fn ahead(&self) -> u64 {
         let done = self.done.load(Ordering::Relaxed);
         if done < self.shown { 0 } else { self.cursor().seq.saturating_sub(done) }
     }
 
-    /// The next events that are there already.
+    /// The next events, without waiting.
     pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
         let events = self.subscription.read().await?;
         Ok(self.show(events))
@@ -141,8 +141,8 @@ impl NamedSubscription {
         events
     }
 
-    /// Everything up to this cursor is done with. The place moves only forward within one life of
-    /// the log, so that a late word does no harm; the answer says where it stands.
+    /// Acknowledges all events up to this cursor. Within one incarnation of the log the cursor only
+    /// moves forward, so a late acknowledgement is harmless. Returns the stored cursor.
     pub async fn ack(&self, cursor: &Cursor) -> Result<Cursor, Error> {
         let (tenant, name) = (self.tenant.clone(), self.name.clone());
         let moved = MoveBookmark { tenant, name, cursor: cursor.clone() };
@@ -151,11 +151,11 @@ impl NamedSubscription {
                 self.done.fetch_max(cursor.seq, Ordering::Relaxed);
                 Ok(moved)
             }
-            other => unreachable!("it is answered as it is asked, not {other:?}"),
+            other => unreachable!("unexpected outcome of an ack: {other:?}"),
         }
     }
 
-    /// Everything that was read is done with.
+    /// Acknowledges all events that were read.
     pub async fn ack_all(&self) -> Result<Cursor, Error> {
         self.ack(self.cursor()).await
     }

@@ -9,7 +9,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 const REFRESHED: Duration = Duration::from_secs(10);
 const MOST: usize = 4_096;
 
-/// Who has asked which lane for tasks of late, to explain why a task waits.
+/// Capabilities of workers that recently claimed from each lane, to explain why a task waits.
 #[derive(Debug, Default)]
 pub(crate) struct Offers(Mutex<BTreeMap<Asker, (Offer, Instant)>>);
 
@@ -18,7 +18,7 @@ type Asker = (Tenant, LaneName, WorkerId);
 impl Offers {
     pub(crate) fn note(&self, claim: &Claim) {
         let now = Instant::now();
-        let mut offers = self.0.lock().expect("nothing panics while it holds the offers");
+        let mut offers = self.0.lock().expect("no code panics while holding the offers");
         for lane in &claim.lanes {
             let key = (claim.tenant.clone(), lane.clone(), claim.worker.clone());
             let fresh =
@@ -35,10 +35,10 @@ impl Offers {
         }
     }
 
-    /// None when nobody has ever asked this engine for anything.
+    /// None if no worker has claimed through this engine.
     pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Option<Vec<Offer>> {
         let now = Instant::now();
-        let offers = self.0.lock().expect("nothing panics while it holds the offers");
+        let offers = self.0.lock().expect("no code panics while holding the offers");
         if offers.is_empty() {
             return None;
         }

@@ -10,26 +10,26 @@ use crate::creation::written;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// A message to be: say what it should be, then await it.
+/// A builder for a message: set its options, then await it.
 #[derive(Debug)]
 #[must_use = "a message is posted when this is awaited"]
 pub struct Posting<'e> {
     engine: &'e Engine,
     tenant: Tenant,
-    /// Through a waitpoint; without one to the task that the message names.
+    /// Completes a waitpoint; without a token, the message goes to the named task.
     token: Option<Token>,
     message: NewMessage,
-    /// What it carries, or why that could not be written.
+    /// The payload, or the error from serializing it.
     payload: Result<Option<Payload>, Error>,
 }
 
 impl Engine {
-    /// Posts a message of this name to a task.
+    /// Sends a signal to a task.
     pub fn post(&self, task: impl Into<TaskId>, name: impl Into<String>) -> Posting<'_> {
         self.posting(None, NewMessage::new(task, name, "api"))
     }
 
-    /// Posts the one message of a waitpoint, with its token.
+    /// Completes a waitpoint by its token.
     pub fn signal(&self, token: &Token, name: impl Into<String>) -> Posting<'_> {
         self.posting(Some(token.clone()), NewMessage::new("", name, "api"))
     }
@@ -45,41 +45,40 @@ impl Posting<'_> {
         self
     }
 
-    /// Who says so, for conditions and for people; `api` unless it is said.
+    /// Sets the sender, for conditions and for people; `api` by default.
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.message.source = source.into();
         self
     }
 
-    /// What it carries, as JSON.
+    /// Sets the payload, encoded as JSON.
     pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
         self.payload = written(payload).map(Some);
         self
     }
 
-    /// What it carries, as it is.
+    /// Sets the payload as raw bytes.
     pub fn raw_payload(mut self, payload: Payload) -> Self {
         self.payload = Ok(Some(payload));
         self
     }
 
-    /// Posts it once per key and day: the same again gets the number of the first.
+    /// Makes the signal idempotent for one day: a repetition returns the first sequence number.
     pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
         let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.message.idempotency = Some(idempotency);
         self
     }
 
-    /// Visible only after so long. A message through a waitpoint is visible at once.
+    /// Delays visibility. Not for waitpoints, whose message is always visible immediately.
     pub fn after(mut self, pause: Duration) -> Self {
         self.message.after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         self
     }
 
-    /// Keeps it for so long if there is no such task, for the workflow that is started under its
-    /// id: sender and starter need not agree on who comes first. Unsaid, `task_not_found` tells of
-    /// an id that is mistyped. How much is kept for ids that there are not is
-    /// [limited][limits::EARLY_MESSAGES].
+    /// Buffers the message for this long if the task does not exist, for a workflow started later
+    /// under its id, so that sender and starter need no order. By default an unknown id is rejected
+    /// with `task_not_found`. The number of buffered messages is [limited][limits::EARLY_MESSAGES].
     pub fn or_keep(mut self, keep: Duration) -> Self {
         self.message.keep_ms = Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
         self
@@ -96,8 +95,8 @@ impl Posting<'_> {
             }
         };
         match self.engine.submit(command).await? {
-            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one answer")),
-            other => unreachable!("a post is answered as a post, not {other:?}"),
+            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one result")),
+            other => unreachable!("unexpected outcome of a post: {other:?}"),
         }
     }
 }

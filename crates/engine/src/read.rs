@@ -1,4 +1,4 @@
-//! Reads: lists and details for people and programs. They decide nothing.
+//! Reads: lists and details for people and programs. They change nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use windlass_store::{Count, Description, Query};
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// No list gives more than this at once.
+/// Maximum page size of a list.
 const MOST_ROWS: usize = 1_000;
 
-/// Which tasks to list: those that are all of what is said here.
+/// Selects tasks. A task must match every field that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     pub state: Option<PublicState>,
@@ -44,7 +44,7 @@ impl Engine {
         self.one::<Lane>(Lane::key_of(tenant, name)).await
     }
 
-    /// The lanes of a tenant behind `after`, by name.
+    /// The lanes of a tenant after `after`, by name.
     pub async fn lanes(
         &self,
         tenant: &Tenant,
@@ -56,9 +56,8 @@ impl Engine {
         self.list::<Lane>(query).await
     }
 
-    /// The nodes behind `after`, by id, which is by the time of their start. An engine alone on its
-    /// store registers none. These are the ones that were heard of: one that has just died may be
-    /// among them.
+    /// The registered nodes after `after`, by id, which is their start order. An embedded store has
+    /// none. A node that died recently may be listed until it is declared dead.
     pub async fn nodes(
         &self,
         after: Option<&NodeId>,
@@ -68,7 +67,7 @@ impl Engine {
         self.list::<Node>(Query { after, ..Query::all(Table::Node, limit) }).await
     }
 
-    /// The tasks of a tenant that are as `filter` says, behind `after`, by id.
+    /// The tasks of a tenant that match `filter`, after `after`, by id.
     pub async fn tasks(
         &self,
         tenant: &Tenant,
@@ -81,14 +80,14 @@ impl Engine {
         self.list::<Task>(Query { filter: filter.columns(), ..query }).await
     }
 
-    /// How many children a task has, by where they stand.
+    /// The number of children of a task, by state.
     pub async fn child_counts(&self, parent: &TaskKey) -> Result<ChildCounts, Error> {
         let key = Children::key_of(&parent.tenant, &parent.id);
         let children = self.one::<Children>(key).await?;
         Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
     }
 
-    /// The children of a task behind `after`, by id. Those that were forgotten are not among them.
+    /// The children of a task after `after`, by id. Omits deleted children.
     pub async fn children(
         &self,
         parent: &TaskKey,
@@ -99,12 +98,12 @@ impl Engine {
         self.tasks(&parent.tenant, &filter, after, limit).await
     }
 
-    /// How many tasks of a tenant there are in each state.
+    /// The number of tasks of a tenant in each state.
     pub async fn count_by_state(&self, tenant: &Tenant) -> Result<BTreeMap<String, u64>, Error> {
         self.count(tenant, None, "state").await
     }
 
-    /// How many tasks each lane of a tenant has ready for a worker; lanes with none are left out.
+    /// The number of ready tasks in each lane of a tenant; lanes without any are omitted.
     pub async fn count_ready(&self, tenant: &Tenant) -> Result<BTreeMap<LaneName, u64>, Error> {
         let counts = self.count(tenant, Some("ready_at"), "lane").await?;
         Ok(counts.into_iter().map(|(lane, tasks)| (lane.into(), tasks)).collect())
@@ -115,24 +114,24 @@ impl Engine {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// A payload that is there, as a record says; otherwise an error.
+    /// A payload that a record refers to; an error if it is missing.
     pub async fn payload_of_record(&self, key: &PayloadKey) -> Result<Payload, Error> {
         self.payload(key).await?.ok_or_else(|| Error::no_payload(key.clone()))
     }
 
-    /// Payloads in the order of their keys; none where there is none.
+    /// Payloads in the order of their keys; none for a missing one.
     pub async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, Error> {
         Ok(self.store().payloads(keys).await?)
     }
 
-    /// How many messages the tasks of a tenant have, those included that are visible later.
+    /// The number of messages of a tenant, including those that become visible later.
     pub async fn count_messages(&self, tenant: &Tenant) -> Result<u64, Error> {
         let (table, prefix) = (Table::Message, vec![tenant.into()]);
         let count = Count { table, prefix, present: None, by: vec!["tenant"] };
         Ok(self.store().count(&count).await?.into_iter().map(|(_, messages)| messages).sum())
     }
 
-    /// The result of a task's present generation, once it has one.
+    /// The result of the task's current generation, if it has one.
     pub async fn result(&self, key: &TaskKey) -> Result<Option<Payload>, Error> {
         match self.task(key).await?.and_then(|task| task.result_key()) {
             Some(key) => self.payload(&key).await,
@@ -140,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Why a task is not further than it is; none when there is no such task.
+    /// Why a task does not progress; none if the task does not exist.
     pub async fn why(&self, key: &TaskKey) -> Result<Option<Why>, Error> {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
@@ -186,7 +185,7 @@ impl Engine {
         Ok(named.collect())
     }
 
-    /// All records of a list, however many they are.
+    /// All records of a list, read page by page.
     pub(crate) async fn list_all<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
         query.limit = MOST_ROWS;
         let mut found = Vec::new();
@@ -209,7 +208,7 @@ impl Engine {
             let rows = self.store().query(&query).await?;
             let read = rows.iter().filter_map(decode::<R>);
             let found: Vec<Arc<R>> = read.collect();
-            // A page of nothing but what cannot be read is not the end of the list.
+            // A page of undecodable rows is not the end of the list.
             if !found.is_empty() || rows.len() < limit || limit == 0 {
                 return Ok(found);
             }
@@ -218,7 +217,7 @@ impl Engine {
     }
 }
 
-/// Reads a row back; none when this version cannot, or when the body is that of another key.
+/// Decodes a row; none if this version cannot, or if the body belongs to another key.
 fn decode<R: Filed>(row: &StoredRow) -> Option<Arc<R>> {
     let record = read_row::<R>(row.schema, &row.body)?;
     (R::row_key(record.key()) == row.key).then_some(record)

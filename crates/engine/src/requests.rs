@@ -14,63 +14,63 @@ use crate::effects::EffectCall;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// How soon to look again for an answer that another process may have given.
+/// First and last poll interval for a response that another process may commit.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
-const NOT_GIVEN_UP: &str = "a request could not be given up; it is free in a while";
+const NOT_GIVEN_UP: &str = "a request could not be released; it is free after its timeout";
 
-/// How requests are answered once.
+/// Policy for idempotent requests.
 #[derive(Clone, Debug)]
 pub struct RequestPolicy {
     pub terms: Terms,
     pub racers: Racers,
-    /// How many requests of one principal are accepted in a time.
+    /// Rate limit on accepted requests of one principal.
     pub growth: Option<Rate>,
-    /// Fields at the top of a request that do not count.
+    /// Top-level body fields that the fingerprint ignores.
     pub excluded: Vec<String>,
-    /// Takes keys of any printable letters, from one to 255 of them. Otherwise a key has 16 to 255
-    /// letters, digits and `_ . : -`, so that nobody finds one by trying.
+    /// Accepts keys of 1 to 255 printable characters. By default a key has 16 to 255 letters,
+    /// digits and `_ . : -`, so that keys cannot be guessed.
     pub any_key: bool,
 }
 
-/// What whoever asks gets while somebody works on the same request.
+/// What a duplicate gets while the first request is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Racers {
-    /// The answer, if it comes within this time.
+    /// The response, if it is committed within this time.
     Wait(Duration),
-    /// Word that it is being worked on.
+    /// `idempotency_in_flight`, immediately.
     Reject,
 }
 
-/// Whose requests these are, and what they ask for.
+/// The owner and the operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     pub tenant: Tenant,
-    /// Who asks.
+    /// The authenticated caller.
     pub principal: String,
-    /// For whom, where one principal asks for many.
+    /// The account the principal acts for, if it acts for several.
     pub account: String,
-    /// The same key for another operation is a conflict.
+    /// Reusing a key for a different operation is a conflict.
     pub operation: String,
 }
 
-/// A request that was let in: answered before, or this caller's to answer.
+/// An accepted request: owned by this caller, or already answered.
 #[derive(Debug)]
 pub enum Begun {
     First(Ticket),
     Answered(Payload),
 }
 
-/// The right to answer a request, until a deadline. Dropped, it gives the request up.
+/// The right to answer a request, until a deadline. Dropping it releases the request.
 #[derive(Debug)]
 pub struct Ticket {
     context: RequestContext,
-    /// Until when it is worth trying to keep an answer.
+    /// When to stop retrying to store the response.
     deadline: Instant,
     is_open: bool,
 }
 
-/// What the handler of a request has: the right to act for it, until a deadline.
+/// The context of a request handler: the right to act for the request, until a deadline.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     engine: Engine,
@@ -79,22 +79,22 @@ pub struct RequestContext {
     until: Timestamp,
 }
 
-/// What came of a request.
+/// The response of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted<T> {
     pub answer: T,
-    /// Nothing was done for it: it was answered before.
+    /// The response was stored by an earlier request; the handler did not run.
     pub replayed: bool,
 }
 
-/// Why there is no answer.
+/// Why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError<E> {
-    /// It was not let in, or its answer could not be kept. The code says what to do.
+    /// The request was rejected, or its response could not be stored. See its code.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// What was to be done failed. The request is given up: it can be sent again. If the store was
-    /// away just then, it can be when its time is over.
+    /// The handler failed. The request is released and can be retried; if the release failed too,
+    /// after the in-flight timeout.
     #[error("{0}")]
     Failed(E),
 }
@@ -112,7 +112,7 @@ impl Default for RequestPolicy {
 }
 
 impl RequestPolicy {
-    /// Whether its terms are within their limits.
+    /// Whether the TTLs and the rate are within their limits.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         self.terms.check()?;
         self.growth.map_or(Ok(()), Rate::check)
@@ -156,11 +156,11 @@ impl Scope {
 }
 
 impl Engine {
-    /// Answers a request once. Whoever sends it again, now or until its replay time is over, gets
-    /// the first answer, and nothing is done for it. What fails is not kept: it can be sent again.
+    /// Runs a request handler once. A duplicate, concurrent or within the replay TTL, gets the
+    /// stored response without running the handler. Failures are not stored, so the request can be
+    /// retried.
     ///
-    /// What is called by `run`, and must not be called twice, is called through its context: see
-    /// [`RequestContext::effect`].
+    /// External calls of `run` that must not be repeated go through [`RequestContext::effect`].
     pub async fn admit<I, O, E, F>(
         &self,
         scope: &Scope,
@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Asks to answer a request whose body this is. For those who answer in bytes of their own.
+    /// Admits a request with this body, for callers that encode responses themselves.
     pub async fn begin_request(
         &self,
         scope: &Scope,
@@ -220,9 +220,9 @@ impl Engine {
         let (mut look, mut is_missed) = (FIRST_LOOK, false);
         loop {
             let deadline = Instant::now() + Duration::from_millis(terms.in_flight_ms);
-            // What happens from here on is not missed.
+            // Changes after this call are not missed.
             let mut watch = self.request_watchers().watch(&admit.request);
-            // Whoever leaves meanwhile may have been let in.
+            // If this future is dropped meanwhile, the ticket releases an admitted request.
             let mut ticket = self.ticket(&admit, deadline);
             let asked = self.submit_for_sure(admit.clone()).await;
             ticket.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
@@ -233,11 +233,11 @@ impl Engine {
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
                     Some(answer) => return Ok(Begun::Answered(answer)),
-                    // Its time was over meanwhile, which the next look finds.
+                    // The response expired meanwhile; the next attempt is admitted or rejected.
                     None if !is_missed => is_missed = true,
                     None => return Err(Error::OutcomeUnknown),
                 },
-                Ok(other) => unreachable!("asking is answered as asking, not {other:?}"),
+                Ok(other) => unreachable!("unexpected outcome of an admit: {other:?}"),
                 Err(refused) => {
                     let left = match racers {
                         Racers::Wait(bound) => bound.saturating_sub(began.elapsed()),
@@ -246,7 +246,7 @@ impl Engine {
                     if !is_in_flight(&refused) || left.is_zero() {
                         return Err(refused);
                     }
-                    // Another process tells nobody here: whoever waits looks by itself.
+                    // Other processes send no notification, so the response is polled.
                     let _ = timeout(look.min(left), watch.changed()).await;
                     look = (2 * look).min(LAST_LOOK);
                 }
@@ -261,7 +261,7 @@ impl Engine {
         Ticket { context, deadline, is_open: true }
     }
 
-    /// Decides what is safe to ask again until its outcome is known.
+    /// Retries an idempotent command until its outcome is known.
     pub(crate) async fn submit_for_sure(
         &self,
         command: impl Into<windlass_core::Command>,
@@ -291,12 +291,12 @@ fn is_in_flight(error: &Error) -> bool {
 }
 
 impl RequestContext {
-    /// Until when the request can be answered.
+    /// The deadline for the response.
     pub fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// A call to a provider that is to be made once for this request.
+    /// A call to a provider, made once for this request.
     pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
         self.engine.effect(self.caller(), provider)
     }
@@ -309,22 +309,22 @@ impl RequestContext {
         Withdraw { request: self.request.clone(), owner: self.owner.clone() }
     }
 
-    /// Whoever waits here for its answer looks again.
+    /// Wakes local callers that wait for the response.
     fn tell(&self) {
         self.engine.request_watchers().tell(&self.request);
     }
 }
 
 impl Ticket {
-    /// For whoever handles the request, in a place that does not answer it.
+    /// The context for the handler, which cannot answer the request.
     pub fn context(&self) -> RequestContext {
         self.context.clone()
     }
 
-    /// Answers the request, for good. Refused when it took too long, or when somebody else has it.
+    /// Stores the response. Rejected after the deadline, or if another caller owns the request.
     ///
-    /// What was done is done: the answer is kept as soon as the store can, and also when nobody
-    /// waits for this any more.
+    /// The handler's effects already happened, so this retries until the deadline, even if the
+    /// returned future is dropped.
     pub async fn answer(self, answer: Payload) -> Result<(), Error> {
         let keeping = self.context.engine.runtime().clone().spawn(self.keep(answer));
         keeping.await.unwrap_or(Err(Error::ShuttingDown))
@@ -336,7 +336,7 @@ impl Ticket {
         let answered = loop {
             match engine.submit_for_sure(answer.clone()).await {
                 Err(error) if may_pass(&error) && Instant::now() + pause < self.deadline => {
-                    tracing::warn!(%error, "an answer could not be kept and is tried again");
+                    tracing::warn!(%error, "storing a response failed, retrying");
                     sleep(pause).await;
                     pause = (2 * pause).min(LAST_LOOK);
                 }
@@ -348,7 +348,7 @@ impl Ticket {
         answered.map(drop)
     }
 
-    /// Gives the request up: whoever sends it again is the first.
+    /// Releases the request: the next caller with its key is admitted.
     pub async fn give_up(mut self) -> Result<(), Error> {
         self.is_open = false;
         let withdrawn = self.context.engine.submit_for_sure(self.context.withdraw()).await;

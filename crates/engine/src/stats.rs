@@ -1,19 +1,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of what an engine has done since it started.
+/// Counters of an engine since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Batches that were committed or found nothing to commit.
+    /// Batches committed, including those without changes.
     pub batches: u64,
     pub commands: u64,
-    /// Rounds of deciding, over all batches.
+    /// Decision rounds, over all batches.
     pub rounds: u64,
-    /// Batches decided again because somebody else was faster.
+    /// Batch attempts that failed with a conflict.
     pub conflicts: u64,
-    /// Batches split around a command that the store refused.
+    /// Batches split after conflicts or after a command that the store refused.
     pub splits: u64,
     pub sweeps: u64,
-    /// Rows of histories that were read, as for the replay of workflows.
+    /// History rows read, for example to replay workflows.
     pub history_rows: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::subscription::Subscription;
 /// The events of a [`Subscription`], one by one.
 pub struct Events {
     read: VecDeque<Logged>,
-    /// Who reads; none once an error has ended it.
+    /// The pending read; none after an error has ended the stream.
     reader: Option<Reader>,
 }
 

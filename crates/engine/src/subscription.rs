@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::stream::Events;
 
-/// The count that is never reached by counting.
+/// Marks the end; counting never reaches it.
 const ENDED: u64 = u64::MAX;
 
-/// Tells readers of the log that there may be more of it.
+/// Notifies log readers of commits.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     all: watch::Sender<u64>,
@@ -23,13 +23,13 @@ impl Commits {
         self.all.send_modify(|count| *count = count.saturating_add(1));
     }
 
-    /// Of what this engine has not committed itself, or does not know that it has.
+    /// Signals a commit of another node, or one of this engine whose outcome is unknown.
     pub(crate) fn notify_foreign(&self) {
         self.notify();
         self.foreign.send_modify(|count| *count = count.saturating_add(1));
     }
 
-    /// Tells readers that there will be no more of it.
+    /// Signals that the log has ended.
     pub(crate) fn end(&self) {
         self.all.send_modify(|count| *count = ENDED);
         self.foreign.send_modify(|count| *count = ENDED);
@@ -48,7 +48,7 @@ impl Commits {
     }
 }
 
-/// A reader of the log: every event that it asked for, in the order of the commits, without gaps.
+/// A log reader: every matching event, in commit order, without gaps.
 #[derive(Debug)]
 pub struct Subscription {
     store: Arc<dyn Store>,
@@ -69,19 +69,19 @@ impl Subscription {
         Self { store, commits, cursor, filter, page: page.clamp(1, 10_000) }
     }
 
-    /// Behind everything that was read. Keep it, and a later subscription goes on from there.
+    /// The cursor after the last event that was read. A later subscription can continue from it.
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
-    /// Goes on from elsewhere, as from the oldest entry after [`Error::CursorExpired`].
+    /// Continues from another cursor, for example the oldest event after [`Error::CursorExpired`].
     pub fn seek(&mut self, cursor: Cursor) {
         self.cursor = cursor;
     }
 
-    /// The next events; waits while there are none. [`Error::CursorExpired`] when some that were
-    /// not read yet are gone, [`Error::Disconnected`] when the engine has ended or the store does
-    /// not answer: what was not read by then is there for a later subscription from its cursor.
+    /// The next events; waits if none exist. [`Error::CursorExpired`] if unread events were
+    /// trimmed, [`Error::Disconnected`] if the engine has shut down or the store fails; a later
+    /// subscription can continue from its cursor.
     pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
             let events = self.look().await?;
@@ -92,7 +92,7 @@ impl Subscription {
         }
     }
 
-    /// What is there already; [`Subscription::changed`] tells of what comes behind it.
+    /// The next events, without waiting; [`Subscription::changed`] waits for later ones.
     pub(crate) async fn look(&mut self) -> Result<Vec<Logged>, Error> {
         if *self.commits.borrow_and_update() == ENDED {
             return Err(self.disconnected(Error::ShuttingDown));
@@ -106,13 +106,13 @@ impl Subscription {
         }
     }
 
-    /// Waits until there may be more than the last look has found.
+    /// Waits until the log may have grown since the last look.
     pub(crate) async fn changed(&mut self) -> Result<(), Error> {
         let changed = self.commits.changed().await;
         changed.map_err(|_| self.disconnected(Error::ShuttingDown))
     }
 
-    /// Goes to the end of the log if there is more than so much before it. Says whether it did.
+    /// Skips to the end of the log if more than `most` events are unread. Returns whether it did.
     pub(crate) async fn skip(&mut self, most: u64) -> Result<bool, Error> {
         let log = self.store.describe().await?;
         let is_far = log.incarnation != self.cursor.incarnation
@@ -127,7 +127,7 @@ impl Subscription {
         Error::Disconnected { cursor: self.cursor.clone(), cause: Box::new(cause) }
     }
 
-    /// The next events that are there already.
+    /// The next events, without waiting.
     pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
         loop {
             let mut events = self.read_page().await?;
@@ -139,10 +139,10 @@ impl Subscription {
         }
     }
 
-    /// The next events, whatever they are.
+    /// The next events, before filtering.
     async fn read_page(&mut self) -> Result<Vec<Logged>, Error> {
         let events = self.store.events(self.cursor.seq, self.page).await?;
-        // The floor is read after the events: what was forgotten before they were read is below it.
+        // The floor is read after the events: events trimmed before that read are below it.
         let floor = floor(&*self.store).await?;
         let log = self.store.describe().await?;
         self.cursor.check(&log.incarnation, floor, log.last_seq)?;
@@ -152,13 +152,13 @@ impl Subscription {
         Ok(events)
     }
 
-    /// The events one by one, as a stream. It ends after its first error.
+    /// The events one by one. The stream ends after its first error.
     pub fn into_stream(self) -> Events {
         Events::new(self)
     }
 }
 
-/// The last number that the log has forgotten.
+/// The highest trimmed sequence number.
 pub(crate) async fn floor(store: &dyn Store) -> Result<u64, Error> {
     let rows = store.query(&Query::one(Log::key_of())).await?;
     let log = rows.first().and_then(|row| read_row::<Log>(row.schema, &row.body));

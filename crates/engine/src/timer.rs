@@ -6,30 +6,30 @@ use tokio::sync::Notify;
 use windlass_core::Timestamp;
 use windlass_store::Clock;
 
-/// When the engine must look next. Whoever commits an earlier appointment moves it forward.
+/// When the next sweep is due. Commits with an earlier due time lower it.
 #[derive(Debug)]
 pub(crate) struct Timer {
     next: Mutex<Option<Timestamp>>,
     moved: Notify,
     clock: Arc<dyn Clock>,
-    /// How far the time of the store is ahead of the clock, in microseconds.
+    /// Store time minus local time, in microseconds.
     skew: AtomicI64,
 }
 
-/// A difference as small as this is only the time that it took to tell.
+/// A difference this small is only latency.
 const NO_SKEW_US: i64 = 5_000;
 
 impl Timer {
-    /// Goes off at once: what a database holds is not known before it was looked at.
+    /// Due immediately: records may already be due in the database.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let next = Mutex::new(Some(Timestamp::default()));
         Self { next, moved: Notify::new(), clock, skew: AtomicI64::new(0) }
     }
 
-    /// Goes off at `at`, if not earlier.
+    /// Lowers the due time to `at`.
     pub(crate) fn lower(&self, at: Option<Timestamp>) {
         let Some(at) = at else { return };
-        let mut next = self.next.lock().expect("nothing panics while it holds the time");
+        let mut next = self.next.lock().expect("no code panics while holding the time");
         if next.is_none_or(|known| at < known) {
             *next = Some(at);
             self.moved.notify_one();
@@ -44,8 +44,8 @@ impl Timer {
         self.clock.now()
     }
 
-    /// Learns the time of a batch that began when the clock said `clock_at`. Appointments are in
-    /// the time of the store.
+    /// Updates the skew from a batch that began at local time `clock_at`. Due times are in store
+    /// time.
     pub(crate) fn adjust(&self, batch_at: Timestamp, clock_at: Timestamp) {
         let skew = batch_at.micros().saturating_sub(clock_at.micros());
         let skew = if skew.abs() <= NO_SKEW_US { 0 } else { skew };
@@ -64,24 +64,24 @@ impl Timer {
         self.lower(Some(self.store_time().plus_ms(ms)));
     }
 
-    /// Returns when the time has come; the appointment is then forgotten.
+    /// Returns when the due time is reached, and clears it.
     pub(crate) async fn due(&self) {
         loop {
             let moved = self.moved.notified();
-            let next = *self.next.lock().expect("nothing panics while it holds the time");
+            let next = *self.next.lock().expect("no code panics while holding the time");
             let Some(at) = next else {
                 moved.await;
                 continue;
             };
             let ms = self.store_time().ms_until(at);
             if ms == 0 {
-                *self.next.lock().expect("nothing panics while it holds the time") = None;
+                *self.next.lock().expect("no code panics while holding the time") = None;
                 return;
             }
-            // A machine that slept, or a clock that was set, is noticed within the minute.
+            // Bounded, so that a suspended machine or a changed clock is noticed within a minute.
             let pause = Duration::from_millis(ms).min(Duration::from_secs(60));
             tokio::select! {
-                // Without chance, so that a simulation of it runs the same way twice.
+                // Deterministic order, so that simulations are reproducible.
                 biased;
                 () = tokio::time::sleep(pause) => {}
                 () = moved => {}

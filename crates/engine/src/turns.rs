@@ -11,31 +11,29 @@ use crate::error::Error;
 use crate::mail::Received;
 use crate::stats::add;
 
-/// How many rows of a history are read at once.
+/// History rows per read.
 const ROWS_AT_ONCE: u32 = 256;
-/// How much what came may carry together, so that it fits into one row. One message always does.
+/// Payload bytes of one turn's inputs: they must fit into one history row. The first always does.
 const BYTES_AT_ONCE: usize = 4 * 1_024 * 1_024;
 
-/// How many payloads of messages are read at once. How large those are that reports carry is not
-/// known before.
+/// Message payloads per read. The sizes of step results are unknown before.
 const PAYLOADS_AT_ONCE: usize = 32;
 
-/// What has come for a workflow.
+/// A pending input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Came {
-    /// Its number, by which it is taken.
+    /// The sequence number by which a turn consumes it.
     pub seq: u64,
     pub arrival: Arrival,
 }
 
 impl Engine {
-    /// What time it is here. The store has the last word.
+    /// Local time. The store's clock is authoritative.
     pub fn now(&self) -> Timestamp {
         self.config().clock.now()
     }
 
-    /// What has come for a workflow and is to be told to its code, in order: as much as one turn
-    /// takes.
+    /// The pending inputs of a workflow, in order: at most as many as one turn takes.
     pub async fn came(&self, workflow: &Task) -> Result<Vec<Came>, Error> {
         if !workflow.has_mail {
             return Ok(Vec::new());
@@ -46,7 +44,7 @@ impl Engine {
             let mut messages = self.readable_messages(&workflow.task_key(), after, most).await?;
             let is_last = messages.len() < most;
             after = messages.last().map_or(after, |last| last.seq);
-            // Timers that have not fired are among them.
+            // Skips timers that have not fired.
             messages.retain(|message| message.due_at.is_none());
             messages.truncate(most - came.len());
             for page in messages.chunks(PAYLOADS_AT_ONCE) {
@@ -65,25 +63,24 @@ impl Engine {
         }
     }
 
-    /// The rows of the history of the present execution of a workflow, from this one on.
+    /// The history rows of a workflow's current execution, from row `from` on.
     pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<Turned>, Error> {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         whole(self.rows(from, turns, |turn| workflow.turn_key(turn)).await)
     }
 
-    /// The history of an execution that was followed by another one.
+    /// The history of a past execution.
     pub async fn past_history(&self, execution: &Execution) -> Result<Vec<Turned>, Error> {
         whole(self.past_history_as_far(execution).await)
     }
 
-    /// As [`Engine::history`], for whoever looks into what is wrong: as far as it can be read, and
-    /// why it goes no further.
+    /// Like [`Engine::history`], for diagnosis: the readable prefix, and the error that ends it.
     pub async fn history_as_far(&self, workflow: &Task) -> (Vec<Turned>, Option<Error>) {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         self.rows(0, turns, |turn| workflow.turn_key(turn)).await
     }
 
-    /// As [`Engine::past_history`], as far as it can be read, and why it goes no further.
+    /// Like [`Engine::past_history`]: the readable prefix, and the error that ends it.
     pub async fn past_history_as_far(&self, execution: &Execution) -> (Vec<Turned>, Option<Error>) {
         self.rows(0, execution.turns, |turn| execution.turn_key(turn)).await
     }
@@ -114,14 +111,14 @@ impl Engine {
         (rows, None)
     }
 
-    /// What a workflow tells of itself, by name; its status has none.
+    /// The published status and values of a workflow, by name; the status has an empty name.
     pub async fn notes(&self, workflow: &TaskKey) -> Result<Vec<Note>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
         let notes = self.list_all::<Note>(Query { prefix, ..Query::all(Table::Note, 0) }).await?;
         Ok(notes.iter().map(|note| (**note).clone()).collect())
     }
 
-    /// The executions of a workflow that were followed by others, in order, behind `after`.
+    /// The past executions of a workflow after `after`, in order.
     pub async fn executions(
         &self,
         workflow: &TaskKey,
@@ -153,7 +150,7 @@ impl Came {
     }
 }
 
-/// A message as the code of a workflow is told of it.
+/// A message as an input of workflow code.
 fn arrival(workflow: &Task, received: Received) -> Arrival {
     let Received { message, payload } = received;
     if let Some(Report { step, task }) = &message.report {

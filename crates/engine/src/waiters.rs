@@ -3,16 +3,16 @@ use windlass_core::{Command, Wake};
 use crate::claim_wait::ClaimWait;
 use crate::inbox::Job;
 
-/// Claims that found nothing and wait for something to become ready, the longest waiting first.
+/// Parked claims that found nothing, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     claims: Vec<Job>,
-    /// At this length those whose caller has left are cleared away.
+    /// Length at which claims of departed callers are removed.
     crowded: usize,
 }
 
 impl Waiters {
-    /// Parks a claim. Gives it back if its caller does not wait for a task any longer.
+    /// Parks a claim. Returns it if its caller no longer waits.
     #[must_use]
     pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
         if !job.wait().is_some_and(ClaimWait::park) {
@@ -26,8 +26,8 @@ impl Waiters {
         None
     }
 
-    /// Takes out the claims that these wakes concern: for each task that became ready the first
-    /// claim that can serve it, and everybody where a whole lane may have opened.
+    /// Takes the claims to wake: for each ready task the first matching claim, and all matching
+    /// claims for the wake of a whole lane.
     pub(crate) fn take<'w>(&mut self, wakes: impl Iterator<Item = &'w Wake>) -> Vec<Job> {
         let mut woken = Vec::new();
         if self.claims.is_empty() {
@@ -46,7 +46,7 @@ impl Waiters {
         woken
     }
 
-    /// Takes out the first claim that this wake concerns and whose caller is there.
+    /// Takes the first matching claim whose caller still waits.
     fn take_first(&mut self, wake: &Wake) -> Option<Job> {
         loop {
             let first = self.claims.iter().position(|job| concerns(wake, job))?;
@@ -56,19 +56,18 @@ impl Waiters {
         }
     }
 
-    /// Whether one of these wakes concerns anybody who waits.
+    /// Whether one of these wakes matches a parked claim.
     pub(crate) fn concern(&self, wakes: &[Wake]) -> bool {
         self.claims.iter().any(|job| wakes.iter().any(|wake| concerns(wake, job)))
     }
 
-    /// Takes out every claim that one of these wakes concerns.
+    /// Takes every claim that matches one of these wakes.
     pub(crate) fn take_concerned(&mut self, wakes: &[Wake]) -> Vec<Job> {
         let concerned = |job: &mut Job| wakes.iter().any(|wake| concerns(wake, job));
         unparked(self.claims.extract_if(.., concerned)).collect()
     }
 
-    /// Puts claims back in front, as if they had not been taken. Gives those back whose callers do
-    /// not wait for a task any longer.
+    /// Parks claims again at the front. Returns those whose caller no longer waits.
     #[must_use]
     pub(crate) fn restore(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let parks = |job: &Job| job.wait().is_some_and(ClaimWait::park);
@@ -82,12 +81,12 @@ impl Waiters {
     }
 }
 
-/// Those of the claims whose callers still wait for them.
+/// The claims whose callers still wait.
 fn unparked(jobs: impl IntoIterator<Item = Job>) -> impl Iterator<Item = Job> {
     jobs.into_iter().filter(|job| job.wait().is_some_and(ClaimWait::unpark))
 }
 
-/// Whether a claim that waits may find something where this wake comes from.
+/// Whether a waiting claim may find a task after this wake.
 pub(crate) fn concerns(wake: &Wake, job: &Job) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-/// Who waits for news of what. Nothing is kept of what nobody waits for.
+/// Registered waiters by key. A key is removed with its last waiter.
 #[derive(Debug)]
 pub(crate) struct Watchers<K>(Mutex<BTreeMap<K, Watched>>);
 
@@ -15,12 +15,12 @@ struct Watched {
     changed: Arc<Notify>,
 }
 
-/// A place among those who wait, until it is dropped.
+/// A registered waiter, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch<K: Ord> {
     watchers: Arc<Watchers<K>>,
     key: K,
-    /// Told of whatever happens since this is there.
+    /// Resolves on the first change after registration.
     changed: Pin<Box<OwnedNotified>>,
 }
 
@@ -32,7 +32,7 @@ impl<K> Default for Watchers<K> {
 
 impl<K: Ord + Clone> Watchers<K> {
     fn watched(&self) -> MutexGuard<'_, BTreeMap<K, Watched>> {
-        self.0.lock().expect("nothing panics while it holds the names of what is waited for")
+        self.0.lock().expect("no code panics while holding the map")
     }
 
     pub(crate) fn watch(self: &Arc<Self>, key: &K) -> Watch<K> {
@@ -63,7 +63,7 @@ impl<K: Ord + Clone> Watchers<K> {
 }
 
 impl<K: Ord> Watch<K> {
-    /// Waits until something has happened since this was made. It is to be awaited once.
+    /// Waits for a change since registration. Await it once.
     pub(crate) async fn changed(&mut self) {
         self.changed.as_mut().await;
     }
@@ -71,7 +71,7 @@ impl<K: Ord> Watch<K> {
 
 impl<K: Ord> Drop for Watch<K> {
     fn drop(&mut self) {
-        let mut watched = self.watchers.0.lock().expect("nothing panics while it holds the names");
+        let mut watched = self.watchers.0.lock().expect("no code panics while holding the map");
         if let Some(known) = watched.get_mut(&self.key) {
             known.waiting -= 1;
             if known.waiting == 0 {
@@ -85,9 +85,9 @@ impl<K: Ord> Drop for Watch<K> {
 mod tests {
     use super::*;
 
-    /// Between coming to wait and waiting, other threads run.
+    /// Other threads may run between registration and the wait.
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_before_somebody_listens_is_heard() {
+    async fn a_change_between_watch_and_wait_is_not_missed() {
         let tells: [fn(&Watchers<u32>); 2] = [|all| all.tell(&1), Watchers::tell_all];
         for tell in tells {
             let watchers = Arc::new(Watchers::default());

@@ -1,4 +1,4 @@
-//! Workers as records, and what is kept for them or taken away from them.
+//! Worker records, and grants of tasks to workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::answer::Claimed;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// How many workers an explanation reads at once.
+/// Workers per page for an explanation.
 const PAGE: usize = 1_000;
 
 impl Engine {
-    /// The registered workers of a tenant behind `after`, by name. These are the ones that were
-    /// heard of: one that has just died may be among them.
+    /// The registered workers of a tenant after `after`, by name. A worker that died recently may
+    /// be listed until it is declared dead.
     pub async fn workers(
         &self,
         tenant: &Tenant,
@@ -28,7 +28,7 @@ impl Engine {
         self.list::<Worker>(Query { prefix: vec![tenant.into()], after, ..query }).await
     }
 
-    /// Keeps a waiting task for one worker, who takes it with [`Engine::consume`]; says until when.
+    /// Grants a waiting task to a worker, to claim with [`Engine::consume`]; returns the expiry.
     pub async fn grant(
         &self,
         task: &TaskKey,
@@ -39,26 +39,26 @@ impl Engine {
         let grant = Grant { task: task.clone(), worker: worker.into(), ttl_ms };
         match self.submit(grant).await? {
             Outcome::Granted { until } => Ok(until),
-            other => unreachable!("it is answered as it is asked, not {other:?}"),
+            other => unreachable!("unexpected outcome of a grant: {other:?}"),
         }
     }
 
-    /// Leases the one task that is kept for a worker, with its payload.
+    /// Leases the task granted to a worker, with its payload.
     ///
-    /// A caller that drops this future gets nothing, and nothing stays leased to it.
+    /// If the caller drops this future, the lease is released.
     pub async fn consume(&self, consume: Consume) -> Result<Claimed, Error> {
         let mut claimed = self.lease(consume.into()).await?;
-        Ok(claimed.pop().expect("what is accepted leases one task"))
+        Ok(claimed.pop().expect("an accepted grant leases one task"))
     }
 
-    /// Takes a task away from whoever holds it or has it granted. It is back in its lane, unbilled.
+    /// Revokes the lease or grant of a task. It returns to its lane; no attempt is counted.
     pub async fn revoke(&self, task: &TaskKey, reason: impl Into<String>) -> Result<(), Error> {
         let revoke = Revoke { task: task.clone(), reason: reason.into() };
         self.submit(revoke).await.map(drop)
     }
 
-    /// What those offer who ask the lane of a task for tasks: of this engine whoever has asked of
-    /// late, and every registered worker. None when nobody is known to ask for anything.
+    /// Capabilities of the workers that serve the task's lane: recent claims through this engine,
+    /// and registered workers. None if no worker is known.
     pub(crate) async fn offers_for(&self, task: &Task) -> Result<Option<Vec<Offer>>, Error> {
         let local = self.offers().of(&task.tenant, &task.lane);
         let mut workers: Vec<Arc<Worker>> = Vec::new();

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::handle::TaskHandle;
 use crate::posting::Posting;
 
-/// A workflow to be: say what it should be, then await it.
+/// A builder for a workflow: set its options, then await it.
 #[must_use = "a workflow is started when this is awaited"]
 pub struct Starting<'e, O> {
     creation: Creation<'e>,
@@ -28,24 +28,24 @@ pub struct Starting<'e, O> {
     output: PhantomData<fn() -> O>,
 }
 
-/// A workflow that was started, to be watched and spoken to. It knows what its code returns.
+/// A handle to a started workflow, typed by its output.
 pub struct WorkflowHandle<O = serde_json::Value> {
     engine: Engine,
     task: TaskHandle,
     output: PhantomData<fn() -> O>,
 }
 
-/// What a workflow says of itself.
+/// The published status of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub text: String,
-    /// Rises with every change.
+    /// Incremented by every change.
     pub change: u64,
 }
 
 impl Engine {
-    /// Starts a workflow by the name of its code, which some worker has, with this input. Started
-    /// again under the same id it is the same one, or a conflict if anything of it is another.
+    /// Starts a workflow by name with this input. A repetition under the same id returns the same
+    /// workflow, or a conflict if anything differs.
     pub fn start_workflow<O>(
         &self,
         name: impl Into<Kind>,
@@ -55,8 +55,7 @@ impl Engine {
         Starting { creation, version: None, output: PhantomData }
     }
 
-    /// To watch and speak to a workflow that was started before, perhaps by somebody else. Whether
-    /// there is one is not asked before it is needed.
+    /// A handle to an existing workflow, started by any process. Its existence is checked on use.
     pub fn workflow(&self, key: TaskKey) -> WorkflowHandle {
         WorkflowHandle::new(self.clone(), self.handle(key))
     }
@@ -67,7 +66,7 @@ impl<'e, O> Starting<'e, O> {
         Self { creation: set(self.creation), ..self }
     }
 
-    /// An id of the caller's own. Starting the same workflow again under it changes nothing.
+    /// Sets the workflow id. Starting an identical workflow again under it changes nothing.
     pub fn id(self, id: impl Into<TaskId>) -> Self {
         self.with(|creation| creation.id(id))
     }
@@ -76,12 +75,12 @@ impl<'e, O> Starting<'e, O> {
         self.with(|creation| creation.tenant(tenant))
     }
 
-    /// Its activities and children are in the same lane, unless they are given another.
+    /// Sets the lane, which is also the default lane of its activities and children.
     pub fn lane(self, lane: impl Into<LaneName>) -> Self {
         self.with(|creation| creation.lane(lane))
     }
 
-    /// Higher ones go first within their lane.
+    /// Sets the priority; higher values run first within their lane.
     pub fn priority(self, priority: i32) -> Self {
         self.with(|creation| creation.priority(priority))
     }
@@ -90,24 +89,24 @@ impl<'e, O> Starting<'e, O> {
         self.with(|creation| creation.label(name, value))
     }
 
-    /// The version of its code. Only workers that have it take the workflow; any worker does,
-    /// where none is named.
+    /// Sets the version of its code. Only workers with this version claim the workflow; without
+    /// one, any worker may.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// How long it may take until it expires, wherever it stands.
+    /// Sets the time after creation at which the workflow expires, in any state.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.with(|creation| creation.deadline(deadline))
     }
 
-    /// Starts it only after so long.
+    /// Delays the start.
     pub fn after(self, pause: Duration) -> Self {
         self.with(|creation| creation.after(pause))
     }
 
-    /// How long it is kept once it has ended, and each of its executions.
+    /// Sets how long the workflow and its past executions are retained after they have ended.
     pub fn retention(self, retention: Duration) -> Self {
         self.with(|creation| creation.retention(retention))
     }
@@ -129,7 +128,7 @@ impl<O> WorkflowHandle<O> {
         Self { engine, task, output: PhantomData }
     }
 
-    /// The same workflow, whose code returns this.
+    /// The same handle with another output type.
     pub fn returning<T>(self) -> WorkflowHandle<T> {
         WorkflowHandle::new(self.engine, self.task)
     }
@@ -138,7 +137,7 @@ impl<O> WorkflowHandle<O> {
         self.task.id()
     }
 
-    /// Where the workflow is.
+    /// The engine of this handle.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -147,12 +146,12 @@ impl<O> WorkflowHandle<O> {
         self.task.key()
     }
 
-    /// Whether the workflow was there before.
+    /// Whether the workflow already existed.
     pub fn is_duplicate(&self) -> bool {
         self.task.is_duplicate()
     }
 
-    /// The workflow as it is.
+    /// The current task record.
     pub async fn info(&self) -> Result<Arc<Task>, Error> {
         let task = self.task.task().await?;
         match &task.workflow {
@@ -161,13 +160,13 @@ impl<O> WorkflowHandle<O> {
         }
     }
 
-    /// Waits until it has ended, however that is.
+    /// Waits until the workflow has ended in any state.
     pub async fn ended(&self) -> Result<Arc<Task>, Error> {
         self.task.ended().await
     }
 
-    /// Waits until it has ended, and reads its result. [`Error::NotCompleted`] when it ended
-    /// without one.
+    /// Waits until the workflow has ended, and decodes its result. [`Error::NotCompleted`] if it
+    /// ended without one.
     pub async fn result(&self) -> Result<O, Error>
     where
         O: DeserializeOwned,
@@ -175,7 +174,7 @@ impl<O> WorkflowHandle<O> {
         self.task.result().await
     }
 
-    /// Sends it a message: say more about it, then await it. It waits until the code asks for it.
+    /// Sends a signal: set its options, then await it. It waits in the mailbox until it is read.
     pub fn signal(
         &self,
         name: impl Into<String>,
@@ -185,51 +184,51 @@ impl<O> WorkflowHandle<O> {
         self.engine.post(id, name).tenant(tenant).payload(payload)
     }
 
-    /// Asks it to end. Its code is told, and may clean up before it does.
+    /// Requests cancellation. The code is notified and may clean up first.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<(), Error> {
         let ask = RequestCancel { task: self.key().clone(), reason: reason.into() };
         self.engine.submit(ask).await.map(drop)
     }
 
-    /// Ends it at once. Its code is not asked, and what it has under way is cancelled.
+    /// Terminates the workflow immediately and cancels its activities and children, without notice.
     pub async fn terminate(&self, reason: impl Into<String>) -> Result<(), Error> {
         let cancel = Cancel { task: self.key().clone(), reason: reason.into() };
         self.engine.submit(cancel).await.map(drop)
     }
 
-    /// Forgets it, with its history and its children: see [`Engine::delete_workflow`].
+    /// Deletes the workflow, its history and its children: see [`Engine::delete_workflow`].
     pub async fn delete(&self, force: bool) -> Result<usize, Error> {
         self.engine.delete_workflow(self.key(), force).await
     }
 
-    /// Forgets executions before the present one: see [`Engine::prune_executions`].
+    /// Deletes past executions: see [`Engine::prune_executions`].
     pub async fn prune(&self, keep_last: u32, before: Option<Timestamp>) -> Result<usize, Error> {
         self.engine.prune_executions(self.key(), keep_last, before).await
     }
 
-    /// What it says of itself, if it has said anything.
+    /// The published status, if any.
     pub async fn status(&self) -> Result<Option<Status>, Error> {
         let key = Note::key_of(&self.key().tenant, &self.key().id, Note::STATUS);
         let note = self.engine.one::<Note>(key).await?;
         Ok(note.map(|note| Status { text: note.text.clone(), change: note.change }))
     }
 
-    /// Waits for a status that is newer than the change `after`; for any without one. None when
-    /// the workflow has ended and there will be none.
+    /// Waits for a status with a change number above `after`, or for any status. None if the
+    /// workflow ends without one.
     pub async fn wait_for_status(&self, after: Option<u64>) -> Result<Option<Status>, Error> {
         self.wait_until(|status| after.is_none_or(|after| status.change > after)).await
     }
 
-    /// Waits for a status that is as it should be. None when the workflow has ended and its last
-    /// is not. Of several that follow each other fast, only the last may be seen.
+    /// Waits for a status that matches the predicate. None if the workflow has ended and its last
+    /// status does not match. Intermediate statuses may be missed.
     pub async fn wait_until(
         &self,
         mut is_it: impl FnMut(&Status) -> bool,
     ) -> Result<Option<Status>, Error> {
         loop {
-            // What happens from here on is not missed.
+            // Changes after this call are not missed.
             let mut watch = Endings::watch(&self.engine, self.key()).await?;
-            // Read first, so that the last word of one that has ended is not passed over.
+            // Read before the status, so that the last status of an ended workflow is seen.
             let task = self.info().await?;
             let status = self.status().await?.filter(&mut is_it);
             if status.is_some() || task.lifecycle.ended_at().is_some() {
@@ -239,25 +238,25 @@ impl<O> WorkflowHandle<O> {
         }
     }
 
-    /// The values that it shows, as JSON, by their names.
+    /// The published values, as JSON, by name.
     pub async fn values(&self) -> Result<Vec<Note>, Error> {
         let notes = self.engine.notes(self.key()).await?;
         Ok(notes.into_iter().filter(|note| note.name != Note::STATUS).collect())
     }
 
-    /// One of its values.
+    /// One published value.
     pub async fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
         let key = Note::key_of(&self.key().tenant, &self.key().id, name);
         let note = self.engine.one::<Note>(key).await?;
         note.map(|note| serde_json::from_str(&note.text).map_err(Error::payload)).transpose()
     }
 
-    /// The history of its present execution: a row for each turn.
+    /// The history of the current execution: one row per turn.
     pub async fn history(&self) -> Result<Vec<Turned>, Error> {
         self.engine.history(&*self.info().await?, 0).await
     }
 
-    /// Its executions before the present one that are kept, in order.
+    /// The retained past executions, in order.
     pub async fn executions(&self) -> Result<Vec<Execution>, Error> {
         let page = usize::try_from(limits::BULK.max).unwrap_or(usize::MAX);
         let mut all: Vec<Execution> = Vec::new();

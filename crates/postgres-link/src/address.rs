@@ -5,17 +5,17 @@ use tokio_postgres::Config;
 use crate::error::LinkError;
 use crate::trust::Trust;
 
-/// What a URL says: where a server is, who may answer there, and what is not for the driver.
+/// A parsed URL: the server, the trust in its certificate, and parameters not for the driver.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub config: Config,
     pub trust: Trust,
-    /// Names and values in their order.
+    /// Names and values in order.
     pub ours: Vec<(String, String)>,
 }
 
 impl Address {
-    /// Reads a URL, and takes those of its parameters apart that are `ours`.
+    /// Parses a URL; parameters named in `ours` are separated from those of the driver.
     pub fn parse(url: &str, ours: &[&str]) -> Result<Self, LinkError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
@@ -27,7 +27,7 @@ impl Address {
                 "sslrootcert" => roots = Some(value),
                 "sslmode" => {
                     mode = Some(value);
-                    // The driver does not know this one.
+                    // The driver does not support this mode.
                     rest.extend(Some(pair).filter(|_| value != "verify-full"));
                 }
                 _ => rest.push(pair),

@@ -3,14 +3,14 @@ use rustls::crypto::{self, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer as Certificate, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct as Signature, Error};
 
-/// Takes any certificate, but only from whoever has its key: a password that is bound to the
-/// certificate is of no use to somebody in between.
+/// Accepts any certificate, but verifies that the server has its key: with channel binding, a
+/// password is of no use to a man in the middle.
 #[derive(Debug)]
 pub(crate) struct Anybody(pub(crate) WebPkiSupportedAlgorithms);
 
 type Proof = Result<HandshakeSignatureValid, Error>;
 
-/// A certificate of a form too old to be read is no reason to refuse to encrypt.
+/// An X.509 v1 certificate cannot be parsed, but the connection can still be encrypted.
 fn lenient(proof: Proof) -> Proof {
     match proof {
         Err(Error::InvalidCertificate(CertificateError::Other(_))) => {

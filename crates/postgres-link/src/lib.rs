@@ -1,7 +1,7 @@
-//! The way to a Postgres server, for the store and for tools that look at a database without
-//! opening it: TLS as libpq does it, on rustls, and whether a pooler is in between.
+//! Connections to a Postgres server, for the store and for tools that inspect a database without
+//! opening a store: TLS with libpq's modes, on rustls, and detection of poolers.
 //!
-//! It knows nothing of tables. Start at [`Link`], or with a URL at [`Address`].
+//! It is independent of the tables. Start at [`Link`], or with a URL at [`Address`].
 //!
 //! ```no_run
 //! use windlass_postgres_link::{Link, Trust};

@@ -14,7 +14,7 @@ use crate::trust::Trust;
 
 type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
-/// The way to a server: where it is, and how the connection is kept private.
+/// The connection settings of a server: its address and TLS.
 #[derive(Clone)]
 pub struct Link {
     pub config: Config,
@@ -23,7 +23,7 @@ pub struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the password, as the configuration itself does it.
+        // The configuration redacts its password.
         f.debug_struct("Link").field("config", &self.config).finish_non_exhaustive()
     }
 }
@@ -31,7 +31,7 @@ impl fmt::Debug for Link {
 impl Link {
     pub fn new(mut config: Config, trust: &Trust) -> Result<Self, LinkError> {
         if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
-            // Nobody listens in on a socket, and the server takes no TLS there.
+            // A Unix socket cannot be intercepted, and the server does not support TLS on it.
             config.ssl_mode(SslMode::Disable);
         } else if *trust != Trust::Anybody {
             config.ssl_mode(SslMode::Require);
@@ -58,8 +58,8 @@ impl Link {
         Ok(client)
     }
 
-    /// Whether nobody lends connections to several clients in turn. Whoever does has made them
-    /// before, and a setting that is asked for when a connection is made gets lost or is refused.
+    /// Whether connections are direct. A transaction pooler shares existing connections between
+    /// clients, so a setting sent in the connection options gets lost or is refused.
     pub async fn is_direct(&self) -> Result<bool, Error> {
         let mut asking = self.clone();
         let options = self.config.get_options().unwrap_or_default();

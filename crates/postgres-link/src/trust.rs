@@ -6,33 +6,33 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
 use crate::error::LinkError;
 
-/// Who may answer a connection that is encrypted.
+/// Which servers an encrypted connection accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever does: `sslmode=prefer`, which is the default, and `require`.
+    /// Any server: `sslmode=prefer`, which is the default, and `require`.
     #[default]
     Anybody,
-    /// Who can show that the host has this name, to the system: `sslmode=verify-full`.
+    /// A server with a certificate for its host name from a system root: `sslmode=verify-full`.
     System,
-    /// The same by a certificate in this file: `sslrootcert`.
+    /// The same with the root certificates of this file: `sslrootcert`.
     Roots(PathBuf),
 }
 
 impl Trust {
-    /// From what a URL says, encoded as it is there.
+    /// Parses the URL parameters, in their encoded form.
     pub fn parse(sslmode: Option<&str>, sslrootcert: Option<&str>) -> Result<Self, LinkError> {
         let file = sslrootcert.map(|path| percent_decode_str(path).decode_utf8_lossy());
         match (sslmode.unwrap_or("prefer"), file) {
             ("verify-full", None) => Ok(Trust::System),
             ("verify-full", Some(path)) => Ok(Trust::Roots(path.as_ref().into())),
-            // Otherwise it would look as if somebody checked them.
+            // Otherwise an ignored `sslrootcert` would look as if it were verified.
             ("disable" | "prefer" | "require", Some(_)) => Err(LinkError::RootsUnused),
             ("disable" | "prefer" | "require", None) => Ok(Trust::Anybody),
             (other, _) => Err(LinkError::Mode(other.to_owned())),
         }
     }
 
-    /// The certificates that vouch for a server; none where anybody may answer.
+    /// The trusted root certificates; none if any server is accepted.
     pub(crate) fn roots(&self) -> Result<Option<RootCertStore>, LinkError> {
         let found =
             match self {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_says() {
+    fn url_parameters_select_the_trust() {
         for (sslmode, sslrootcert, trust) in [
             (None, None, Trust::Anybody),
             (Some("disable"), None, Trust::Anybody),

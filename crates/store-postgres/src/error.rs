@@ -4,53 +4,53 @@ use tokio_postgres::error::{Severity, SqlState};
 use windlass_postgres_link::LinkError;
 use windlass_store::StoreError;
 
-/// What Postgres itself has no complaint about.
+/// Errors that Postgres does not report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Oddity {
     #[error("{pair:?} in the URL of the database: this is {wanted}")]
     Value { pair: String, wanted: &'static str },
     #[error("the URL of the database: {0}")]
     Link(#[from] LinkError),
-    #[error("{0:?} does not name a schema: small letters, digits and _, at most 54")]
+    #[error("{0:?} is not a valid schema name: lower-case letters, digits and _, at most 54")]
     Schema(String),
-    #[error("a pooler lends connections out in turn: prepare=off in the URL")]
+    #[error("a transaction pooler is in between: set prepare=off in the URL")]
     Pooler(#[source] tokio_postgres::Error),
-    #[error("a commit is still under way")]
+    #[error("the commit is still in flight")]
     UnderWay,
-    #[error("there is no trace left of what became of a commit")]
+    #[error("the outcome of the commit can no longer be determined")]
     NoTrace,
     #[error("the transaction has ended")]
     Ended,
-    #[error("the connection says nothing more")]
+    #[error("the connection timed out")]
     Silent,
-    #[error("another program is making the tables")]
+    #[error("another process is creating the tables")]
     Migrating,
 }
 
-/// A row count was not what it had to be: see `sql::exactly`.
+/// Raised when a row count is wrong: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
 pub(crate) fn refused(oddity: impl Into<Oddity>) -> StoreError {
     StoreError::Refused(Box::new(oddity.into()))
 }
 
-/// With all that is behind the error: the driver says the least on top.
+/// Includes all causes: the driver's top-level error says little.
 pub(crate) fn unavailable(error: impl Error) -> StoreError {
     StoreError::Unavailable(whole(&error).into())
 }
 
-/// Of what Postgres says its first line: the others may show the row that it is about.
+/// The first line of each cause: further lines may contain the row itself.
 fn whole(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let heads = causes.map(|cause| cause.to_string().lines().take(1).collect::<String>());
     std::iter::once(error.to_string()).chain(heads).collect::<Vec<_>>().join(": ")
 }
 
-/// Whether the server said no. Otherwise it said nothing, or ended while it tried, and anything may
-/// have happened.
+/// Whether the server rejected the request. Otherwise the connection or the server failed, and the
+/// outcome is unknown.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
     let Some(error) = error.as_db_error() else { return false };
-    // 08 is a connection that broke, 57P a server that ends it.
+    // Class 08 is a broken connection, 57P a server shutdown.
     let gone = ["08", "57P"].iter().any(|class| error.code().code().starts_with(class));
     error.parsed_severity() == Some(Severity::Error) && !gone
 }
@@ -69,7 +69,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     }
     match (code.code(), &code.code()[..2]) {
         ("53100", _) => StoreError::Full,
-        // A statement that is not known, or known already; and one that took too long.
+        // A statement that is unknown, or prepared twice; and one that timed out.
         ("26000" | "42P05", _) => unavailable(Oddity::Pooler(error)),
         (_, "22" | "23" | "54") | ("57014", _) => StoreError::Refused(whole(&error).into()),
         _ => unavailable(error),

@@ -1,4 +1,4 @@
-//! Statements that go out together, so that they cost one round trip.
+//! Pipelined statements: several in one round trip.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ pub(crate) struct Request<'p> {
     params: Vec<Param<'p>>,
 }
 
-/// What a statement is given: one value, or a column of many rows.
+/// A parameter: one value, or a column of many rows.
 #[derive(Debug)]
 pub(crate) enum Param<'p> {
     Int(i64),
@@ -45,7 +45,7 @@ impl<'p> Param<'p> {
         match value {
             Value::Int(number) => Param::Int(*number),
             Value::Text(text) => Param::Text(text),
-            Value::Null => unreachable!("what is searched for is not null"),
+            Value::Null => unreachable!("a search parameter is never null"),
         }
     }
 
@@ -61,7 +61,7 @@ impl<'p> Param<'p> {
     }
 }
 
-/// A connection and how it is talked to.
+/// A connection and its protocol settings.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: deadpool_postgres::Object,
@@ -69,8 +69,8 @@ pub(crate) struct Session {
     pub(crate) counters: Arc<TrafficCounter>,
 }
 
-/// After so many transactions of a connection its statements are planned anew, and more often when
-/// it is young: what was planned when a table was known to be empty is no good for a full one.
+/// Number of transactions after which a connection's statements are replanned; a young connection
+/// replans more often. Plans made for an empty table are bad for a full one.
 const PLANS_LAST: usize = 256;
 
 impl Session {
@@ -79,8 +79,8 @@ impl Session {
         self.prepare && (used.is_power_of_two() || used.is_multiple_of(PLANS_LAST))
     }
 
-    /// Sends all requests in this order, without waiting for one before the next; their answers.
-    /// What cannot be sent is not followed by anything.
+    /// Sends all requests in order without waiting for each reply; returns their results. If
+    /// sending fails, later requests are not sent.
     pub(crate) async fn fly(
         &self,
         requests: &[Request<'_>],
@@ -95,9 +95,9 @@ impl Session {
         for (at, request) in requests.iter().enumerate() {
             let statement = statements.get(at);
             let mut answer = Box::pin(maybe_done(self.ask(request, statement)));
-            // The first look at it sends it.
+            // The first poll sends the request.
             poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await;
-            // What the server has to say of it already can wait for its turn.
+            // Errors reported by the server are collected with the other results.
             if matches!(answer.as_mut().output_mut(), Some(Err(error)) if error.code().is_none()) {
                 return Ok(answer.as_mut().take_output().into_iter().collect());
             }
@@ -121,7 +121,7 @@ impl Session {
         self.client.query(statement, &values).await
     }
 
-    /// Sends all requests at once; the first error is the error of all.
+    /// Sends all requests in one round trip; fails with the first error.
     pub(crate) async fn all(&self, requests: &[Request<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         self.fly(requests).await?.into_iter().collect()
     }

@@ -1,9 +1,9 @@
 //! The Windlass store in a Postgres database, for any number of nodes.
 //!
-//! A batch is one transaction: what it needs is loaded in one flight of statements, and what it
-//! changes is checked, written and committed in another, so that no round trip happens under
-//! locks. The tables are in `migrations/`; the Rust code knows only
-//! [`windlass_core::TableSpec`], and owns no rule. Start at [`PostgresStore`].
+//! A batch is one transaction: its records are loaded in one pipeline, and its changes are checked,
+//! written and committed in another, so that no round trip happens while the commit locks are held.
+//! The tables are in `migrations/`; the Rust code only uses [`windlass_core::TableSpec`] and
+//! contains no rules. Start at [`PostgresStore`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), windlass_store::StoreError> {

@@ -1,4 +1,4 @@
-//! Word of what other handles commit: by NOTIFY, and by a look at the clock for what got lost.
+//! Commit notifications of other handles: by NOTIFY, and by polling the clock for lost ones.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use windlass_store::{Notice, Word};
 
 use crate::store::Shared;
 
-/// How often to look for what nobody told of, and to try to connect again.
+/// Interval for polling the clock, and for reconnecting.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Postgres takes less than 8,000 bytes, and there is more to say than the notice.
+/// Postgres limits payloads to less than 8,000 bytes, including more than the notice.
 pub(crate) const LONGEST_WORD: usize = 7_900;
-/// The origin of every notice: somebody else.
+/// The origin of every notice: another handle.
 const SOMEBODY: u64 = 1;
 
-/// Listens until the store is gone; says when it has begun to.
+/// Listens until the store is dropped; signals `begun` once it listens.
 pub(crate) async fn listen(
     link: Link,
     shared: Arc<Shared>,
@@ -30,8 +30,8 @@ pub(crate) async fn listen(
     let mut begun = Some(begun);
     loop {
         let ended = hear(&link, &shared, &notices, &mut begun).await;
-        tracing::warn!(?ended, "the connection that listens is lost, or says nothing");
-        // Nobody tells anything: who waits has to look.
+        tracing::warn!(?ended, "the listening connection is lost or timed out");
+        // No notifications arrive meanwhile: waiting claims must check.
         tell_anything(&shared, &notices);
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -51,7 +51,7 @@ async fn hear(
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message? {
-                // Nobody is left to be told when this ends.
+                // The listener may have ended.
                 let _ = told.send(notification.payload().to_owned());
             }
         }
@@ -67,9 +67,9 @@ async fn hear(
         let Ok(looked) = shared.options.in_time(begin).await else { return Ok(()) };
         looked?;
         match begun.take() {
-            // Whoever opened the store has not looked at anything yet.
+            // On open, no record was read before.
             Some(begun) => drop(begun.send(())),
-            // What was told while nobody listened is lost, and the clock does not show all of it.
+            // Notifications sent meanwhile are lost, and the clock does not show all of them.
             None => tell_anything(shared, notices),
         }
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -79,7 +79,7 @@ async fn hear(
                 Some(word) = words.recv() => tell(shared, notices, &word),
                 _ = look.tick() => {
                     let look = look_at_clock(&client, shared);
-                    // A connection that says nothing more is left.
+                    // A connection that timed out is abandoned.
                     let Ok(later) = shared.options.in_time(look).await else {
                         return Ok(());
                     };
@@ -87,7 +87,7 @@ async fn hear(
                         tell_anything(shared, notices);
                     } else if repaired.elapsed() >= shared.options.patience {
                         repaired = Instant::now();
-                        // Who dies lets go of what others have passed over, and tells nobody.
+                        // A process that dies releases rows that others skipped, unnotified.
                         let _ = notices.send((SOMEBODY, Notice::Anything));
                     }
                 }
@@ -110,17 +110,17 @@ fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str)
     if notice == Notice::Anything {
         shared.starts.forget();
     }
-    // Nobody listening is fine.
+    // There may be no receiver.
     let _ = notices.send((SOMEBODY, notice));
 }
 
-/// Anything may have happened that nobody told of.
+/// Signals that any record may have changed without notification.
 fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>) {
     shared.starts.forget();
     let _ = notices.send((SOMEBODY, Notice::Anything));
 }
 
-/// Whether there was a commit that is later than all that was heard of: the word of it got lost.
+/// Whether a commit is later than all that were notified: its notification was lost.
 async fn look_at_clock(client: &Client, shared: &Shared) -> Result<bool, Error> {
     let row = client.query_typed_one(shared.sql().written("clock"), &[]).await?;
     Ok(shared.heard(Timestamp::from_micros(row.try_get(0)?)))

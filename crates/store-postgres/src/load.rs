@@ -1,4 +1,4 @@
-//! Answers what a batch wants to know.
+//! Loads the records that a batch requests.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
@@ -30,7 +30,7 @@ pub(crate) async fn load<'w>(
         }
     }
     let locks = requests.len();
-    // Scans may lock what they return, and what is read after that is as late.
+    // Scans may lock the returned rows; rows selected after them are at least as recent.
     for (scan, look) in wanted.scans.iter().zip(&looks) {
         let (text, params) = sql.scan(scan, look.start.as_deref());
         requests.push(Request::new(text, params));
@@ -42,7 +42,7 @@ pub(crate) async fn load<'w>(
         let limit = vec![Param::Int(number(wanted.log_head))];
         requests.push(Request::new(sql.written("log_head"), limit));
     }
-    // Last of all: no commit that any of these show is later than this.
+    // Last: no commit visible to these statements is later than this clock value.
     requests.push(Request::plain(sql.written("clock")));
     let mut answers = session.all(&requests).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From a database to tables that can be trusted: schema, format, durability.
+//! Prepares a database: schema, format, durability.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use windlass_store::StoreError;
 use crate::error::{Oddity, translate, unavailable};
 use crate::sql::Sql;
 
-/// What this program writes and reads. A database of a higher format is fine as long as that
-/// format says that this one may open it.
+/// The format that this program reads and writes. A database with a higher format can be opened if
+/// its `lowest` allows this one.
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
-/// Each one raises the format by one.
+/// Each migration raises the format by one.
 pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_tables.sql"),
     include_str!("../migrations/0002_nodes.sql"),
@@ -24,11 +24,11 @@ pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_deletions.sql"),
 ];
 
-/// How long to wait for another program that makes the tables.
+/// How long to wait for another process that creates the tables.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a database turned out to be.
+/// Properties of an opened database.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) sql: Sql,
@@ -45,13 +45,13 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, Stor
     Ok(Found { sql: Sql::new(schema), durability, log_lock })
 }
 
-/// The number of a lock of this schema.
+/// The key of an advisory lock of this schema.
 async fn lock(client: &Client, what: &str, schema: &str) -> Result<i64, StoreError> {
     let name = format!("windlass {what} {schema}");
     ask(client, "SELECT hashtextextended($1, 0)", &[(&name, Type::TEXT)]).await
 }
 
-/// The only value of the only row.
+/// The single value of a query.
 async fn ask<T: FromSqlOwned>(
     client: &Client,
     text: &str,
@@ -72,7 +72,7 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
     Ok(found)
 }
 
-/// The format of the tables; none when there are none yet.
+/// The format of the tables; none if they do not exist.
 async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
     if !ask::<bool>(client, "SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await? {
@@ -85,7 +85,7 @@ async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError
     Ok(Some(found))
 }
 
-/// Makes or completes the tables, one program at a time; the others hold no snapshot open.
+/// Creates or migrates the tables under an advisory lock; waiting processes hold no snapshot.
 async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     let lock = lock(client, "tables", schema).await?;
     let give_up_at = Instant::now() + PATIENCE;

@@ -8,26 +8,26 @@ use windlass_store::{Clock, StoreError};
 
 use crate::error::{Oddity, refused, unavailable};
 
-/// How a database is opened.
+/// Settings for opening a database.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The schema that holds the tables. It is made when it is not there.
+    /// The schema of the tables, created if it does not exist.
     pub schema: String,
-    /// The most connections at once, without the one that listens.
+    /// Maximum number of connections, not counting the listening one.
     pub connections: usize,
-    /// Prepare statements by name, and listen. Not through a pooler that lends its connections for
-    /// a transaction at a time: `prepare=off`. Where nothing is said it is found out, and a pooler
-    /// of sessions is taken for such a one: `prepare=on`.
+    /// Use prepared statements and LISTEN. Not possible through a transaction pooler:
+    /// `prepare=off`. By default poolers are detected; a session pooler looks like a transaction
+    /// pooler and needs `prepare=on`.
     pub prepare: Option<bool>,
-    /// Who may answer where the connection is encrypted: `sslmode`, `sslrootcert`.
+    /// Which server certificates are accepted: `sslmode`, `sslrootcert`.
     pub trust: Trust,
-    /// How long a statement, a lock and an idle transaction may take: a stopped node holds nothing.
-    /// Who waits looks as often for what nobody told of.
+    /// Timeout of statements, locks and idle transactions, so that a stopped node holds no locks.
+    /// Also the interval at which waiting claims check without a notification.
     pub patience: Duration,
-    /// Only to measure what it costs, by `contended=optimistic`: lock nothing ahead, and run again
-    /// what somebody else was faster with.
+    /// Only for measurements, set by `contended=optimistic`: takes no locks on contended records,
+    /// and relies on conflicts and retries.
     pub optimistic: bool,
-    /// Whose time it is; that of the database unless another one is named.
+    /// The time source; the database's clock by default.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -46,8 +46,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads a URL. What is ours in it (`schema`, `connections`, `prepare`) is taken out, and the
-    /// rest is for the driver.
+    /// Parses a URL. Our parameters (`schema`, `connections`, `prepare`, ..) are taken out; the
+    /// others are for the driver.
     pub fn parse(url: &str) -> Result<(Config, Self), StoreError> {
         let ours = ["schema", "connections", "prepare", "contended"];
         let Address { config, trust, ours } = Address::parse(url, &ours).map_err(refused)?;
@@ -60,7 +60,7 @@ impl Options {
                 ("prepare", "off") => options.prepare = Some(false),
                 ("prepare", _) => return Err(wrong("on or off")),
                 ("contended", "optimistic") => options.optimistic = true,
-                ("contended", _) => return Err(wrong("optimistic, or left out")),
+                ("contended", _) => return Err(wrong("optimistic, or absent")),
                 (_, number) => match number.parse() {
                     Ok(number) if number > 0 => options.connections = number,
                     _ => return Err(wrong("a number from 1 on")),
@@ -71,13 +71,13 @@ impl Options {
         Ok((config, options))
     }
 
-    /// A connection on which nothing comes for so long is not waited for: the server itself loses
-    /// its patience with every statement before. Whoever has it closes it.
+    /// Client-side timeout: the server times out every statement earlier, so a longer silence means
+    /// a dead connection. The caller closes it.
     pub(crate) async fn in_time<T>(&self, it: impl Future<Output = T>) -> Result<T, StoreError> {
         timeout(4 * self.patience, it).await.map_err(|_| unavailable(Oddity::Silent))
     }
 
-    /// How much earlier than an entry before it an entry of the log may be, in microseconds.
+    /// How much earlier than its predecessor a log entry may be, in microseconds.
     pub(crate) fn most_behind(&self) -> i64 {
         i64::try_from(self.patience.as_micros()).unwrap_or(i64::MAX)
     }
@@ -89,7 +89,7 @@ impl Options {
     }
 }
 
-/// Connects to the database of a URL without opening a store, for tools that look at it.
+/// Connects to the database of a URL without opening a store, for inspection tools.
 pub async fn connect(url: &str) -> Result<(Client, Options), StoreError> {
     let (config, options) = Options::parse(url)?;
     let link = Link::new(config, &options.trust).map_err(refused)?;
@@ -121,7 +121,7 @@ mod tests {
             "postgres://h/d?prepare=no",
             "postgres://h/d?schema=a\"b",
             "postgres://h/d?schema=",
-            // The channel of a schema has a longer name, which is at most 63.
+            // The NOTIFY channel has a prefix, and identifiers are limited to 63 bytes.
             "postgres://h/d?schema=a123456789b123456789c123456789d123456789e123456789f1234",
             "postgres://h/d?connections=0",
             "postgres://h/d?unheard=of",

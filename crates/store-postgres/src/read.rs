@@ -1,9 +1,9 @@
-//! What rows say of payloads and of the log.
+//! Decodes payload and log rows.
 
 use tokio_postgres::{Error, Row};
 use windlass_core::{LaneName, Logged, Payload, Tenant, Timestamp};
 
-/// A payload, and which of those that were asked for it is.
+/// A payload, with the index of its key in the request.
 pub(crate) fn payload(row: &Row) -> Result<(usize, Payload), Error> {
     let content_type: &str = row.try_get(1)?;
     let bytes: &[u8] = row.try_get(2)?;

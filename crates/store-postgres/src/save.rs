@@ -1,4 +1,4 @@
-//! Makes a change set into the one flight that checks, writes and commits it.
+//! Turns a change set into the pipeline that checks, writes and commits it.
 
 use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Value, Version};
 
@@ -9,15 +9,15 @@ use crate::sql::{Sql, number};
 #[derive(Debug)]
 pub(crate) struct Seal<'c> {
     pub(crate) log_lock: i64,
-    /// The last deletion when the batch began.
+    /// The deletion counter at the start of the batch.
     pub(crate) deletion: i64,
     pub(crate) at: Timestamp,
     pub(crate) channel: &'c str,
-    /// What the others are told.
+    /// The notification to other handles.
     pub(crate) word: &'c str,
-    /// Of its events.
+    /// The bodies of its events.
     pub(crate) bodies: &'c [String],
-    /// The latest time of an entry that its events may follow, in microseconds.
+    /// The latest log time that its events may follow, in microseconds.
     pub(crate) follows: i64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn commit<'c>(
     requests
 }
 
-/// Keys, the versions that must be there, and how many there must be.
+/// Keys with their expected versions, and the expected number of rows.
 fn versioned<'c>(
     sql: &Sql,
     statement: fn(&Sql, Table) -> String,
@@ -89,7 +89,7 @@ fn update<'c>(sql: &Sql, updates: &'c [Update], requests: &mut Vec<Request<'c>>)
     }
 }
 
-/// Keys and columns, version, schema and body.
+/// The parameters for keys, columns, version, schema and body.
 fn content<'c>(sql: &Sql, rows: &[&'c Row]) -> Vec<Param<'c>> {
     let columns: Vec<(&RowKey, &[Value])> =
         rows.iter().map(|row| (&row.key, &row.columns[..])).collect();

@@ -1,4 +1,4 @@
-//! The text of every statement: as it is written, or made from the shape of the tables.
+//! The SQL statements, from `statements.sql` or generated from the table specs.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,8 @@ pub(crate) struct Sql {
     pub(crate) optimistic: bool,
 }
 
-/// Raises an error unless a statement that returns one row for each hit made exactly so many, which
-/// is its last parameter. The error ends the transaction, and with it the COMMIT that is already
-/// under way.
+/// Raises an error unless a statement that returns one row per hit returns exactly as many as its
+/// last parameter. The error aborts the transaction, including the pipelined COMMIT.
 fn exactly(counted: &str, last: usize) -> String {
     format!("SELECT 1 / (CASE WHEN count(*) = ${last} THEN 1 ELSE 0 END) FROM ({counted}) AS hit")
 }
@@ -31,7 +30,7 @@ impl Sql {
     pub(crate) fn new(schema: &str) -> Self {
         let sections = include_str!("../sql/statements.sql").split("-- @").skip(1);
         let written = sections.map(|section| {
-            let (name, text) = section.split_once('\n').expect("a name has a line of its own");
+            let (name, text) = section.split_once('\n').expect("a name has its own line");
             (name, text.replace("{schema}", &format!(r#""{schema}""#)))
         });
         Self { schema: schema.to_owned(), written: written.collect(), optimistic: false }
@@ -39,7 +38,7 @@ impl Sql {
 
     /// A statement of `statements.sql`.
     pub(crate) fn written(&self, name: &str) -> &str {
-        self.written.get(name).expect("what is asked for is written there")
+        self.written.get(name).expect("the statement exists")
     }
 
     pub(crate) fn name(&self, table: &str) -> String {
@@ -64,8 +63,7 @@ impl Sql {
         format!("SELECT {own}, t.version, t.schema, t.body FROM {keys} JOIN {table} AS t ON {on}")
     }
 
-    /// Takes hold of those of the records that many writers change, one after the other; `waits`
-    /// for them, or is told of a conflict.
+    /// Locks contended records in key order. Either `waits` for locks, or fails with a conflict.
     pub(crate) fn lock(&self, table: Table, waits: bool) -> Option<String> {
         let TableSpec { name, key, contended, .. } = table.spec();
         let contended = contended.filter(|_| !self.optimistic)?;
@@ -121,8 +119,8 @@ impl Sql {
         exactly_written(&delete, key.len() + 2)
     }
 
-    /// A page of an index. Rows that another transaction has its hands on are passed over: they
-    /// will not be there for long.
+    /// A page of an index. Rows of consumable indexes are locked; rows that another transaction has
+    /// locked are skipped.
     pub(crate) fn scan<'s>(
         &self,
         scan: &'s Scan,
@@ -162,7 +160,7 @@ impl Sql {
         page(search, key, query.limit)
     }
 
-    /// How many rows there are of each kind.
+    /// The number of rows in each group.
     pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
         let TableSpec { name, key, .. } = count.table.spec();
         let (by, table) = (list(&count.by, ""), self.name(name));
@@ -180,7 +178,7 @@ impl Sql {
         Search::new(format!("SELECT {columns}, version, schema, body FROM {table} WHERE true"))
     }
 
-    /// The columns of many rows: their keys, and what else they hold.
+    /// The key and column values of many rows, column by column.
     pub(crate) fn columns<'r>(
         &self,
         table: Table,
@@ -200,14 +198,14 @@ impl Sql {
     }
 }
 
-/// What every table has besides its own columns.
+/// Columns that every table has besides those of its spec.
 const OWN: &[(&str, &str)] = &[("version", "bigint"), ("schema", "smallint"), ("body", "text")];
 
 fn type_of(table: Table, column: &str) -> &'static str {
     if table.spec().numbers.contains(&column) { "bigint" } else { "text" }
 }
 
-/// Numbers of ours that are too large for Postgres are larger than anything it holds.
+/// Values beyond the range of Postgres are larger than any that it stores.
 pub(crate) fn number(n: impl TryInto<i64>) -> i64 {
     n.try_into().unwrap_or(i64::MAX)
 }

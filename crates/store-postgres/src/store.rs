@@ -25,14 +25,14 @@ use crate::sql::{Sql, number};
 use crate::tx::PostgresTx;
 use crate::{listen, migrate};
 
-/// This handle, among the origins of notices. What it does itself is never sent.
+/// The origin of this handle. Its own commits are never sent to it.
 const OWN: u64 = 0;
 
-/// Everything in one schema of a Postgres database, for any number of handles in any processes.
+/// A store in one schema of a Postgres database, for any number of handles in any processes.
 #[derive(Debug)]
 pub struct PostgresStore {
     shared: Arc<Shared>,
-    /// Never read from: a source of receivers that ends with the listener.
+    /// Never read from: a source of receivers that closes with the listener.
     notices: broadcast::Receiver<(u64, Notice)>,
     listener: JoinHandle<()>,
 }
@@ -42,31 +42,31 @@ pub(crate) struct Shared {
     pool: Pool,
     pub(crate) found: Found,
     pub(crate) options: Options,
-    /// Whether a connection stays the same from one transaction to the next.
+    /// Whether a connection stays the same between transactions.
     pub(crate) prepare: bool,
     pub(crate) patience: String,
-    /// Names this handle among those who tell of their commits.
+    /// Identifies this handle in its notifications.
     pub(crate) origin: String,
     pub(crate) channel: String,
     pub(crate) commits: AtomicU64,
     counters: Arc<TrafficCounter>,
     pub(crate) starts: Starts,
-    /// The time of the latest commit that this handle made or was told of.
+    /// The time of the latest commit that this handle made or was notified of.
     heard: AtomicI64,
-    /// How many transactions are being rolled back.
+    /// Number of transactions that are being rolled back.
     pub(crate) ending: watch::Sender<usize>,
     pace: Mutex<Pace>,
 }
 
 impl PostgresStore {
-    /// Opens a database by its URL, and makes the tables if need be. The URL may say `schema`,
-    /// `connections`, `prepare`, `sslmode` and `sslrootcert`: see [`Options`].
+    /// Opens a database by its URL, and creates the tables if necessary. The URL may contain
+    /// `schema`, `connections`, `prepare`, `sslmode` and `sslrootcert`: see [`Options`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         let (config, options) = Options::parse(url)?;
         Self::open_with(config, options).await
     }
 
-    /// Starts a new life of the log of a database that was restored from a backup.
+    /// Starts a new incarnation of the log of a database that was restored from a backup.
     pub async fn renew_incarnation(url: &str) -> Result<(), StoreError> {
         let store = Self::open(url).await?;
         let (meta, id) = (store.shared.sql().name("meta"), uuid::Uuid::now_v7());
@@ -107,7 +107,7 @@ impl PostgresStore {
         let (sender, notices) = broadcast::channel(256);
         let (begun, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::listen(link, shared.clone(), sender, begun));
-        // Where nobody can listen, a look from time to time has to do.
+        // Without a listener, polling has to suffice.
         let _ = timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })
     }
@@ -126,19 +126,19 @@ impl Shared {
         &self.found.sql
     }
 
-    /// What every transaction begins with.
+    /// The settings statement at the start of every transaction.
     pub(crate) fn settings(&self) -> Request<'_> {
         Request::new(self.sql().written("settings"), vec![Param::Text(&self.patience)])
     }
 
-    /// Asks something outside of any batch, in one flight.
+    /// Reads outside of any batch, in one round trip.
     async fn read<T>(
         &self,
         request: Request<'_>,
         decode: impl Fn(&Row) -> Result<T, Error>,
     ) -> Result<Vec<T>, StoreError> {
         let begin = Request::plain("BEGIN READ ONLY");
-        // There is an index in the order of everything that is asked for.
+        // An index provides the order of every list.
         let in_order = Request::plain("SET LOCAL enable_sort = off");
         let requests = [begin, self.settings(), in_order, request, Request::plain("COMMIT")];
         let session = self.session().await?;
@@ -150,16 +150,16 @@ impl Shared {
         rows.iter().map(decode).collect::<Result<_, _>>().map_err(translate)
     }
 
-    /// The time of a batch, from that of the database and that of the last commit.
+    /// The time of a batch, from the database's clock and the last commit.
     pub(crate) fn time(&self, database: Timestamp, last_commit: Timestamp) -> Timestamp {
-        let mut pace = self.pace.lock().expect("nothing panics while it holds the pace");
+        let mut pace = self.pace.lock().expect("no code panics while holding the pace");
         match &self.options.clock {
             Some(clock) => pace.now(&**clock, last_commit),
             None => pace.time(database, SystemClock.steady(), last_commit),
         }
     }
 
-    /// Notes a commit that needs no further word; says whether it was later than all before.
+    /// Notes a commit as notified; returns whether it is later than all before.
     pub(crate) fn heard(&self, at: Timestamp) -> bool {
         self.heard.fetch_max(at.micros(), Ordering::Relaxed) < at.micros()
     }

@@ -13,29 +13,29 @@ use crate::load::load;
 use crate::save::{self, Seal};
 use crate::store::Shared;
 
-/// The transaction of one batch, on a connection of its own.
+/// The transaction of one batch, on its own connection.
 pub(crate) struct PostgresTx {
     shared: Arc<Shared>,
-    /// None once it has ended.
+    /// None once the transaction has ended.
     session: Option<Session>,
     now: Timestamp,
-    /// Under which Postgres knows it, with the time of the batch.
+    /// The transaction id in Postgres, and the time of the batch.
     ticket: Ticket,
-    /// The time of the last deletion when it began.
+    /// The deletion counter at the start of the transaction.
     deletion: i64,
-    /// Whether it may hold locks on what it looked at.
+    /// Whether it may hold locks on scanned rows.
     locks: bool,
-    /// Whether it has waited for records that many change. It does so once, in the order of their
-    /// keys: who waits a second time may be waited for.
+    /// Whether it has waited for contended records. It waits once, in key order: waiting a second
+    /// time could deadlock.
     waited: bool,
-    /// Where it looked for something to take, and where it puts something.
+    /// The queue positions that it read or wrote.
     lowest: Lowest,
 }
 
 impl PostgresTx {
-    /// One flight: begin, be impatient, learn the time and the name of the transaction.
+    /// One round trip: begin, set timeouts, read the time and the transaction id.
     pub(crate) async fn begin(shared: Arc<Shared>) -> Result<Self, StoreError> {
-        // What this handle has let go of must be free before it looks again.
+        // Locks released by earlier transactions of this handle must be free before the next scan.
         let mut ending = shared.ending.subscribe();
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
@@ -69,7 +69,7 @@ impl PostgresTx {
             return Err(StoreError::OutcomeUnknown(self.ticket.clone()));
         };
         let flown = flown.map_err(translate)?;
-        // One that ended badly lets go of what others passed over: its end tells them.
+        // A failed transaction releases rows that others skipped: its rollback notifies them.
         if flown.iter().all(Result::is_ok) {
             self.session = None;
         }
@@ -105,7 +105,7 @@ impl Tx for PostgresTx {
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
-        // The events of a batch prove its commit by their time.
+        // The time of a batch's events proves its commit.
         self.ticket.at = changes.events.first().map_or(at, |event| event.at);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();
         let shared = self.shared.clone();
@@ -123,7 +123,7 @@ impl Tx for PostgresTx {
         };
         let requests = save::commit(shared.sql(), &changes, &seal);
         let flown = self.fly(&requests).await;
-        // Whoever looked before could not see it yet, and must not have the last word.
+        // Concurrent scans could not see these rows yet, so their hints must not win.
         shared.starts.lower(&word.lowest);
         flown?;
         if !changes.is_empty() {
@@ -135,8 +135,8 @@ impl Tx for PostgresTx {
 }
 
 impl Drop for PostgresTx {
-    /// A transaction that did not end by itself is rolled back in the background. Where that is
-    /// not possible its connection is closed, which does the same.
+    /// Rolls back a transaction that was not completed, in the background. If that is not possible,
+    /// closes its connection, which has the same effect.
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -144,12 +144,12 @@ impl Drop for PostgresTx {
         };
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
-        // What it had locked, others may have passed over, of this handle as well: nobody's word.
+        // Others may have skipped the locked rows, also in this handle, so the origin is anonymous.
         let word = Word::of_anything().written(LONGEST_WORD);
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
-            // A connection that does not answer must not hold up the batches to come.
+            // A dead connection must not delay later batches.
             let ended = session.client.batch_execute(&end);
             if !matches!(timeout(shared.options.patience, ended).await, Ok(Ok(()))) {
                 drop(deadpool_postgres::Object::take(session.client));

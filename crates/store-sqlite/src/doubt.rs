@@ -1,4 +1,4 @@
-//! What becomes of a commit whose answer was lost: close, open again, look.
+//! Resolves a commit with unknown outcome: closes the connection, reopens the file, and looks.
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Result, TransactionBehavior};
 use windlass_store::{StoreError, Ticket};
@@ -9,12 +9,12 @@ use crate::open;
 use crate::writer::{Writer, checkpoint};
 
 impl Writer {
-    /// Answers for the last batch after its COMMIT failed. There is no second COMMIT.
+    /// Determines the outcome of the last batch after its COMMIT failed. COMMIT is not retried.
     pub(crate) fn settle_commit(&mut self, trouble: Trouble) -> Result<(), Trouble> {
         let batch = self.batch;
         if trouble.is(ErrorCode::DiskFull) || trouble.is(ErrorCode::DatabaseBusy) {
-            // Either is reported before the commit is complete in the log, so what this
-            // connection sees is what everybody will see.
+            // Both are reported before the commit is complete in the WAL, so this connection sees
+            // what every other connection sees.
             self.roll_back();
             match self.conn.as_ref().map(|conn| last_batch(conn, &self.id)) {
                 Some(Ok(seen)) if seen == batch => {
@@ -34,14 +34,14 @@ impl Writer {
         }
     }
 
-    /// Whether the batch of a ticket is there.
+    /// Whether the batch of a ticket was committed.
     pub(crate) fn outcome(&mut self, ticket: &Ticket) -> Result<bool, Trouble> {
         self.ensure_open()?;
         let seen = last_batch(self.conn(), &self.id)?;
         Ok(seen >= ticket.number && !self.lost.contains(&ticket.number))
     }
 
-    /// Opens the file again if the connection was given up, and settles what was in doubt.
+    /// Reopens the file if the connection was closed, and resolves an unknown outcome.
     pub(crate) fn ensure_open(&mut self) -> Result<(), Trouble> {
         if self.conn.is_some() {
             return Ok(());
@@ -62,11 +62,11 @@ impl Writer {
         Ok(self.notice_others()?)
     }
 
-    /// Looks for the last batch that is there, and makes sure that the answer stays true.
+    /// Reads the last committed batch, and makes sure that the result is final.
     ///
-    /// A commit that failed may have left all of its frames behind the end of the log, where
-    /// the recovery after a crash would find them. Frames of another commit in their place,
-    /// synced, rule that out; and one that is there becomes durable with them.
+    /// A failed commit may have left all of its frames behind the end of the WAL, where crash
+    /// recovery would find them. Synced frames of another commit in their place rule that out; a
+    /// batch that was committed becomes durable with them.
     fn fence(&self, conn: &mut Connection) -> Result<u64> {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let seen = last_batch(&tx, &self.id)?;
@@ -79,7 +79,7 @@ impl Writer {
     }
 }
 
-/// The last batch of this handle that the database holds; none is zero.
+/// The last batch of this handle in the database; zero if none.
 fn last_batch(conn: &Connection, id: &str) -> Result<u64> {
     let mut stmt = conn.prepare_cached("SELECT batch FROM writer WHERE id = ?")?;
     let batch: Option<i64> = stmt.query_row([id], |row| row.get(0)).optional()?;

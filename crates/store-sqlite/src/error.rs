@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{ErrorCode as Code, ffi};
 use windlass_store::{Fault, StoreError};
 
-/// Why something was not done: SQLite says why, or the reason is known already.
+/// A SQLite error, or a store error determined before.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) enum Trouble {
@@ -13,7 +13,7 @@ pub(crate) enum Trouble {
 }
 
 impl From<Fault> for Trouble {
-    /// The error that SQLite would have returned.
+    /// The error that SQLite would return.
     fn from(fault: Fault) -> Self {
         let code = match fault {
             Fault::Io => ffi::SQLITE_IOERR,
@@ -37,22 +37,20 @@ impl Trouble {
     }
 }
 
-/// What SQLite itself has no complaint about.
+/// Errors that SQLite does not report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Oddity {
-    #[error("it holds other tables than those of Windlass")]
+    #[error("it contains tables that are not from Windlass")]
     Foreign,
-    #[error("it is empty")]
+    #[error("the file is empty")]
     Empty,
     #[error("the transaction has ended")]
     Ended,
     #[error("{} cannot be opened: no folder, no permission, or too many open files", .0.display())]
     Unwritable(PathBuf),
-    #[error("another program was busy writing all the time: try again")]
+    #[error("another process held the write lock for too long: retry")]
     Busy,
-    #[error(
-        "the file was removed or replaced while it was open: restart to go on with what is there"
-    )]
+    #[error("the file was removed or replaced while it was open: restart to use the current file")]
     Gone,
 }
 
@@ -60,7 +58,7 @@ pub(crate) fn corrupt(path: &Path, source: impl Error + Send + Sync + 'static) -
     StoreError::Corrupt { path: path.to_owned(), source: Box::new(source) }
 }
 
-/// A key is there already.
+/// Constraint violations that mean that a key exists.
 const TAKEN: [i32; 3] = [
     ffi::SQLITE_CONSTRAINT_PRIMARYKEY,
     ffi::SQLITE_CONSTRAINT_UNIQUE,
@@ -70,7 +68,7 @@ const TAKEN: [i32; 3] = [
 fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
     let extended = error.sqlite_error().map(|found| found.extended_code);
     match error.sqlite_error_code() {
-        // Whoever waits for a lock has waited long enough by then.
+        // The busy timeout is over by then.
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             StoreError::Unavailable(Box::new(Oddity::Busy))
         }
@@ -85,7 +83,7 @@ fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
         }
         Some(Code::DiskFull) => StoreError::Full,
         Some(Code::DatabaseCorrupt | Code::NotADatabase) => corrupt(path, error),
-        // Statements and what reads their rows are made for the tables as they should be.
+        // Statements and row decoding assume the expected tables: a mismatch is damage.
         Some(_) if extended == Some(ffi::SQLITE_ERROR) => corrupt(path, error),
         None => corrupt(path, error),
         Some(_) => StoreError::Unavailable(Box::new(error)),

@@ -1,9 +1,8 @@
 //! The Windlass store in one SQLite file.
 //!
-//! One thread owns the connection that writes and runs one batch at a time as one transaction;
-//! readers have connections of their own. An answer means that the commit is on disk. The tables
-//! are in `migrations/`; the Rust code knows only [`windlass_core::TableSpec`], and owns no rule.
-//! Start at [`SqliteStore`].
+//! One thread owns the write connection and runs one batch at a time as one transaction; reads use
+//! separate connections. A successful commit is on disk. The tables are in `migrations/`; the Rust
+//! code only uses [`windlass_core::TableSpec`] and contains no rules. Start at [`SqliteStore`].
 //!
 //! ```
 //! use windlass_core::Table;

@@ -1,4 +1,4 @@
-//! Answers what a batch wants to know.
+//! Loads the records that a batch requests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use windlass_core::{
 
 use crate::sql;
 
-/// A value as SQLite takes it, without a copy of ours.
+/// A value bound without copying it.
 struct Bound<'v>(&'v Value);
 
 impl ToSql for Bound<'_> {
@@ -23,7 +23,7 @@ impl ToSql for Bound<'_> {
     }
 }
 
-/// Binds values from parameter `next` on, and says which parameter follows them.
+/// Binds values from parameter `next` on; returns the parameter after them.
 pub(crate) fn bind(stmt: &mut Statement<'_>, next: usize, values: &[Value]) -> Result<usize> {
     for (i, value) in values.iter().enumerate() {
         stmt.raw_bind_parameter(next + i, Bound(value))?;
@@ -31,7 +31,7 @@ pub(crate) fn bind(stmt: &mut Statement<'_>, next: usize, values: &[Value]) -> R
     Ok(next + values.len())
 }
 
-/// Numbers of ours that are too large for SQLite are larger than anything it holds.
+/// Values beyond the range of SQLite are larger than any that it stores.
 pub(crate) fn number(n: impl TryInto<i64>) -> i64 {
     n.try_into().unwrap_or(i64::MAX)
 }

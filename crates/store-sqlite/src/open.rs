@@ -1,4 +1,4 @@
-//! From a path to a connection that can be trusted: format, durability, tables.
+//! Opens connections: checks format and durability, and creates the tables.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use windlass_store::{Clock, Failpoints, StoreError, SystemClock};
 use crate::error::{Oddity, Trouble, corrupt};
 use crate::sql;
 
-/// What this program writes and reads. A database of a higher format is fine as long as that
-/// format says that this one may open it.
+/// The format that this program reads and writes. A database with a higher format can be opened if
+/// its `lowest` allows this one.
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
-/// Each one raises the format by one.
+/// Each migration raises the format by one.
 pub const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_tables.sql"),
     include_str!("../migrations/0002_nodes.sql"),
@@ -28,22 +28,22 @@ pub const MIGRATIONS: &[&str] = &[
 
 const DURABLE: &str = "wal, synchronous=FULL";
 
-/// Larger than the usual 4 KiB: a body stays in its page, and the trees stay flat.
+/// Larger than the default 4 KiB: bodies stay in one page, and the B-trees stay flat.
 const PAGE_BYTES: u32 = 8_192;
 const WRITER_CACHE_KIB: i64 = 32 * 1_024;
 const READER_CACHE_KIB: i64 = 4 * 1_024;
-/// How long the write-ahead log grows before it is copied into the file.
+/// WAL size at which SQLite starts a checkpoint.
 const CHECKPOINT_PAGES: u32 = 4_000;
 const LOG_BYTES: u32 = 64 * 1_024 * 1_024;
 
-/// How a file is opened.
+/// Settings for opening a file.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     pub failpoints: Failpoints,
-    /// The most pages the file may have; it is full beyond that.
+    /// Maximum number of pages of the file; beyond that it counts as full.
     pub max_pages: Option<u32>,
-    /// How long to wait for another process that writes.
+    /// How long to wait for the write lock of another process.
     pub busy_timeout: Duration,
 }
 
@@ -59,19 +59,19 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Says that a step is reached; fails where a test wants it to.
+    /// Reaches a failpoint; fails if a test injects a fault.
     pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
         self.failpoints.hit(step).map_or(Ok(()), |fault| Err(fault.into()))
     }
 }
 
-/// Opens the connection that writes, and makes the file first if need be.
+/// Opens the write connection, and creates the file if necessary.
 pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     let give_up_at = Instant::now() + options.busy_timeout;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     loop {
         match writer(path, options, flags) {
-            // SQLite does not always wait by itself while another process makes the same file.
+            // SQLite's busy timeout does not cover every step of concurrent file creation.
             Err(trouble) if trouble.is(ErrorCode::DatabaseBusy) && Instant::now() < give_up_at => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -80,14 +80,14 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Troub
     }
 }
 
-/// The format of a file, which is not created; none when there is nothing in it yet.
+/// The format of a file; none if it has no tables. Does not create the file.
 pub(crate) fn examine(path: &Path) -> Result<Option<i64>, Trouble> {
-    // Writable, because SQLite reads what a crash interrupted only after it has recovered it.
+    // Writable, because SQLite must recover after a crash before it can read.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     format(&connect(path, flags, Options::default().busy_timeout)?, path)
 }
 
-/// Opens the connection that writes to a file that must be there.
+/// Opens the write connection of an existing file.
 pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, Trouble> {
     writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
@@ -101,11 +101,11 @@ pub(crate) fn reader(path: &Path, busy_timeout: Duration) -> rusqlite::Result<Co
 fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(busy)?;
-    // Otherwise a column that is not there would be read as a text.
+    // Otherwise a missing column in double quotes would be read as a string.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
-    // Otherwise a statement is planned anew for every value it is given.
+    // Otherwise statements are replanned for each bound value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // Otherwise the log of a database that is not ours is copied into its file at the end.
+    // Otherwise closing would checkpoint the WAL of a database that is not from Windlass.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.set_prepared_statement_cache_capacity(256);
     Ok(conn)
@@ -113,7 +113,7 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
 
 fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
-    // Before anything is written: a file that is not ours stays as it is.
+    // Before any write: a foreign file must stay unchanged.
     let format = format(&conn, path)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     options.hit("sqlite.open")?;
@@ -132,7 +132,7 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
     Ok(conn)
 }
 
-/// The format of the database; none when there is nothing in it yet.
+/// The format of the database; none if it has no tables.
 fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
     let names = "SELECT count(*), count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema";
     let (any, meta): (i64, i64) = conn.query_row(names, [], |row| row.try_into())?;
@@ -148,7 +148,7 @@ fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
     Ok(Some(format))
 }
 
-/// Whether this program may work with such a database.
+/// Whether this program supports a database with this format.
 pub(crate) fn supported(format: i64, lowest: i64) -> Result<(), StoreError> {
     if lowest > FORMAT {
         return Err(StoreError::Incompatible { found: format, supported: FORMAT });
@@ -160,7 +160,7 @@ fn tune(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     conn.pragma_update(None, "synchronous", "full")?;
-    // Where a plain sync leaves data in the cache of the disk, as on macOS.
+    // Where fsync leaves data in the disk cache, as on macOS.
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "temp_store", "memory")?;
     conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
@@ -172,7 +172,7 @@ fn tune(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// How durable a commit of this connection is, as SQLite says itself.
+/// The durability of commits on this connection, as reported by SQLite.
 pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
     let journal: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     let level: u8 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
@@ -180,7 +180,7 @@ pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
     Ok(format!("{journal}, synchronous={synchronous}"))
 }
 
-/// Brings the tables up to [`FORMAT`]. Whoever comes second finds the work done.
+/// Migrates the tables to [`FORMAT`]. A concurrent second caller finds them migrated.
 fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), Trouble> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = format(&tx, path)?.unwrap_or(0);
@@ -198,8 +198,8 @@ fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), 
     options.hit("sqlite.migrate.after")
 }
 
-/// Prepares statements over every table and every index: what is missing shows at once, not at
-/// the first write.
+/// Prepares statements over every table and index, so that missing ones are reported on open and
+/// not on the first write.
 fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
     for table in Table::ALL {
         conn.prepare(&sql::of(*table).insert)?;
@@ -214,12 +214,12 @@ fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The life of the log, and the last number that it has given.
+/// The incarnation of the log, and its last sequence number.
 pub(crate) fn log(conn: &Connection) -> rusqlite::Result<(String, i64)> {
     conn.prepare_cached(sql::LOG)?.query_row([], |row| row.try_into())
 }
 
-/// What tells a file from another under the same name.
+/// Distinguishes files under the same path.
 pub(crate) type Identity = (u64, u64);
 
 #[cfg(unix)]

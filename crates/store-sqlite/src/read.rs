@@ -1,4 +1,4 @@
-//! Lists, payloads and the log, on connections that only read.
+//! Lists, payloads and the log, on read-only connections.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,11 +18,11 @@ use crate::{open, sql};
 
 const MOST: u32 = 4;
 
-/// A few connections, opened when they are needed.
+/// A small pool of connections, opened on demand.
 #[derive(Debug)]
 pub(crate) struct Readers {
     path: PathBuf,
-    /// The file as it was opened.
+    /// Identity of the opened file.
     file: Option<Identity>,
     busy_timeout: Duration,
     idle: Mutex<Vec<Connection>>,
@@ -36,7 +36,7 @@ impl Readers {
         Self { path, file, busy_timeout, idle: Mutex::default(), permits }
     }
 
-    /// Runs `work` in one snapshot of the database, away from the threads that run futures.
+    /// Runs `work` in one snapshot of the database, on a blocking thread.
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -54,7 +54,7 @@ impl Readers {
         reading.await.unwrap_or_else(|failed| Err(StoreError::Unavailable(Box::new(failed))))
     }
 
-    /// A connection that failed is not used again.
+    /// Runs `work`. A connection that failed is not reused.
     fn run<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = self.idle().pop();
         let conn = match idle {
@@ -69,10 +69,10 @@ impl Readers {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().expect("nothing panics while it holds the connections")
+        self.idle.lock().expect("no code panics while holding the connections")
     }
 
-    /// Waits for those that read, and lets nobody in after them.
+    /// Waits for running reads, and rejects later ones.
     pub(crate) async fn close(&self) {
         let all = self.permits.acquire_many(MOST).await;
         self.permits.close();

@@ -10,7 +10,7 @@ use crate::sql::{self, TableSql};
 
 type Done = Result<(), Trouble>;
 
-/// Writes everything but the mark. Events are numbered on from `last_seq`.
+/// Writes everything except the commit mark. Events are numbered after `last_seq`.
 pub(crate) fn save(conn: &Connection, changes: &ChangeSet, last_seq: i64) -> Done {
     insert(conn, &changes.inserts)?;
     update(conn, &changes.updates)?;
@@ -23,11 +23,11 @@ pub(crate) fn save(conn: &Connection, changes: &ChangeSet, last_seq: i64) -> Don
     Ok(())
 }
 
-/// What a commit leaves behind of itself.
+/// The commit mark of a batch.
 pub(crate) struct Mark<'m> {
     pub(crate) at: Timestamp,
     pub(crate) last_seq: i64,
-    /// The handle and its number of this commit.
+    /// The handle, and its number for this batch.
     pub(crate) id: &'m str,
     pub(crate) batch: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) fn mark(conn: &Connection, mark: &Mark<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that what was only read is as it was.
+/// The optimistic check: rows that were only read must be unchanged.
 pub(crate) fn check(conn: &Connection, reads: &[(RowKey, Version)]) -> Done {
     let there = |stmt: &mut Statement<'_>, (key, version): &(RowKey, Version)| {
         bind_versioned(stmt, 1, key, *version)?;
@@ -74,8 +74,8 @@ fn delete(conn: &Connection, deletes: &[(RowKey, Version)]) -> Done {
     each(conn, deletes, |(key, _)| key, |sql| &sql.delete, write)
 }
 
-/// Runs a statement for each item, prepared once for those of one table. An item for which `run`
-/// finds no row is a conflict.
+/// Runs a statement for each item, prepared once per table. An item for which `run` returns false
+/// is a conflict.
 fn each<T>(
     conn: &Connection,
     items: &[T],
@@ -94,7 +94,7 @@ fn each<T>(
     Ok(())
 }
 
-/// Binds a key, and the version that must be there, from parameter `next` on.
+/// Binds a key and its expected version, from parameter `next` on.
 fn bind_versioned(
     stmt: &mut Statement<'_>,
     next: usize,

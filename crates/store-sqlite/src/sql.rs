@@ -1,4 +1,4 @@
-//! The text of every statement, made from the shape of the tables.
+//! The SQL statements, generated from the table specs.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query};
 
-/// What each commit keeps of itself: the time, the last number of the log, and that this handle's
-/// batch is there.
+/// The commit mark: the time, the last sequence number of the log, and the batch number of this
+/// handle.
 pub(crate) const KEEP_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?), last_seq = ?";
 pub(crate) const KEEP_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened) \
     VALUES (?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at";
@@ -24,8 +24,8 @@ pub(crate) const EVENTS: &str = "SELECT seq, at, tenant, lane, task, kind, famil
     FROM event WHERE seq > ? ORDER BY seq LIMIT ?";
 pub(crate) const TRIM: &str = "DELETE FROM event WHERE seq <= ?";
 
-/// A payload of the same key is written over: keys are unique to one life of their owner, and
-/// what an earlier life left behind means nothing to anybody.
+/// Overwrites a payload with the same key: keys are unique to one incarnation of their owner, and a
+/// leftover of an earlier one has no reader.
 pub(crate) const PUT_PAYLOAD: &str = "INSERT OR REPLACE INTO payload \
     (tenant, task, generation, slot, content_type, bytes) VALUES (?, ?, ?, ?, ?, ?)";
 pub(crate) const GET_PAYLOAD: &str = "SELECT content_type, bytes FROM payload \
@@ -33,8 +33,8 @@ pub(crate) const GET_PAYLOAD: &str = "SELECT content_type, bytes FROM payload \
 pub(crate) const DROP_PAYLOAD: &str = "DELETE FROM payload \
     WHERE tenant = ? AND task = ? AND generation = ? AND slot = ?";
 
-/// The statements of one table. Parameters come in the order key, columns, version, schema,
-/// body; in an update the key comes last, followed by the version that must still be there.
+/// The statements of one table. Parameters are ordered key, columns, version, schema, body; in an
+/// update the key comes last, followed by the expected version.
 pub(crate) struct TableSql {
     pub(crate) select: String,
     pub(crate) check: String,
@@ -67,18 +67,17 @@ impl TableSql {
     }
 }
 
-/// Parameters come in the order prefix, the rest of `after`, `until`, limit.
+/// Parameters are ordered prefix, the rest of `after`, `until`, limit.
 ///
-/// The columns of an index are not null in the rows that are in it, so plain comparisons do.
-/// Naming the index keeps SQLite to it whatever statistics the file holds; naming the condition
-/// of the index is what allows that.
+/// Index columns are not null in indexed rows, so plain comparisons suffice. INDEXED BY fixes the
+/// index regardless of statistics; SQLite allows it only if the index condition is repeated.
 pub(crate) fn scan(scan: &Scan) -> String {
     let Range { index, prefix, until } = &scan.range;
     let IndexSpec { columns, present, .. } = index.spec();
     let TableSpec { name, key, .. } = index.table().spec();
     let names = each(columns, "", ", ");
     let mut text = format!(r#"SELECT {names}, version, schema, body FROM "{name}""#);
-    // The primary key serves an index of the same columns.
+    // The primary key serves an index with the same columns.
     if columns == key {
         text += " NOT INDEXED";
     } else {
@@ -98,13 +97,13 @@ pub(crate) fn scan(scan: &Scan) -> String {
     text + &format!(" ORDER BY {names} LIMIT ?")
 }
 
-/// A list for people. Parameters come in the order prefix, filter, the rest of `after`, limit.
+/// A list for people. Parameters are ordered prefix, filter, the rest of `after`, limit.
 pub(crate) fn list(query: &Query) -> String {
     let TableSpec { name, key, listed_by, .. } = query.table.spec();
     let keys = each(key, "", ", ");
     let mut text = format!(r#"SELECT {keys}, version, schema, body FROM "{name}""#);
     let mut filters = query.filter.iter().filter(|_| !query.prefix.is_empty());
-    // Without statistics SQLite would rather walk the whole table in the order of its keys.
+    // Without statistics SQLite would prefer to scan the table in key order.
     if let Some((column, _)) = filters.find(|(column, _)| listed_by.contains(column)) {
         text += &format!(r#" INDEXED BY "{name}_{column}""#);
     }
@@ -113,7 +112,7 @@ pub(crate) fn list(query: &Query) -> String {
         text += &format!(r#" AND "{column}" = ?"#);
     }
     for (column, value) in &query.filter {
-        // An equality lets SQLite use an index in its order, which IS does not.
+        // With `=` SQLite can use an index for the order, with `IS` it cannot.
         let is = if *value == Value::Null { "IS" } else { "=" };
         text += &format!(r#" AND "{column}" {is} ?"#);
     }
@@ -123,7 +122,7 @@ pub(crate) fn list(query: &Query) -> String {
     text + &format!(" ORDER BY {keys} LIMIT ?")
 }
 
-/// How many rows there are of each kind. Parameters are those of the prefix.
+/// The number of rows in each group. Parameters are those of the prefix.
 pub(crate) fn count(count: &Count) -> String {
     let TableSpec { name, key, .. } = count.table.spec();
     let by = each(&count.by, "", ", ");
@@ -137,15 +136,15 @@ pub(crate) fn count(count: &Count) -> String {
     text + &format!(" GROUP BY {by} ORDER BY {by}")
 }
 
-/// How many columns of `after` say nothing that the prefix does not. Comparing the others alone
-/// lets SQLite start at the right place instead of at the first row of the prefix.
+/// The number of `after` columns that the prefix already fixes. Comparing only the others lets
+/// SQLite seek to the position instead of the first row of the prefix.
 pub(crate) fn decided(query: &Query) -> usize {
     let prefix = query.prefix.len();
     let same = query.after.as_ref().is_some_and(|after| after.starts_with(&query.prefix));
     if same && prefix < query.table.spec().key.len() { prefix } else { 0 }
 }
 
-/// The condition that a row lies behind a position.
+/// The condition that a row is after a position.
 fn behind(columns: &[&str]) -> String {
     let marks = vec!["?"; columns.len()].join(", ");
     format!(" AND ({}) > ({marks})", each(columns, "", ", "))
@@ -188,7 +187,7 @@ mod tests {
         };
         let found = plan(conn, &scan(wanted));
         assert_eq!(found.len(), 1, "{wanted:?}: {found:?}");
-        // Without any bound there is nothing to search for.
+        // An unbounded scan has nothing to search for.
         let Range { prefix, until, .. } = &wanted.range;
         let whole = prefix.is_empty() && wanted.after.is_none() && until.is_none();
         assert!(whole || found[0].starts_with(&used), "{wanted:?}: {found:?}");
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_list_starts_where_the_one_before_ended() {
+    fn a_list_page_starts_after_the_previous_page() {
         let conn = migrated();
         let after = Some(vec!["t".into(), "x".into()]);
         for (prefix, expected) in [
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_counts_by_state_walk_an_index() {
+    fn lists_and_counts_by_state_use_an_index() {
         let conn = migrated();
         let query = Query {
             prefix: vec!["t".into()],

@@ -17,38 +17,38 @@ use crate::read::{self, Readers};
 use crate::sql;
 use crate::writer::{Job, Reply, Writer};
 
-/// This handle, among the origins of notices.
+/// The origin of this handle's own notices.
 const OWN: u64 = 0;
 
-/// Everything in one SQLite file. Several handles, in one process or in many on one machine, may
-/// have the same file open.
+/// A store in one SQLite file. Several handles, in one process or in several on one machine, may
+/// open the same file.
 #[derive(Debug)]
 pub struct SqliteStore {
     jobs: Sender<Job>,
-    /// Held by the transaction that is under way.
+    /// Held by the open transaction.
     turn: Arc<Mutex<()>>,
     readers: Arc<Readers>,
-    /// Never read from: a source of receivers that ends with the writer.
+    /// Never read from: a source of receivers that closes with the writer.
     notices: broadcast::Receiver<(u64, Notice)>,
     durability: String,
     commits: Arc<AtomicU64>,
 }
 
 impl SqliteStore {
-    /// Opens a file, or makes it.
+    /// Opens a file, or creates it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, Options::default())
     }
 
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
-        // A program may change its folder, and no name is taken for an address.
+        // The working directory may change, and SQLite must not parse the path as a URI.
         let path = &std::path::absolute(path.as_ref())
             .map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
         Self::start(path, options).map_err(|trouble| trouble.into_error(path))
     }
 
-    /// Reads the format of a file; none where there is no file, or no table in it, as after a
-    /// creation that was interrupted: opening it completes it. No file and no table is created.
+    /// Reads the format of a file; none if the file or its tables do not exist, for example after
+    /// an interrupted creation, which opening completes. Creates neither file nor tables.
     pub fn format(path: impl AsRef<Path>) -> Result<Option<i64>, StoreError> {
         let path = path.as_ref();
         if matches!(path.try_exists(), Ok(false)) {
@@ -57,8 +57,8 @@ impl SqliteStore {
         open::examine(path).map_err(|trouble| trouble.into_error(path))
     }
 
-    /// Starts a new life of the log of a file that was restored from a backup, before anybody opens
-    /// it: readers whose cursor is of the life that was lost are told so.
+    /// Starts a new incarnation of the log of a file that was restored from a backup. Call it
+    /// before the file is opened: cursors of the lost incarnation then expire.
     pub fn renew_incarnation(path: impl AsRef<Path>) -> Result<(), StoreError> {
         let path = path.as_ref();
         let renew = || -> Result<(), Trouble> {
@@ -77,7 +77,7 @@ impl SqliteStore {
         let (sender, notices) = broadcast::channel(16);
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(path.to_owned(), options, conn, sender, commits.clone())?;
-        // It ends by itself once the store is closed, or everybody who could ask is gone.
+        // The thread ends when the store is closed, or all handles are dropped.
         let thread = std::thread::Builder::new().name("windlass-sqlite".into());
         let started = thread.spawn(move || writer.run(&queue));
         started.map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
@@ -86,7 +86,7 @@ impl SqliteStore {
     }
 }
 
-/// Asks the writer, and waits for its answer. A writer that is gone was closed.
+/// Sends a job to the writer and waits for the reply. A writer that has ended was closed.
 async fn ask<T>(jobs: &Sender<Job>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
     let (reply, answer) = oneshot::channel();
     jobs.send(job(reply)).map_err(|_| StoreError::Closed)?;
@@ -97,7 +97,7 @@ async fn ask<T>(jobs: &Sender<Job>, job: impl FnOnce(Reply<T>) -> Job) -> Result
 impl Store for SqliteStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
         let turn = self.turn.clone().lock_owned().await;
-        // Made before the transaction begins: whenever this future is dropped, it rolls back.
+        // Created before the transaction begins: dropping this future at any point rolls it back.
         let now = Timestamp::default();
         let mut tx = SqliteTx { now, jobs: self.jobs.clone(), open: true, _turn: turn };
         tx.now = ask(&tx.jobs, Job::Begin).await?;
@@ -146,7 +146,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
-        // Readers go first, so that the log can be copied into the file to its end.
+        // Readers are closed first, so that the checkpoint can complete.
         self.readers.close().await;
         match ask(&self.jobs, Job::Close).await {
             Err(StoreError::Closed) => Ok(()),
@@ -176,7 +176,7 @@ impl Tx for SqliteTx {
         self.open = false;
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
-        // A writer that ends in the middle of a commit takes the answer with it.
+        // A writer that ends during the commit drops the reply.
         answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket::new(u64::MAX))))
     }
 }
@@ -184,7 +184,7 @@ impl Tx for SqliteTx {
 impl Drop for SqliteTx {
     fn drop(&mut self) {
         if self.open {
-            // Without a writer there is nothing to roll back.
+            // Without a writer no transaction is open.
             let _ = self.jobs.send(Job::Rollback);
         }
     }

@@ -1,4 +1,4 @@
-//! The thread that owns the connection that writes.
+//! The thread that owns the write connection.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use crate::open::{self, Identity, Options};
 use crate::save::{self, Mark};
 use crate::sql;
 
-/// How often an idle writer looks whether another process has written.
+/// How often an idle writer checks for commits of other processes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often one batch may try whether a full disk has room again.
+/// How often a batch may probe a full disk for free space.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
-/// How long the mark of a program that never came back is kept.
+/// How long the commit mark of a handle that was not closed is retained.
 const KEEP_MARKS_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
-/// The origin of every notice: somebody else. What this handle does itself is never sent.
+/// The origin of every notice: another handle. Own commits are never sent.
 const SOMEBODY: u64 = 1;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -44,26 +44,26 @@ pub(crate) enum Job {
 pub(crate) struct Writer {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
-    /// None after an I/O error, until the file could be opened again.
+    /// None after an I/O error, until the file is reopened.
     pub(crate) conn: Option<Connection>,
-    /// Names this handle in the database.
+    /// Identifies this handle in the database.
     pub(crate) id: String,
-    /// The number of the last batch that was tried.
+    /// The number of the last attempted batch.
     pub(crate) batch: u64,
-    /// The batch whose commit may or may not have taken effect.
+    /// The batch whose commit has an unknown outcome.
     pub(crate) doubt: Option<u64>,
-    /// Batches that were in doubt and turned out not to be there.
+    /// Batches with a formerly unknown outcome that were not committed.
     pub(crate) lost: BTreeSet<u64>,
     /// The time of the open transaction.
     open: Option<Timestamp>,
-    /// The last number of the log when it was opened.
+    /// The last sequence number of the log at the start of the transaction.
     last_seq: i64,
     /// While the disk is full: when the next batch may try.
     probe_at: Option<Instant>,
     pace: Pace,
-    /// The file as it was opened.
+    /// Identity of the opened file.
     pub(crate) file: Option<Identity>,
-    /// What SQLite said of the commits of others; none when anything may have happened.
+    /// SQLite's `data_version`, which changes with commits of others; none if they are unknown.
     pub(crate) data_version: Option<i64>,
     notices: broadcast::Sender<(u64, Notice)>,
     commits: Arc<AtomicU64>,
@@ -100,14 +100,14 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Works until the store is closed or nobody is left who could ask for anything.
+    /// Runs until the store is closed or all handles are dropped.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             match jobs.recv_timeout(LOOK_EVERY) {
                 Ok(Job::Close(reply)) => {
                     self.finish();
                     drop(self);
-                    // Whoever asked may be gone.
+                    // The caller may have left.
                     let _ = reply.send(Ok(()));
                     return;
                 }
@@ -137,11 +137,11 @@ impl Writer {
                 self.answer(reply, there);
             }
             Job::Rollback => self.roll_back(),
-            Job::Close(_) => unreachable!("the loop ends with it"),
+            Job::Close(_) => unreachable!("the loop handles Close"),
         }
     }
 
-    /// Whoever asked may be gone; dropping its transaction rolls it back.
+    /// The caller may have left; dropping its transaction rolls it back.
     fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, Trouble>) {
         let _ = reply.send(found.map_err(|trouble| self.give_up(trouble)));
     }
@@ -231,18 +231,18 @@ impl Writer {
         self.commits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection that cannot even roll back is closed, which does the same.
+    /// Rolls back; if that fails, closes the connection, which has the same effect.
     pub(crate) fn roll_back(&mut self) {
         self.open = None;
         let Some(conn) = &self.conn else { return };
-        // SQLite may have rolled back by itself.
+        // SQLite may have rolled back already.
         if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
             self.conn = None;
         }
     }
 
     fn look_around(&mut self) {
-        // Whatever goes wrong here, the next batch meets it too and reports it.
+        // Errors here are ignored: the next batch meets and reports them.
         if self.conn.is_none() {
             let _ = self.ensure_open();
         } else if self.open.is_none() {
@@ -254,13 +254,13 @@ impl Writer {
         let found = Some(data_version(self.conn())?);
         if found != self.data_version {
             self.data_version = found;
-            // Nobody listening is fine.
+            // There may be no receiver.
             let _ = self.notices.send((SOMEBODY, Notice::Anything));
         }
         Ok(())
     }
 
-    /// Leaves the file as small and as clean as it can be left; all of it is best effort.
+    /// Deletes the commit mark and checkpoints the WAL, best effort.
     fn finish(&mut self) {
         self.roll_back();
         let Some(conn) = &self.conn else { return };
@@ -270,7 +270,7 @@ impl Writer {
         checkpoint(conn);
     }
 
-    /// Only a convenience: a file that cannot be written to can still be read.
+    /// Deletes old commit marks, best effort: the file may be read-only.
     fn forget_old_marks(&self) {
         let before = self.options.clock.now().minus_ms(KEEP_MARKS_MS).micros();
         let old = "SELECT 1 FROM writer WHERE at < ?";
@@ -281,7 +281,7 @@ impl Writer {
     }
 
     pub(crate) fn conn(&self) -> &Connection {
-        self.conn.as_ref().expect("a transaction begins with a connection and ends without it")
+        self.conn.as_ref().expect("an open transaction has a connection")
     }
 
     pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
@@ -294,7 +294,7 @@ fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached(sql::DATA_VERSION)?.query_row((), |row| row.get(0))
 }
 
-/// Copies the write-ahead log into the file, as far as readers let it.
+/// Checkpoints the WAL, as far as readers allow.
 pub(crate) fn checkpoint(conn: &Connection) {
     let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
 }

@@ -1,4 +1,4 @@
-//! A PgBouncer to test through.
+//! A PgBouncer for tests.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::postgres::{Server, as_server};
 
 const PORT: u16 = 6432;
 
-/// A PgBouncer in front of a server, in the server's folder. It is killed with this.
+/// A PgBouncer in front of a server, in the server's folder. Killed on drop.
 #[derive(Debug)]
 pub struct Bouncer {
     folder: PathBuf,
@@ -16,10 +16,10 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// `mode` is `transaction` or `session`; `pool` is how many connections to the server it has.
+    /// `mode` is `transaction` or `session`; `pool` is its number of server connections.
     ///
     /// # Panics
-    /// Where PgBouncer is not installed, and the like: there is nothing to test then.
+    /// If PgBouncer cannot be started, for example because it is not installed.
     pub fn start(server: &Server, mode: &str, pool: usize) -> Self {
         let folder = server.socket().to_owned();
         let (at, port) = (folder.display(), server.port());
@@ -36,22 +36,22 @@ impl Bouncer {
              max_client_conn = 500\n\
              logfile = {at}/pgbouncer.log\n"
         );
-        std::fs::write(folder.join("pgbouncer.ini"), settings).expect("the folder is there");
+        std::fs::write(folder.join("pgbouncer.ini"), settings).expect("the folder exists");
         let process = spawn(&folder);
         Self { folder, process }
     }
 
-    /// Ends it without a word to anybody, as if the machine had died.
+    /// Kills it without a clean shutdown, like a machine failure.
     pub fn kill(&mut self) {
-        self.process.kill().expect("it is ours to kill");
-        self.process.wait().expect("it is ours to wait for");
+        self.process.kill().expect("the process can be killed");
+        self.process.wait().expect("the process can be waited for");
     }
 
     pub fn restart(&mut self) {
         self.process = spawn(&self.folder);
     }
 
-    /// Tells the store nothing of the pooler: see [`Bouncer::url`].
+    /// The URL without `prepare=off`: see [`Bouncer::url`].
     pub fn plain_url(&self) -> String {
         let folder = self.folder.display();
         format!("postgres:///postgres?user=windlass&host={folder}&port={PORT}")
@@ -64,25 +64,25 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
-        // It may have been killed before.
+        // The process may have been killed before.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Returns when it takes connections.
+/// Returns when it accepts connections.
 fn spawn(folder: &Path) -> Child {
     let socket = folder.join(format!(".s.PGSQL.{PORT}"));
-    // One that was killed leaves its socket behind.
+    // A killed PgBouncer leaves its socket behind.
     let _ = std::fs::remove_file(&socket);
     let mut command = as_server(Path::new("pgbouncer"));
-    // Debian puts it where only root looks for programs.
+    // Debian installs it in a folder that is only in root's path.
     command.env("PATH", "/usr/sbin:/usr/local/sbin:/usr/bin:/bin:/usr/local/bin");
     command.arg(folder.join("pgbouncer.ini")).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = command.spawn().expect("PgBouncer is installed");
     while UnixStream::connect(&socket).is_err() {
-        let ended = process.try_wait().expect("it is ours to wait for");
+        let ended = process.try_wait().expect("the process can be waited for");
         assert!(ended.is_none(), "PgBouncer ended: see pgbouncer.log in {}", folder.display());
         std::thread::yield_now();
     }

@@ -1,11 +1,11 @@
-//! Rows as a store sees them, made by hand.
+//! Hand-made rows, as a store sees them.
 
 use windlass_core::{
     ChangeSet, Filed, Lane, LaneName, PayloadKey, Row, RowKey, Slot, Table, Task, Tenant,
     Timestamp, Value, Version,
 };
 
-/// When the clocks of the suites start.
+/// The start time of the suites' clocks.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000);
 
 pub(crate) fn lane_key(name: &str) -> RowKey {
@@ -14,7 +14,7 @@ pub(crate) fn lane_key(name: &str) -> RowKey {
 
 pub(crate) fn lane_row(name: &str, version: i64) -> Row {
     let lane = Lane::new(&Tenant::default(), &LaneName::new(name));
-    let body = serde_json::to_string(&lane).expect("a lane is written without fail");
+    let body = serde_json::to_string(&lane).expect("a lane serializes");
     let columns = vec![lane.state.as_str().into(), Value::Null];
     Row { key: lane_key(name), version: Version(version), columns, schema: 1, body }
 }
@@ -27,7 +27,7 @@ pub(crate) fn payload_key(task: &str, generation: u32, slot: Slot) -> PayloadKey
     PayloadKey { tenant: Tenant::default(), task: task.into(), generation, slot }
 }
 
-/// A row of the task table, by what the indexes see of it.
+/// A row of the task table, by its indexed columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskSpot {
     pub(crate) tenant: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct TaskSpot {
     pub(crate) rank: i64,
     pub(crate) ready_at: Option<i64>,
     pub(crate) due_at: Option<i64>,
-    /// Another line that it stands in, and since when.
+    /// A further list that contains it, and its position there.
     pub(crate) line: Option<(&'static str, i64)>,
     pub(crate) open_parent: Option<&'static str>,
     pub(crate) id: &'static str,
@@ -49,7 +49,7 @@ impl TaskSpot {
         Self { tenant, lane, route, rank, ready_at, due_at, line: None, open_parent: None, id }
     }
 
-    /// The row, with a body that no version of core reads.
+    /// The row, with a body that no version of core can decode.
     pub(crate) fn row(self, version: i64) -> Row {
         let Self { tenant, lane, route, rank, ready_at, due_at, line, open_parent, id } = self;
         let state = if ready_at.is_some() { "waiting" } else { "delayed" };

@@ -1,7 +1,6 @@
-//! Takes a database back to a format of the past.
+//! Downgrades a database to an earlier format.
 
-/// For each format, what made it out of the one before: tables, columns and indexes of tables that
-/// were there.
+/// What each format added to the previous one: tables, and columns and indexes of existing tables.
 struct Step {
     tables: &'static [&'static str],
     indexes: &'static [&'static str],
@@ -34,14 +33,14 @@ const STEPS: &[Step] = &[
     Step { tables: &["gone"], indexes: &[], columns: &[] },
 ];
 
-/// The highest format that can be left.
+/// The highest format that can be downgraded.
 pub const LAST: i64 = STEPS.len() as i64 + 1;
 
-/// The same for a store that has one writer at a time: the last step is for several.
+/// The same for a store with a single writer, which lacks the last step.
 pub const LAST_OF_ONE_WRITER: i64 = LAST - 1;
 
-/// Statements that make a database of the last format one of `format`, in the dialect of every
-/// store. `schema` stands before each name: nothing, or a name and a dot.
+/// Statements that downgrade a database from the last format to `format`, in SQL that every store
+/// supports. `schema` precedes each name: empty, or a name and a dot.
 pub fn back_to(format: i64, schema: &str) -> String {
     let kept = usize::try_from(format - 1).unwrap_or(0);
     let mut text = String::new();

@@ -1,12 +1,12 @@
-//! Suites that any store passes by supplying one [`Factory`], and a store that fails on demand.
+//! Test suites for any store that supplies a [`Factory`], and a store with injectable faults.
 //!
 //! * [`conformance::run`]: named cases about rows, versions, ranges, the log, payloads and time.
-//! * [`differential::run`]: one seeded stream of commands through every store and through a plain
-//!   [`windlass_core::Shelf`]; answers and full snapshots are compared after every step.
-//! * [`mishap::run`]: every mishap at every call of a script, which must come to the same end.
+//! * [`differential::run`]: one seeded stream of commands through every store and the reference
+//!   [`windlass_core::Shelf`]; results and full snapshots are compared after every step.
+//! * [`mishap::run`]: every fault at every call of a script, which must reach the same result.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
-//! * [`format::back_to`]: what makes a database of today one of an earlier format.
-//! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` has
+//! * [`format::back_to`]: downgrades a database to an earlier format.
+//! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` runs
 //!   one for the duration of a command.
 //!
 //! It is not an engine: [`execute`] runs commands without batching, timers or wakes. Start at

@@ -2,14 +2,14 @@ use std::collections::BTreeMap;
 
 use windlass_core::{AfterTurn, Change, Lifecycle, Logged, PublicState, Task, TaskKey, Timestamp};
 
-/// The tasks of a log as its entries alone tell of them. It says when an entry does not follow from
-/// the entries before it, and when a record is not what the log leads to.
+/// The tasks of a log, reconstructed from its entries alone. It detects entries that do not follow
+/// from earlier ones, and records that do not match the log.
 #[derive(Debug, Default)]
 pub struct LogFold {
     tasks: BTreeMap<TaskKey, Folded>,
 }
 
-/// A task as the log tells of it.
+/// A task as reconstructed from the log.
 #[derive(Clone, Debug)]
 struct Folded {
     phase: Phase,
@@ -17,24 +17,24 @@ struct Folded {
     at: Timestamp,
     /// The epoch of its last lease.
     epoch: Option<u64>,
-    /// None where the last entry leaves open whether an attempt was counted.
+    /// None if the last entry does not show whether an attempt was counted.
     attempts: Option<u32>,
     generation: u32,
-    /// The lease that ran out last, whose holder may settle it late.
+    /// The lease that expired last; its holder may still settle it late.
     lost: Option<u64>,
-    /// Its record was seen, and is one that has a retention.
+    /// Whether its record was seen and has a retention.
     is_retained: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Absent,
-    /// Open, and nobody holds it. Workflows that wait for a message are here as well.
+    /// Open and not leased. Includes workflows that wait for a message.
     Ready,
     Held {
         epoch: u64,
     },
-    /// A turn has ended its lease: the entry of what it came to follows in the same commit.
+    /// A turn has ended its lease: an entry with its result follows in the same commit.
     TurnEnds {
         epoch: u64,
     },
@@ -58,7 +58,7 @@ impl Default for Folded {
 }
 
 impl LogFold {
-    /// Takes in the next entry of the log.
+    /// Reads the next entry of the log.
     pub fn read(&mut self, entry: &Logged) -> Result<(), String> {
         let Some(change) = entry.change() else { return Err(format!("unknown: {}", entry.body)) };
         let Some(id) = &entry.task else { return Ok(()) };
@@ -77,7 +77,7 @@ impl LogFold {
         let before = known.clone();
         let told = || format!("{} {} at {at} after {before:?}", key.id, change.name());
         if at < before.at {
-            return Err(format!("time falls: {}", told()));
+            return Err(format!("time decreases: {}", told()));
         }
         let phase = known.next(change).ok_or_else(told)?;
         if phase == Phase::Absent || *change == Change::Created {
@@ -87,12 +87,12 @@ impl LogFold {
         Ok(())
     }
 
-    /// Compares a record with what the log leads to, after a whole commit was read.
+    /// Compares a record with the log, after a whole commit was read.
     pub fn check(&mut self, key: &TaskKey, record: Option<&Task>) -> Result<(), String> {
         let known = self.tasks.entry(key.clone()).or_default();
-        let differs = || format!("{known:?} in the log is {record:?}");
+        let differs = || format!("{known:?} in the log, but the record is {record:?}");
         let Some(task) = record else {
-            // An activity goes with its end, which is its last entry.
+            // An activity is deleted with its last entry, which ends it.
             let gone = match known.phase {
                 Phase::Absent => true,
                 Phase::Ended(_) => !known.is_retained,
@@ -115,13 +115,13 @@ impl LogFold {
         Ok(())
     }
 
-    /// The tasks that are there by the log.
+    /// The tasks that exist according to the log.
     pub fn present(&self) -> impl Iterator<Item = &TaskKey> {
         let present = |known: &Folded| known.phase != Phase::Absent;
         self.tasks.iter().filter(move |(_, known)| present(known)).map(|(key, _)| key)
     }
 
-    /// How many entries of the log are earlier than one before them, and by how much at most.
+    /// The number of entries earlier than a previous one, and the maximum difference.
     pub fn falls(entries: &[Logged]) -> (usize, u64) {
         let (mut latest, mut falls, mut most_ms) = (Timestamp::default(), 0, 0);
         for entry in entries {
@@ -136,7 +136,7 @@ impl LogFold {
 }
 
 impl Folded {
-    /// Where the task is after this, if it can be.
+    /// The next phase, if the change is valid.
     fn next(&mut self, change: &Change) -> Option<Phase> {
         match change {
             Change::Created => (self.phase == Phase::Absent).then_some(Phase::Ready),
@@ -157,7 +157,7 @@ impl Folded {
             Change::RetryScheduled { .. } | Change::Delayed { .. } => {
                 self.attempts = None;
                 let late = self.phase == Phase::Ready && self.lost.take().is_some();
-                // A wait may fail by its timeout.
+                // A suspension may fail by its timeout.
                 let held = self.phase == Phase::Suspended || self.any_lease().is_some();
                 (held || late).then_some(Phase::Ready)
             }
@@ -167,13 +167,13 @@ impl Folded {
             }
             Change::Suspended { epoch, .. } => self.held(*epoch).map(|_| Phase::Suspended),
             Change::WaitingChildren { epoch, .. } => {
-                // It begins an attempt where none has begun.
+                // Begins an attempt if none has begun.
                 self.attempts = None;
                 self.held(*epoch).map(|_| Phase::WaitingChildren)
             }
             Change::Resumed { .. } => match self.phase {
                 Phase::Suspended | Phase::WaitingChildren => Some(Phase::Ready),
-                // What it was about to wait for was there: the lease stays.
+                // The condition was already satisfied: the lease continues.
                 held @ Phase::Held { .. } => Some(held),
                 _ => None,
             },
@@ -201,7 +201,7 @@ impl Folded {
         }
         (self.epoch, self.lost) = (Some(epoch), None);
         match (attempt, self.attempts) {
-            // An attempt that goes on is the same one.
+            // A resumed attempt has the same number.
             (Some(attempt), Some(known)) if attempt == known => {}
             (Some(attempt), _) => self.count(attempt)?,
             (None, _) => {}
@@ -223,7 +223,7 @@ impl Folded {
         Some(self.phase).filter(|phase| matches!(phase, Phase::Held { .. }))
     }
 
-    /// The next generation: of a task that has ended, or of a workflow within or after a turn.
+    /// The next generation: of an ended task, or of a workflow within or after a turn.
     fn start_over(&mut self, generation: u32) -> Option<Phase> {
         if generation <= self.generation {
             return None;
@@ -248,7 +248,7 @@ impl Folded {
         self.is_open().then_some(Phase::Ended(state))
     }
 
-    /// What does not move a task.
+    /// Changes that do not change the phase.
     fn stay(&self, change: &Change) -> Option<Phase> {
         let stays = match change {
             Change::Promoted
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     fn entry(body: &str) -> Logged {
-        let change: Change = serde_json::from_str(body).expect("it is a change");
+        let change: Change = serde_json::from_str(body).expect("the body is a change");
         Logged {
             seq: 1,
             at: Timestamp::from_millis(1),
@@ -331,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_task_does_not_fall() {
+    fn the_time_of_a_task_does_not_decrease() {
         let mut fold = LogFold::default();
         fold.read(&entry(CREATED)).unwrap();
         let early = Logged { at: Timestamp::default(), ..entry(CLAIMED) };
-        assert!(fold.read(&early).unwrap_err().starts_with("time falls"));
+        assert!(fold.read(&early).unwrap_err().starts_with("time decreases"));
     }
 }

@@ -1,4 +1,4 @@
-//! A script of commands that meets every mishap at every call, and must come to the same end.
+//! Runs a script of commands with every fault at every call; each run must reach the same result.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::fixture::START;
 use crate::runner::{Answer, Order, attempt};
 use crate::snapshot::Snapshot;
 
-/// A client that gives up is not patient enough; none needs nearly as many tries.
+/// Attempts of the test client; no run needs nearly as many.
 const MOST_TRIES: usize = 50;
 
-/// What goes wrong, and with which call of its kind.
+/// A fault, and the kind of call that it affects.
 #[derive(Clone, Copy, Debug)]
 enum Mishap {
     Fails(Call, Failure),
@@ -37,12 +37,12 @@ const MISHAPS: &[Mishap] = &[
     Mishap::Crashes(CrashPoint::AfterCommit),
 ];
 
-/// Runs the script once without a mishap, then once for every mishap at every call, and compares
-/// answers and contents. Says how many runs that were.
+/// Runs the script once without faults, then once for every fault at every call, and compares
+/// results and contents. Returns the number of runs.
 ///
 /// # Panics
 ///
-/// When a run comes to another end than the first.
+/// If a run reaches a different result than the first.
 pub async fn run(factory: &dyn Factory) -> usize {
     let calm = Trial::open(factory, "calm").await;
     let expected = calm.play().await;
@@ -60,7 +60,7 @@ pub async fn run(factory: &dyn Factory) -> usize {
                 Mishap::Crashes(point) => trial.store.crash(nth, point),
             }
             let (answers, snapshot) = trial.play().await;
-            assert!(trial.store.is_spent(), "{mishap:?} at {nth} did not happen");
+            assert!(trial.store.is_spent(), "{mishap:?} at {nth} did not occur");
             assert_eq!(answers, expected.0, "{mishap:?} at {nth}");
             let difference = snapshot.difference(&expected.1);
             assert_eq!(difference, None, "{mishap:?} at {nth}");
@@ -71,7 +71,7 @@ pub async fn run(factory: &dyn Factory) -> usize {
 }
 
 struct Trial {
-    /// The store without its mishaps, to look at.
+    /// The store without faults, for inspection.
     inner: Arc<dyn Store>,
     store: FaultStore,
     clock: Arc<ManualClock>,
@@ -84,8 +84,8 @@ impl Trial {
         Self { store: FaultStore::new(inner.clone()), inner, clock }
     }
 
-    /// Plays the script like a patient client: what was refused by the store is asked again, what
-    /// has an unknown outcome is looked up first.
+    /// Plays the script like a retrying client: commands that the store failed are retried, and
+    /// unknown outcomes are looked up first.
     async fn play(&self) -> (Vec<Answer>, Snapshot) {
         let mut answers = Vec::new();
         let bulk = Create { tenant: Tenant::default(), tasks: vec![task("a"), task("b")] };
@@ -101,7 +101,7 @@ impl Trial {
         for command in [Sweep::default().into(), Claim::new("w").into(), replay("a")] {
             answers.push(self.ask(&command).await);
         }
-        let snapshot = Snapshot::of(&*self.inner).await.expect("nothing fails behind the script");
+        let snapshot = Snapshot::of(&*self.inner).await.expect("the inner store does not fail");
         (answers, snapshot)
     }
 
@@ -112,7 +112,7 @@ impl Trial {
                 Ok((mut batch, ticket)) => {
                     let took_effect = match ticket {
                         None => true,
-                        Some(ticket) => self.store.outcome(&ticket).await.expect("it can tell"),
+                        Some(ticket) => self.store.outcome(&ticket).await.expect("it is known"),
                     };
                     if took_effect {
                         return batch.answers.remove(0);
@@ -122,7 +122,7 @@ impl Trial {
                 Err(other) => panic!("{command:?} met {other}"),
             }
         }
-        panic!("{command:?} was asked {MOST_TRIES} times")
+        panic!("{command:?} was attempted {MOST_TRIES} times")
     }
 }
 
@@ -137,7 +137,7 @@ fn task(id: &str) -> NewTask {
 fn leased(answer: &Answer) -> Vec<Arc<Task>> {
     match answer {
         Ok(Outcome::Claimed(tasks)) => tasks.clone(),
-        other => panic!("a claim was answered with {other:?}"),
+        other => panic!("unexpected outcome of a claim: {other:?}"),
     }
 }
 

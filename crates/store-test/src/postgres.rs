@@ -1,4 +1,4 @@
-//! A Postgres to test against: nothing has to run, and nothing is left.
+//! A temporary Postgres for tests: needs no running server, and leaves nothing behind.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The port that a socket is named after where nobody listens on one.
+/// The port in the name of a Unix socket without TCP.
 const USUAL_PORT: u16 = 5432;
-/// Longer than a test has to wait for anything.
+/// Longer than any test has to wait.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// A Postgres of the test's own, in a temporary directory, reached through a socket in it.
+/// A Postgres of one test, in a temporary folder, with a Unix socket in it.
 #[derive(Debug)]
 pub struct Server {
     folder: TempDir,
-    /// Settings that differ from those of a fresh cluster, as `name=value`.
+    /// Settings that differ from the defaults, as `name=value`.
     settings: Vec<String>,
     port: u16,
 }
 
 impl Server {
     /// # Panics
-    /// Where Postgres is not installed, and the like: there is nothing to test then.
+    /// If Postgres cannot be started, for example because it is not installed.
     pub fn start() -> Self {
         Self::start_with(&["max_connections=200"])
     }
@@ -32,7 +32,7 @@ impl Server {
         Self::start_on(USUAL_PORT, settings)
     }
 
-    /// One that can be reached by TCP as well, on a port that is free.
+    /// A server that also accepts TCP, on a free port.
     pub fn start_on_tcp(settings: &[&str]) -> Self {
         Self::start_on(free_port(), &[&["listen_addresses=localhost"], settings].concat())
     }
@@ -46,7 +46,7 @@ impl Server {
         server
     }
 
-    /// What `pg_ctl` does: `start`, `stop -m immediate`, `restart -m fast`.
+    /// Runs a `pg_ctl` action: `start`, `stop -m immediate`, `restart -m fast`.
     pub fn control(&self, action: &str) {
         let folder = self.folder.path().display();
         let mut options = format!("-c listen_addresses='' -c unix_socket_directories={folder}");
@@ -59,29 +59,29 @@ impl Server {
         run(control.arg("-o").arg(options).arg("-l").arg(self.log()));
     }
 
-    /// What the server had to say.
+    /// The log file of the server.
     pub fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
 
-    /// Runs a statement as an operator would; what it answers.
+    /// Runs a statement like an operator; returns its output.
     pub fn sql(&self, text: &str) -> String {
         let mut psql = program("psql");
         psql.args(["-At", "-U", "windlass", "-d", "postgres", "-c", text]);
         psql.arg("-p").arg(self.port.to_string());
         let output = psql.arg("-h").arg(self.socket()).output().expect("psql runs");
         assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("answers are UTF-8").trim().to_owned()
+        String::from_utf8(output.stdout).expect("the output is UTF-8").trim().to_owned()
     }
 
-    /// Asks until the answer is yes.
+    /// Polls until the query returns true.
     ///
     /// # Panics
-    /// When it takes so long that it will not be.
+    /// After a timeout.
     pub async fn until(&self, question: &str) {
         let asked = Instant::now();
         while self.sql(question) != "t" {
-            assert!(asked.elapsed() < NEVER, "it never comes to this: {question}");
+            assert!(asked.elapsed() < NEVER, "this never becomes true: {question}");
             tokio::task::yield_now().await;
         }
     }
@@ -99,7 +99,7 @@ impl Server {
         format!("{}&port={}", url(self.socket()), self.port)
     }
 
-    /// By TCP, where it was started so.
+    /// The TCP URL, if it was started with TCP.
     pub fn tcp_url(&self) -> String {
         format!("postgres://windlass@localhost:{}/postgres", self.port)
     }
@@ -108,7 +108,7 @@ impl Server {
         self.port
     }
 
-    /// Turns TLS on, with a certificate that vouches for itself; the file that it is in.
+    /// Enables TLS with a self-signed certificate; returns its file.
     pub fn encrypt(&self, certificate: Certificate) -> PathBuf {
         let made = self.certificate("server", certificate);
         for (name, file) in [("ssl_cert_file", "server.crt"), ("ssl_key_file", "server.key")] {
@@ -123,7 +123,7 @@ impl Server {
         made
     }
 
-    /// Makes a certificate for `localhost` that vouches for itself, in the folder of the server.
+    /// Creates a self-signed certificate for `localhost`, in the folder of the server.
     pub fn certificate(&self, name: &str, form: Certificate) -> PathBuf {
         let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
         let openssl = || as_server(Path::new("openssl"));
@@ -152,11 +152,11 @@ impl Server {
     }
 }
 
-/// What a certificate looks like.
+/// The form of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certificate {
     Usual,
-    /// Without extensions, as the manual of Postgres makes them: it names nobody.
+    /// Without extensions, as in the manual of Postgres: it has no host name.
     Old,
 }
 
@@ -172,21 +172,21 @@ pub fn url(socket: &Path) -> String {
     format!("postgres:///postgres?user=windlass&host={}", socket.display())
 }
 
-/// Somebody else may be faster, but rarely is.
+/// Another process may take the port first, but rarely does.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("localhost:0").expect("there is a free port");
-    listener.local_addr().expect("it is bound").port()
+    let listener = TcpListener::bind("localhost:0").expect("a port is free");
+    listener.local_addr().expect("the listener is bound").port()
 }
 
 fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
 }
 
-/// A folder that the user who runs Postgres may write to.
+/// A folder that the user of Postgres may write to.
 fn folder() -> TempDir {
-    // The path of a socket is short, and so must that of its folder be.
+    // The length of a socket path is limited, so the folder's path must be short.
     let folder = tempfile::Builder::new().prefix("windlass-pg").tempdir_in("/tmp");
-    let folder = folder.expect("there is room in /tmp");
+    let folder = folder.expect("a folder can be created in /tmp");
     if is_root() {
         run(Command::new("chown").arg("postgres").arg(folder.path()));
     }
@@ -208,7 +208,7 @@ pub fn as_server(path: &Path) -> Command {
     command
 }
 
-/// Where Debian keeps them.
+/// The folder of Debian packages.
 fn newest_binaries() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut folders: Vec<PathBuf> = versions.flatten().map(|it| it.path().join("bin")).collect();
@@ -216,7 +216,7 @@ fn newest_binaries() -> Option<PathBuf> {
     folders.pop().filter(|folder| Path::exists(folder))
 }
 
-/// What a server writes goes to its log: a pipe to here would stay open as long as it runs.
+/// Output is discarded: a pipe would stay open as long as the server runs.
 fn run(command: &mut Command) {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
     let status = status.expect("the programs of Postgres are installed");

@@ -1,4 +1,4 @@
-/// A seeded source of numbers (splitmix64): the same seed gives the same numbers everywhere.
+/// A seeded random generator (splitmix64): the same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -20,14 +20,14 @@ impl Random {
         self.number() % end
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `choices`, of which there is at least one.
+    /// One of `choices`, which is not empty.
     pub fn pick<'c, T>(&mut self, choices: &'c [T]) -> &'c T {
         let at = self.below(choices.len() as u64);
-        &choices[usize::try_from(at).expect("it is below a length")]
+        &choices[usize::try_from(at).expect("the index is below the length")]
     }
 }

@@ -6,43 +6,43 @@ use windlass_core::{
 };
 use windlass_store::{Store, StoreError, Ticket};
 
-/// What comes of a command.
+/// The result of a command.
 pub type Answer = Result<Outcome, Rejection>;
 
-/// A batch that needs more rounds than this never settles.
+/// Rounds after which a batch does not converge.
 const MOST_ROUNDS: usize = 64;
 
-/// A batch that is rerun more often than this starves.
+/// Retries after which a batch starves.
 const MOST_RERUNS: usize = 1_000;
 
-/// How the commands of a batch stand to each other.
+/// How the commands of a batch relate to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As in one caller's many-command call: the batch is worth its commands one by one.
+    /// As in one caller's job: the batch equals its commands one by one.
     Strict,
-    /// As between callers: whoever can be decided first is.
+    /// As between callers: commands are decided as soon as they can be.
     Free,
 }
 
-/// A batch and what came of it.
+/// A batch and its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     pub now: Timestamp,
     /// In the order of the commands.
     pub answers: Vec<Answer>,
     pub changes: ChangeSet,
-    /// What the next batch may guess with.
+    /// Hints for the next batch.
     pub hints: Hints,
 }
 
-/// Decides and commits one command by itself; reruns it after a conflict.
+/// Decides and commits one command in its own batch; retries after a conflict.
 pub async fn execute(store: &dyn Store, command: &Command) -> Result<Answer, StoreError> {
     let commands = std::slice::from_ref(command);
     let batch = execute_batch(store, commands, Order::Strict, &Hints::default()).await?;
-    Ok(batch.answers.into_iter().next().expect("a batch answers each of its commands"))
+    Ok(batch.answers.into_iter().next().expect("a batch has a result for each command"))
 }
 
-/// Decides several commands in one world and commits them together; reruns them after a conflict.
+/// Decides several commands and commits them in one batch; retries after a conflict.
 pub async fn execute_batch(
     store: &dyn Store,
     commands: &[Command],
@@ -60,7 +60,7 @@ pub async fn execute_batch(
     Err(StoreError::Conflict)
 }
 
-/// One try at a batch. With a ticket it may or may not have been committed.
+/// One attempt at a batch. With a ticket, its outcome is unknown.
 pub(crate) async fn attempt(
     store: &dyn Store,
     commands: &[Command],
@@ -85,7 +85,7 @@ pub(crate) async fn attempt(
     }
 }
 
-/// The same on a shelf, at a time of the caller's choice.
+/// The same on reference tables, at a given time.
 pub(crate) fn execute_on_shelf(
     shelf: &mut Shelf,
     now: Timestamp,
@@ -98,11 +98,11 @@ pub(crate) fn execute_on_shelf(
         deciding.world.learn(&wanted, loaded);
     }
     let batch = deciding.finish();
-    shelf.commit(&batch.changes).expect("nobody else writes to this shelf");
+    shelf.commit(&batch.changes).expect("the reference tables have one writer");
     batch
 }
 
-/// A batch under decision: rounds of deciding, with a load between each two.
+/// A batch being decided: rounds of deciding, with loads between them.
 struct Deciding<'c> {
     world: World,
     commands: &'c [Command],
@@ -117,10 +117,10 @@ impl<'c> Deciding<'c> {
         Self { world: World::new(now, hints.clone()), commands, order, answers, rounds: 0 }
     }
 
-    /// Decides what can be decided: what is lacking, or nothing when every command is answered.
+    /// Decides what can be decided; returns the missing records, or none when all is decided.
     fn round(&mut self) -> Option<Wanted> {
         self.rounds += 1;
-        assert!(self.rounds <= MOST_ROUNDS, "{:?} never settles", self.commands);
+        assert!(self.rounds <= MOST_ROUNDS, "{:?} does not converge", self.commands);
         let mut waiting = false;
         for (command, answer) in self.commands.iter().zip(&mut self.answers) {
             if answer.is_some() {
@@ -138,7 +138,7 @@ impl<'c> Deciding<'c> {
         if !waiting {
             return None;
         }
-        Some(self.world.wanted().expect("a parked command lacks something"))
+        Some(self.world.wanted().expect("a parked command needs a record"))
     }
 
     fn finish(self) -> Batch {

@@ -8,15 +8,15 @@ use windlass_core::{
 };
 use windlass_store::{Query, Store, StoreError};
 
-/// Small enough that a snapshot of a lively store takes several pages.
+/// Small, so that a snapshot takes several pages.
 const PAGE: usize = 50;
 
 fn every_index() -> impl Iterator<Item = Index> {
     Table::ALL.iter().flat_map(|table| table.spec().indexes).map(|spec| spec.index)
 }
 
-/// Everything that can be read from a store: every row of every table, every index in its order,
-/// the payloads of every task, and the log.
+/// Everything that can be read from a store: every row of every table, every index in order, the
+/// payloads of every task, and the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     pub rows: Vec<StoredRow>,
@@ -30,7 +30,7 @@ impl Snapshot {
         Self::with_payloads(store, &BTreeSet::new()).await
     }
 
-    /// Also looks for payloads that no task owns (any more).
+    /// Also reads payloads that no task owns.
     pub async fn with_payloads(
         store: &dyn Store,
         also: &BTreeSet<PayloadKey>,
@@ -50,7 +50,7 @@ impl Snapshot {
         })
     }
 
-    /// What a store with the records of this shelf must look like.
+    /// The expected snapshot of a store with these records.
     pub fn of_shelf(shelf: &Shelf) -> Self {
         let stored = |row: &Row| {
             let Row { key, version, schema, body, .. } = row.clone();
@@ -69,7 +69,7 @@ impl Snapshot {
         }
     }
 
-    /// The same without versions, which tell how many commits led here.
+    /// Without versions, which depend on the number of commits.
     pub fn without_versions(mut self) -> Self {
         let rows = self.rows.iter_mut().map(|row| &mut row.version);
         let pages = self.indexes.iter_mut().flat_map(|(_, page)| page);
@@ -77,7 +77,7 @@ impl Snapshot {
         self
     }
 
-    /// The first difference, in words; nothing when there is none.
+    /// A description of the first difference, if any.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let payload = |(key, payload): (&PayloadKey, &Payload)| (key.clone(), payload.clone());
         let found: Vec<_> = self.payloads.iter().map(payload).collect();
@@ -134,8 +134,8 @@ async fn indexes_of(store: &dyn Store) -> Result<Vec<(Index, Vec<PageRow>)>, Sto
     Ok(indexes)
 }
 
-/// What a page starts behind. One that does not is the last that is asked for: a store that goes
-/// in circles must not take a test with it.
+/// The position that a page must start after. Otherwise paging stops, so that a store that repeats
+/// pages does not cause an endless loop.
 fn start(after: &Option<Vec<Value>>) -> &Vec<Value> {
     const NOTHING: &Vec<Value> = &Vec::new();
     after.as_ref().unwrap_or(NOTHING)

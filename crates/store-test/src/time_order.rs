@@ -1,4 +1,4 @@
-//! The times of a log that many write at once: for each task they never fall.
+//! The times of a log with concurrent writers: for each task they never decrease.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use windlass_store::{Store, StoreError};
 use crate::log_fold::LogFold;
 use crate::runner::execute;
 
-/// Writers per handle, and how many tasks each of them creates.
+/// Writers per handle, and tasks per writer.
 const WRITERS: usize = 4;
 const TASKS: usize = 30;
 
@@ -17,14 +17,14 @@ const TASKS: usize = 30;
 #[derive(Clone, Copy, Debug)]
 pub struct TimeOrder {
     pub entries: usize,
-    /// Entries that are earlier than one before them.
+    /// Entries that are earlier than a previous one.
     pub falls: usize,
     /// By how much at most.
     pub most_ms: u64,
 }
 
-/// Lets many writers create, claim, renew and complete tasks through these handles on one store,
-/// reads the log, and panics where the entries of a task are not in order.
+/// Lets concurrent writers create, claim, renew and complete tasks through these handles on one
+/// store, reads the log, and panics if the entries of a task are not in order.
 pub async fn run(handles: &[Arc<dyn Store>]) -> TimeOrder {
     let writers: Vec<_> = handles
         .iter()
@@ -39,7 +39,7 @@ pub async fn run(handles: &[Arc<dyn Store>]) -> TimeOrder {
     check(&entries)
 }
 
-/// Judges a log.
+/// Checks the order of a log.
 pub fn check(entries: &[Logged]) -> TimeOrder {
     let mut fold = LogFold::default();
     for entry in entries {
@@ -67,7 +67,7 @@ async fn write(store: &dyn Store, number: usize) {
     }
 }
 
-/// None where the command was refused.
+/// None if the command was rejected.
 async fn until_done(store: &dyn Store, command: Command) -> Option<Outcome> {
     loop {
         match execute(store, &command).await {

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use windlass_core::Timestamp;
 
-/// Where a store takes its time from.
+/// The time source of a store or an engine.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
-    /// Time since some moment, which nobody sets: it neither falls nor stands.
+    /// Monotonic time since a fixed start.
     fn steady(&self) -> Duration;
 }
 
-/// The time of batches: that of the clock, but later than every commit before. While the clock is
-/// behind the last commit, as when it was once set ahead, time goes on from there at its own pace.
+/// The time of batches: the clock's time, but later than every earlier commit. While the clock is
+/// behind the last commit, as after it was set back, time advances from there monotonically.
 #[derive(Debug, Default)]
 pub struct Pace {
     anchor: Option<(Timestamp, Duration)>,
@@ -25,7 +25,7 @@ impl Pace {
         self.time(clock.now(), clock.steady(), last_commit_at)
     }
 
-    /// The same, where the time was read before.
+    /// Like [`Pace::now`], with clock readings taken earlier.
     pub fn time(
         &mut self,
         now: Timestamp,
@@ -40,8 +40,8 @@ impl Pace {
         let micros = i64::try_from(steady.saturating_sub(since).as_micros()).unwrap_or(i64::MAX);
         let paced = Timestamp::from_micros(from.micros().saturating_add(micros));
         if paced <= last_commit_at {
-            // Somebody who began while the clock was ahead has committed since: time goes on from
-            // there, and does not wait to be overtaken.
+            // A batch that began while the clock was ahead has committed since: continue from its
+            // time instead of waiting to reach it.
             self.anchor = Some((last_commit_at, steady));
             return last_commit_at.next();
         }
@@ -49,7 +49,7 @@ impl Pace {
     }
 }
 
-/// The clock of the machine.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -66,7 +66,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that only moves when it is set.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_while_the_clock_is_behind() {
+    fn time_advances_while_the_clock_is_behind() {
         let mut pace = Pace::default();
         for (clock, steady, last, expected) in [
             (100, 0, 50, 100),

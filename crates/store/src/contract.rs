@@ -12,44 +12,44 @@ use crate::error::{StoreError, Ticket};
 use crate::notice::Notices;
 use crate::traffic::Traffic;
 
-/// A place where records are kept.
+/// A store of records.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts the transaction of one batch.
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError>;
 
-    /// Whether a commit whose answer was lost took effect. It stays so from this answer on.
+    /// Whether a commit with a lost response took effect. The result is final.
     async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError>;
 
-    /// Lists for people. They decide nothing.
+    /// A page of rows, for people. Not part of any optimistic check.
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError>;
 
-    /// How many rows of a table there are of each kind, for people. In the order of the kinds.
+    /// The number of rows for each value of some columns, for people; ordered by these values.
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError>;
 
-    /// Payloads in the order of their keys; none where there is none.
+    /// Payloads in the order of their keys; none for a missing one.
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError>;
 
-    /// The first `limit` log entries behind `after`, in the order of their commits.
+    /// The first `limit` log events after `after`, in commit order.
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError>;
 
-    /// What changes without this handle's doing. Hints only: one may get lost.
+    /// Commits that were not made through this handle. Hints only: some may be lost.
     fn notices(&self) -> Notices;
 
     async fn describe(&self) -> Result<Description, StoreError>;
 
-    /// Finishes what is under way and lets go of everything.
+    /// Finishes pending work and releases all resources.
     async fn close(&self) -> Result<(), StoreError>;
 }
 
-/// The transaction of one batch. Dropped without a commit, it leaves no trace.
+/// The transaction of one batch. Dropping it without a commit rolls it back.
 #[async_trait]
 pub trait Tx: Send {
     /// The time of this batch: later than that of every batch committed before it began.
     fn now(&self) -> Timestamp;
 
-    /// A hint: rather conflict than wait for longer than this for somebody who holds a record.
-    /// Where nobody is waited for there is nothing to do.
+    /// A lock wait limit, as a hint: conflict rather than wait longer for a row lock. A no-op for
+    /// stores without row locks.
     async fn hurry(&mut self, patience: Duration) -> Result<(), StoreError> {
         let _ = patience;
         Ok(())
@@ -57,20 +57,20 @@ pub trait Tx: Send {
 
     async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError>;
 
-    /// Makes the changes durable, all or none, if everything that was read is still as it was;
-    /// otherwise [`StoreError::Conflict`]. With nothing to write it only checks.
+    /// Commits the changes atomically if everything that was read is unchanged; otherwise
+    /// [`StoreError::Conflict`]. An empty change set is only checked.
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError>;
 }
 
-/// A page of a table in the order of its keys.
+/// A page of a table in key order.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub table: Table,
-    /// The first columns of the key.
+    /// Values of the leading key columns.
     pub prefix: Vec<Value>,
-    /// Columns and what they must be.
+    /// Columns and their required values.
     pub filter: Vec<(&'static str, Value)>,
-    /// The key of the last row of the page before.
+    /// The key of the last row of the previous page.
     pub after: Option<Vec<Value>>,
     pub limit: usize,
 }
@@ -85,32 +85,32 @@ impl Query {
     }
 }
 
-/// Rows of a table, told apart by some columns.
+/// A count of rows, grouped by some columns.
 #[derive(Clone, Debug)]
 pub struct Count {
     pub table: Table,
-    /// The first columns of the key.
+    /// Values of the leading key columns.
     pub prefix: Vec<Value>,
     /// A column that must not be null.
     pub present: Option<&'static str>,
     pub by: Vec<&'static str>,
 }
 
-/// What a store says of itself.
+/// Properties and counters of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub backend: &'static str,
-    /// The highest format that this program knows of such a store.
+    /// The highest store format this program supports.
     pub format: i64,
-    /// How durable an answer is, as read back from the database.
+    /// The durability setting, as read back from the database.
     pub durability: String,
-    /// Names the life of the log. It is renewed when the log may have lost its end, by whoever
-    /// restores a backup.
+    /// The incarnation of the log. Renewed by an operator who restores a backup, because the log
+    /// may have lost its end.
     pub incarnation: String,
-    /// The last number that the log has given.
+    /// The last sequence number of the log.
     pub last_seq: u64,
-    /// Commits that wrote something since this handle was opened.
+    /// Commits with changes since this handle was opened.
     pub commits: u64,
-    /// What this handle sent to its server; none where there is no server that nodes share.
+    /// Traffic with the server; none for an embedded store, which nodes cannot share.
     pub traffic: Option<Traffic>,
 }

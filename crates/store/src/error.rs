@@ -6,11 +6,11 @@ use windlass_core::Timestamp;
 
 type Source = Box<dyn Error + Send + Sync>;
 
-/// Names a commit, to ask later whether it took effect.
+/// Identifies a commit whose outcome is to be looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
     pub number: u64,
-    /// Numbers may be given again in another life of the server; zero where they are not.
+    /// Server incarnation, if numbers can be reused by another one; otherwise zero.
     pub life: i64,
     /// The time of the batch.
     pub at: Timestamp,
@@ -22,35 +22,35 @@ impl Ticket {
     }
 }
 
-/// What a store could not do.
+/// Why a store operation failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// Something that was read has changed: load and decide again.
-    #[error("somebody else changed what this was decided on")]
+    /// A record that was read has changed: load and decide again.
+    #[error("a concurrent commit changed records that this batch read")]
     Conflict,
-    /// The commit may or may not have taken effect: ask [`crate::Store::outcome`].
-    #[error("the answer to a commit was lost")]
+    /// The commit may have taken effect: ask [`crate::Store::outcome`].
+    #[error("the response to a commit was lost")]
     OutcomeUnknown(Ticket),
-    /// This change set cannot be stored; another one can.
+    /// This change set cannot be stored; others can.
     #[error("the store refused the change: {0}")]
     Refused(#[source] Source),
-    /// Nothing can be stored or read at the moment. Nothing was changed.
+    /// The store is temporarily unavailable. Nothing was changed.
     #[error("the store does not answer: {0}")]
     Unavailable(#[source] Source),
-    #[error("the disk is full: free some space; reading goes on, writing resumes by itself")]
+    #[error("the disk is full: free some space; reads still work, writes resume automatically")]
     Full,
     #[error("{path} is damaged or not a Windlass database ({source}): restore it from a backup")]
     Corrupt { path: PathBuf, source: Source },
     #[error("the database has format {found}, this program reads up to {supported}: upgrade it")]
     Incompatible { found: i64, supported: i64 },
-    #[error("durability is {found} where {wanted} was asked for")]
+    #[error("durability is {found}, but {wanted} was requested")]
     NotDurable { found: String, wanted: &'static str },
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// The stable name of this error, for programs.
+    /// The stable code of this error, for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             StoreError::Conflict => "store_conflict",

@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 /// Named steps at which a test can make a store fail, or end the process.
 ///
-/// A store asks at each step; without a hook the answer is no, at the cost of one comparison.
+/// A store calls `hit` at each step; without a hook that costs one comparison.
 #[derive(Clone, Default)]
 pub struct Failpoints(Option<Arc<dyn Fn(&'static str) -> Option<Fault> + Send + Sync>>);
 
-/// What goes wrong.
+/// The injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The operation reports an I/O error.

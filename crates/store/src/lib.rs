@@ -1,8 +1,8 @@
-//! What Windlass asks of a store, and the store that keeps everything in memory.
+//! The store interface of Windlass, and its in-memory implementation.
 //!
-//! A store knows tables, keys, versions, index ranges and bytes. It owns no rule: it never asks
-//! what state a task is in. Start at [`Store`] and [`Tx`]; [`MemoryStore`] is the shortest
-//! implementation of them.
+//! A store handles tables, keys, versions, index ranges and bytes. It contains no rules: it never
+//! interprets the state of a task. Start at [`Store`] and [`Tx`]; [`MemoryStore`] is the shortest
+//! implementation.
 //!
 //! ```
 //! use windlass_core::{Shelf, Table, Wanted};

@@ -13,8 +13,8 @@ use crate::contract::{Count, Description, Query, Store, Tx};
 use crate::error::{StoreError, Ticket};
 use crate::notice::{Notice, Notices};
 
-/// Everything in memory: gone with the process, but otherwise a store like any other. Several
-/// engines can share one through [`MemoryStore::another`], and their commits meet for real.
+/// An in-memory store: not durable, but otherwise like any other. Several engines can share one
+/// through [`MemoryStore::another`], and their commits can conflict.
 #[derive(Debug)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -69,12 +69,12 @@ impl MemoryStore {
         }
     }
 
-    /// A copy of everything, to look at.
+    /// A copy of all records.
     pub fn snapshot(&self) -> Shelf {
         self.shared.lock().shelf.clone()
     }
 
-    /// Puts a row there as it is, for what another version may have written.
+    /// Stores a row unchecked, as another version might have written it.
     pub fn plant(&self, row: Row) {
         self.shared.lock().shelf.plant(row);
     }
@@ -82,7 +82,7 @@ impl MemoryStore {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("nothing panics while it holds the records")
+        self.kept.lock().expect("no code panics while holding the records")
     }
 }
 
@@ -99,7 +99,7 @@ impl Store for MemoryStore {
     }
 
     async fn outcome(&self, _: &Ticket) -> Result<bool, StoreError> {
-        unreachable!("a commit in memory always tells its outcome, so no ticket exists")
+        unreachable!("an in-memory commit always returns its outcome, so no ticket exists")
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
@@ -136,7 +136,7 @@ impl Store for MemoryStore {
         Ok(Description {
             backend: "memory",
             format: 1,
-            durability: "none: gone with the process".into(),
+            durability: "none: lost when the process ends".into(),
             incarnation: self.shared.incarnation.clone(),
             last_seq: self.shared.lock().shelf.last_seq(),
             commits: self.commits.load(Ordering::Relaxed),
@@ -169,8 +169,8 @@ impl Tx for MemoryTx {
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let mut kept = self.shared.lock();
-        // A key that another batch inserted and deleted since this one began looks as if it had
-        // never been there. So nothing is inserted if there was any commit since then.
+        // A key that was inserted and deleted since this batch began looks as if it had never
+        // existed. So inserts conflict with any commit since then.
         if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
             return Err(StoreError::Conflict);
         }
@@ -181,7 +181,7 @@ impl Tx for MemoryTx {
         kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.now);
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
-        // Nobody listening is fine: there is no other engine.
+        // Without a receiver no other engine shares the store.
         let _ = self.shared.notices.send((self.handle, Notice::of(&changes)));
         Ok(())
     }

@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use windlass_core::{ChangeSet, LaneName, Route, Tenant, Timestamp, Wake};
 
-/// Word of a change that somebody else made.
+/// Notification of a commit made through another handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// These lanes may have something, so many tasks each, and something may be due by then.
+    /// Lanes with their numbers of ready tasks, and the earliest due time.
     Changed { wakes: BTreeMap<Wake, u32>, next_due: Option<Timestamp> },
-    /// Anything may have changed.
+    /// Any record may have changed.
     Anything,
 }
 
-/// A notice on its way from one process to another.
+/// The wire format of a notice.
 #[derive(Serialize, Deserialize)]
 struct Word {
     wakes: Vec<(Tenant, LaneName, Option<Route>, u32)>,
@@ -21,13 +21,13 @@ struct Word {
 }
 
 impl Notice {
-    /// Word of a commit.
+    /// The notice of a commit.
     pub fn of(changes: &ChangeSet) -> Self {
         Notice::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due }
     }
 
-    /// Word of a commit in a store where looking locks: others are also told of what was looked at
-    /// and let go.
+    /// The notice of a commit in a store where reads lock: includes ready tasks that the batch
+    /// locked but did not lease.
     pub fn with_left(changes: &ChangeSet) -> Self {
         let mut wakes = changes.wakes.clone();
         for (wake, tasks) in &changes.left_ready {
@@ -36,18 +36,18 @@ impl Notice {
         Notice::Changed { wakes, next_due: changes.next_due }
     }
 
-    /// As a text of at most so many bytes; more than fits is told as [`Notice::Anything`].
+    /// Encodes the notice in at most `most_bytes`; a larger one decodes as [`Notice::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
         let Notice::Changed { wakes, next_due } = self else { return String::new() };
         let wakes = wakes.iter().map(|(wake, tasks)| {
             (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
         });
         let word = Word { wakes: wakes.collect(), next_due: *next_due };
-        let text = serde_json::to_string(&word).expect("texts and numbers are written");
+        let text = serde_json::to_string(&word).expect("texts and numbers serialize");
         if text.len() <= most_bytes { text } else { String::new() }
     }
 
-    /// What cannot be read, as of another version, may mean anything.
+    /// Decodes a notice. An undecodable one, as of another version, is [`Notice::Anything`].
     pub fn read(text: &str) -> Self {
         let Ok(Word { wakes, next_due }) = serde_json::from_str(text) else {
             return Notice::Anything;
@@ -57,7 +57,7 @@ impl Notice {
     }
 }
 
-/// The notices for one listener.
+/// The notices for one receiver.
 #[derive(Debug)]
 pub struct Notices {
     receiver: broadcast::Receiver<(u64, Notice)>,
@@ -65,12 +65,12 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Leaves out what the handle `own` did itself.
+    /// Skips notices of the handle `own`.
     pub fn new(receiver: broadcast::Receiver<(u64, Notice)>, own: u64) -> Self {
         Self { receiver, own }
     }
 
-    /// The next notice; none once the store is gone. A listener that fell behind is told
+    /// The next notice; none once the store is closed. A receiver that fell behind gets
     /// [`Notice::Anything`].
     pub async fn next(&mut self) -> Option<Notice> {
         loop {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_is_read_as_it_was_written() {
+    fn a_notice_round_trips() {
         let wake = |lane: &str, route| Wake { tenant: "t".into(), lane: lane.into(), route };
         let route = Some(Route::new(&["gpu".to_owned()].into(), None));
         let wakes = BTreeMap::from([(wake("a", None), 2), (wake("b", route), 1)]);

@@ -1,7 +1,7 @@
 use windlass_core::Value;
 
-/// The text of a statement that grows with its conditions, and what its marks `$1`, `$2`.. stand
-/// for. Names of columns are ours; values never become part of the text.
+/// Builds a SQL statement condition by condition, with the values of its parameters `$1`, `$2`..
+/// Column names are constants; values never become part of the text.
 #[derive(Debug)]
 pub struct Search<'v> {
     pub text: String,
@@ -9,7 +9,7 @@ pub struct Search<'v> {
 }
 
 impl<'v> Search<'v> {
-    /// Begins with a text that ends in a condition.
+    /// Starts with a text that ends in a condition.
     pub fn new(text: String) -> Self {
         Self { text, values: Vec::new() }
     }
@@ -19,7 +19,7 @@ impl<'v> Search<'v> {
         format!("${}", self.values.len())
     }
 
-    /// Each column with its value.
+    /// Compares each column with its value.
     pub fn compare(&mut self, columns: &[&str], how: &str, values: &'v [Value]) {
         for (column, value) in columns.iter().zip(values) {
             let condition = match value {
@@ -30,7 +30,7 @@ impl<'v> Search<'v> {
         }
     }
 
-    /// All columns together, as one position.
+    /// Compares all columns with a position, as one row value.
     pub fn compare_all(&mut self, columns: &[&str], how: &str, position: &'v [Value]) {
         let marks: Vec<_> = position.iter().map(|value| self.mark(value)).collect();
         let names: Vec<_> = columns.iter().map(|name| format!(r#""{name}""#)).collect();

@@ -1,6 +1,6 @@
-//! Where to start looking in queues, for stores that keep what was deleted.
-//! Behind a transaction that stays open the dead rows at the head of a queue cannot be cleared
-//! away; who starts behind them need not walk them.
+//! Scan hints for MVCC stores. A long-running transaction keeps VACUUM from removing dead index
+//! entries at the head of a queue. Scans that start at the last known live position do not re-read
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -8,52 +8,51 @@ use std::time::{Duration, Instant};
 
 use windlass_core::{ChangeSet, Index, Loaded, PageRow, Scan, Value, Wanted};
 
-/// How often to look at all of a queue, for what nobody told of.
+/// How often a queue is scanned from its head, because hints may be incomplete.
 const LOOK_AT_ALL: Duration = Duration::from_secs(5);
-/// Where that takes long it is done less often: of so many parts of the time it takes one.
+/// Slow full scans are less frequent: they take at most one part in this many of the time.
 const PART_OF_TIME: u32 = 20;
-/// How many words about a queue may come while it is looked at, before what was found there is of
-/// no use.
+/// How many updates of a queue are remembered. If more arrive during a scan, its result is
+/// discarded.
 const MOST_RECENT: usize = 64;
-/// More queues than this are not worth remembering.
+/// Beyond this number of queues all hints are dropped.
 const MOST: usize = 10_000;
 
-/// An index, and the columns that name a queue in it.
+/// An index, and the values of the columns that identify a queue in it.
 type Queue = (Index, Vec<Value>);
 
-/// For each queue that a batch touched, the lowest position at which it found or put something.
+/// For each queue that a batch touched, the lowest position that it read or wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lowest(BTreeMap<Queue, Vec<Value>>);
 
-/// What a handle knows of the heads of queues. It may be wrong until it looks at all of a queue
-/// again, which it does every few seconds.
+/// Known head positions of queues. A hint may be wrong until the next full scan, a few seconds
+/// later.
 #[derive(Debug, Default)]
 pub struct Starts(Mutex<BTreeMap<Queue, Known>>);
 
 #[derive(Debug)]
 struct Known {
     start: Option<Vec<Value>>,
-    /// Until when not to look at all of it again.
+    /// When the next full scan is due.
     good_until: Option<Instant>,
-    /// How often something was told of this queue.
+    /// Number of updates received for this queue.
     told: u64,
-    /// The last of it.
+    /// The latest updates.
     recent: VecDeque<Vec<Value>>,
 }
 
-/// How a scan began, so that what it found can be learned together with what was told in the
-/// meantime.
+/// The state at the start of a scan, to merge its result with the updates that arrive meanwhile.
 #[derive(Debug)]
 pub struct Look {
-    /// None for a scan that goes on from a page, or of what nobody takes from.
+    /// None for a scan of a later page, or of an index without queues.
     queue: Option<Queue>,
-    /// Where to begin; at the head when there is none.
+    /// Where to start; none for the head.
     pub start: Option<Vec<Value>>,
     told: u64,
     begun: Instant,
 }
 
-/// The queue in which a position lies, if the index is made of queues.
+/// The queue of a position, if the index consists of queues.
 fn queue(index: Index, position: &[Value]) -> Option<Queue> {
     Some((index, position.get(..index.queue_columns()?)?.to_vec()))
 }
@@ -65,7 +64,7 @@ impl Lowest {
         *known = position.min(std::mem::take(known));
     }
 
-    /// Notes where these pages begin.
+    /// Notes the first positions of these pages.
     pub fn note_pages(&mut self, wanted: &Wanted, loaded: &Loaded) {
         for (scan, page) in wanted.scans.iter().zip(&loaded.pages) {
             if let Some(first) = page.first() {
@@ -74,7 +73,7 @@ impl Lowest {
         }
     }
 
-    /// Notes every row that is put into a queue.
+    /// Notes every row that is written to a queue.
     pub fn note_changes(&mut self, changes: &ChangeSet) {
         for row in changes.inserts.iter().chain(changes.updates.iter().map(|update| &update.row)) {
             for index in row.key.table.spec().indexes.iter().map(|spec| spec.index) {
@@ -84,10 +83,10 @@ impl Lowest {
         }
     }
 
-    /// As a text that [`Lowest::read`] understands.
+    /// Encodes the positions for [`Lowest::read`].
     pub fn written(&self) -> String {
         let positions: Vec<_> = self.0.iter().map(|((index, _), at)| (index, at)).collect();
-        serde_json::to_string(&positions).expect("texts and numbers are written")
+        serde_json::to_string(&positions).expect("texts and numbers serialize")
     }
 
     pub fn read(text: &str) -> Option<Self> {
@@ -100,10 +99,10 @@ impl Lowest {
 
 impl Starts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
-        self.0.lock().expect("nothing panics while it holds the starts")
+        self.0.lock().expect("no code panics while holding the starts")
     }
 
-    /// Where a scan had better begin.
+    /// The start position for a scan.
     pub fn look(&self, scan: &Scan) -> Look {
         let begun = Instant::now();
         let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
@@ -119,11 +118,11 @@ impl Starts {
         Look { start, told: known.told, queue: Some(queue), begun }
     }
 
-    /// Takes in what a scan found.
+    /// Updates the hint from the result of a scan.
     pub fn learn(&self, look: Look, page: &[PageRow]) {
         let mut all = self.lock();
         let Some(known) = look.queue.and_then(|queue| all.get_mut(&queue)) else { return };
-        // None when all was forgotten meanwhile.
+        // Fails if the hints were dropped meanwhile.
         let told = known.told.checked_sub(look.told).and_then(|told| usize::try_from(told).ok());
         let Some(told) = told.filter(|told| *told <= known.recent.len()) else { return };
         if look.start.is_none() {
@@ -136,7 +135,7 @@ impl Starts {
         }
     }
 
-    /// Somebody has put something there, or let go of it.
+    /// Lowers hints to positions that another batch wrote or released.
     pub fn lower(&self, lowest: &Lowest) {
         let mut all = self.lock();
         for (queue, position) in &lowest.0 {
@@ -151,7 +150,7 @@ impl Starts {
         }
     }
 
-    /// Anything may be anywhere.
+    /// Drops all hints: any position may have changed.
     pub fn forget(&self) {
         self.lock().clear();
     }
@@ -177,7 +176,7 @@ mod tests {
         vec![PageRow { position: at(lane, ready_at), version, schema, body: String::new() }]
     }
 
-    /// Looks, and finds what is given; where it began.
+    /// Scans with this result; returns where the scan started.
     fn look(starts: &Starts, found: &[PageRow]) -> Option<Vec<Value>> {
         let look = starts.look(&scan("a"));
         let start = look.start.clone();
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_starts_where_the_one_before_found_something() {
+    fn a_scan_starts_at_the_first_row_of_the_previous_one() {
         let starts = Starts::default();
         assert_eq!(look(&starts, &page("a", 5)), None);
         assert_eq!(look(&starts, &page("a", 7)), Some(at("a", 5)));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_puts_something_before_it_is_heeded() {
+    fn an_insert_before_the_hint_lowers_it() {
         let starts = Starts::default();
         look(&starts, &page("a", 50));
         told(&starts, "b", 10);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_during_a_scan_is_not_forgotten_by_it() {
+    fn an_update_during_a_scan_is_not_lost() {
         let starts = Starts::default();
         look(&starts, &page("a", 10));
         let begun = starts.look(&scan("a"));
@@ -222,11 +221,11 @@ mod tests {
         told(&starts, "a", 90);
         starts.learn(begun, &page("a", 50));
         assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 20)));
-        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)), "what was told is gone");
+        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)), "the updates are consumed");
     }
 
     #[test]
-    fn too_much_that_is_told_during_a_scan_makes_it_useless() {
+    fn too_many_updates_during_a_scan_discard_its_result() {
         let starts = Starts::default();
         look(&starts, &page("a", 10));
         let begun = starts.look(&scan("a"));
@@ -240,11 +239,11 @@ mod tests {
         starts.forget();
         look(&starts, &page("a", 10));
         starts.learn(begun, &page("a", 50));
-        assert_eq!(look(&starts, &[]), Some(at("a", 10)), "it was of another life");
+        assert_eq!(look(&starts, &[]), Some(at("a", 10)), "the scan predates the hints");
     }
 
     #[test]
-    fn only_heads_of_queues_are_remembered() {
+    fn only_queue_heads_are_remembered() {
         let starts = Starts::default();
         let range = windlass_core::Range { index: Index::QueueByLane, ..scan("a").range };
         for scan in [Scan { after: Some(at("a", 3)), ..scan("a") }, Scan { range, ..scan("a") }] {

@@ -1,13 +1,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What went to a server and back.
+/// Statements and round trips to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub statements: u64,
     pub round_trips: u64,
 }
 
-/// Counts what a handle sends.
+/// Counts the traffic of a handle.
 #[derive(Debug, Default)]
 pub struct TrafficCounter {
     statements: AtomicU64,
@@ -15,7 +15,7 @@ pub struct TrafficCounter {
 }
 
 impl TrafficCounter {
-    /// Notes statements that went out together.
+    /// Counts statements sent in one round trip.
     pub fn add(&self, statements: usize) {
         self.statements.fetch_add(statements as u64, Ordering::Relaxed);
         self.round_trips.fetch_add(1, Ordering::Relaxed);

@@ -3,11 +3,11 @@ use windlass_core::Timestamp;
 use crate::notice::Notice;
 use crate::starts::Lowest;
 
-/// What one commit tells the nodes that share a store: who made it, when, where it left or put
-/// something to take, and what may be there to find.
+/// The notification of one commit to other nodes: its origin and time, the queue positions it wrote
+/// or released, and its notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Names the handle that made it.
+    /// Identifies the handle that committed.
     pub origin: String,
     pub at: Timestamp,
     pub lowest: Lowest,
@@ -15,13 +15,13 @@ pub struct Word {
 }
 
 impl Word {
-    /// Of somebody who does not say who it is: something was let go of, somewhere.
+    /// An anonymous notification: some row was released, in any queue.
     pub fn of_anything() -> Self {
         let (at, lowest) = (Timestamp::default(), Lowest::default());
         Self { origin: "-".into(), at, lowest, notice: Notice::Anything }
     }
 
-    /// As a text of about so many bytes; what is too much to tell may be anything.
+    /// Encodes the notification in about `most_bytes`; larger ones decode as [`Notice::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
         let Self { origin, at, lowest, notice } = self;
         let lowest = lowest.written();
@@ -30,7 +30,7 @@ impl Word {
         format!("{origin}\n{}\n{lowest}\n{notice}", at.micros())
     }
 
-    /// What cannot be read, as of another version, may mean anything.
+    /// Decodes a notification. An undecodable one, as of another version, means any change.
     pub fn read(text: &str) -> Self {
         let mut parts = text.splitn(4, '\n');
         let mut part = || parts.next().unwrap_or_default();
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_notification_round_trips() {
         let word = some_word();
         assert_eq!(Word::read(&word.written(7_000)), word);
         assert_eq!(Word::read(&Word::of_anything().written(7_000)), Word::of_anything());
     }
 
     #[test]
-    fn what_is_too_much_or_not_understood_may_be_anything() {
+    fn an_oversized_or_undecodable_notification_means_any_change() {
         let short = Word::read(&some_word().written(60));
         assert_eq!((short.origin.as_str(), short.notice), ("me", Notice::Anything));
         for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {

@@ -9,7 +9,7 @@ use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, u
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A claim that waits, once it has looked and found nothing.
+/// A waiting claim that has been decided once and found nothing.
 async fn waiting(
     stage: &Stage,
     claim: Claim,
@@ -22,7 +22,7 @@ async fn waiting(
 }
 
 #[tokio::test]
-async fn a_task_is_created_and_handed_over_in_one_commit() {
+async fn a_task_is_created_and_leased_in_one_commit() {
     let stage = Stage::new().await;
     let claimer = waiting(&stage, claim()).await;
     stage.engine.submit(create("t")).await.unwrap();
@@ -48,7 +48,7 @@ async fn one_task_wakes_one_claim_that_can_serve_it() {
 }
 
 #[tokio::test]
-async fn what_opens_a_lane_wakes_those_who_wait_for_it() {
+async fn opening_a_lane_wakes_its_waiting_claims() {
     let stage = Stage::new().await;
     let (tenant, lane) = (Tenant::default(), LaneName::default());
     stage.engine.submit(create("a")).await.unwrap();
@@ -78,7 +78,7 @@ async fn another_engine_on_the_store_wakes_this_one() {
 }
 
 #[tokio::test]
-async fn a_claimer_that_went_away_holds_nothing() {
+async fn a_caller_that_left_holds_no_lease() {
     let stage = Stage::new().await;
     let claimer = waiting(&stage, claim()).await;
     claimer.abort();
@@ -86,7 +86,7 @@ async fn a_claimer_that_went_away_holds_nothing() {
     stage.engine.submit(create("t")).await.unwrap();
     assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().claims, 0);
 
-    // It goes away between being decided and being answered: the lease is taken and given back.
+    // The caller leaves between decision and reply: the lease is released.
     let engine = stage.engine.clone();
     let mut claiming = Box::pin(engine.claim(claim(), Duration::ZERO));
     let pushed =
@@ -102,11 +102,11 @@ async fn a_claimer_that_went_away_holds_nothing() {
     until(|| engine.stats().batches > batches).await;
     job.await.unwrap().unwrap();
     let task = engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims, task.attempts), (1, 1), "only the caller that stayed holds it");
+    assert_eq!((task.claims, task.attempts), (1, 1), "only the caller that stayed holds the lease");
 }
 
 #[tokio::test]
-async fn a_lease_that_nobody_will_see_is_given_back_unbilled() {
+async fn an_undelivered_lease_is_released_without_counting_the_attempt() {
     let stage = Stage::new().await;
     stage.engine.submit(create("t")).await.unwrap();
     let engine = stage.engine.clone();
@@ -122,7 +122,7 @@ async fn a_lease_that_nobody_will_see_is_given_back_unbilled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_with_nothing_when_nothing_comes() {
+async fn a_claim_times_out_with_an_empty_result() {
     let stage = Stage::new().await;
     let nothing = stage.engine.claim(claim(), Duration::from_secs(5)).await.unwrap();
     assert!(nothing.is_empty());
@@ -146,7 +146,7 @@ async fn payloads_beyond_the_cap_are_fetched_one_by_one() {
     }
 }
 
-/// No wake is lost, however creating and waiting fall together.
+/// No wake is lost in any interleaving of creates and claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_claim_finds_its_task() {
     let stage = Stage::new().await;
@@ -171,7 +171,7 @@ async fn every_claim_finds_its_task() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_sent_and_never_seen_is_given_back() {
+async fn a_lease_in_an_unread_reply_is_released() {
     let stage = Stage::new().await;
     stage.engine.submit(create("t")).await.unwrap();
     let engine = stage.engine.clone();
@@ -181,7 +181,7 @@ async fn an_answer_that_was_sent_and_never_seen_is_given_back() {
         std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
     assert!(pushed.await);
     until(|| engine.stats().batches > batches).await;
-    assert_eq!(engine.task(&key("t")).await.unwrap().unwrap().attempts, 1, "it is leased");
+    assert_eq!(engine.task(&key("t")).await.unwrap().unwrap().attempts, 1, "the task is leased");
     drop(claiming);
     until(|| engine.stats().batches > batches + 1).await;
     let task = engine.task(&key("t")).await.unwrap().unwrap();
@@ -190,7 +190,7 @@ async fn an_answer_that_was_sent_and_never_seen_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_commit_elsewhere_wakes_as_many_as_it_has_tasks_for() {
+async fn a_commit_of_another_engine_wakes_one_claim_per_task() {
     let stage = Stage::new().await;
     let other = stage.second(|store| store).await;
     let mut claimers = Vec::new();
@@ -205,7 +205,7 @@ async fn a_commit_elsewhere_wakes_as_many_as_it_has_tasks_for() {
 }
 
 #[tokio::test]
-async fn a_claim_of_as_many_lanes_as_there_may_be() {
+async fn a_claim_of_the_maximum_number_of_lanes() {
     let stage = Stage::new().await;
     let names: Vec<LaneName> = (0..256).map(|n| format!("lane{n}").into()).collect();
     let wide = Claim { lanes: names.clone(), ..claim() };
@@ -222,7 +222,7 @@ async fn a_claim_of_as_many_lanes_as_there_may_be() {
 }
 
 #[tokio::test]
-async fn tasks_of_every_route_are_found_however_many_there_are() {
+async fn tasks_of_many_routes_are_all_found() {
     let stage = Stage::new().await;
     let capability = |n: u32| [format!("c{n}")].into();
     for n in 0..600 {
@@ -240,10 +240,9 @@ async fn tasks_of_every_route_are_found_however_many_there_are() {
     }
 }
 
-/// Whoever is called for one task may take another; the one it was called for still finds its
-/// claim.
+/// A claim woken for one task may lease another; the first task must still wake a claim.
 #[tokio::test]
-async fn a_claim_that_takes_another_task_leaves_nobody_waiting_beside_a_ready_one() {
+async fn a_claim_that_leases_another_task_leaves_no_ready_task_behind() {
     for elsewhere in [false, true] {
         let stage = Stage::new().await;
         let creator = match elsewhere {
@@ -263,7 +262,7 @@ async fn a_claim_that_takes_another_task_leaves_nobody_waiting_beside_a_ready_on
 }
 
 #[tokio::test]
-async fn leases_that_nobody_sees_go_back_together() {
+async fn undelivered_leases_are_released_in_few_commits() {
     let stage = Stage::new().await;
     let tasks = (0..100).map(|n| NewTask::new(n.to_string(), "k")).collect();
     stage.engine.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
@@ -300,7 +299,7 @@ async fn a_claim_decided_before_a_create_of_its_own_batch_gets_the_task() {
         std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
     assert!(pushed.await);
     stage.engine.submit(create("t")).await.unwrap();
-    assert_eq!(stage.engine.stats().batches, 1, "both are in one batch, the claim first");
+    assert_eq!(stage.engine.stats().batches, 1, "both share one batch, the claim is first");
     assert_eq!(ids(&claiming.await.unwrap()), ["t"]);
 }
 

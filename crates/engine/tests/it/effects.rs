@@ -1,4 +1,4 @@
-//! Calls to others that are made once.
+//! External calls that are made once.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,15 +11,15 @@ use windlass_engine::{Begun, Call, Downstream, EffectError, Engine, Lookup, Scop
 
 use crate::stage::{Stage, create};
 
-/// A bank that keeps its books, and does what it is told to go wrong.
+/// A provider with a ledger and injectable faults.
 #[derive(Default)]
 struct Bank {
     books: Mutex<BTreeMap<String, u32>>,
     calls: AtomicU32,
     lookups: AtomicU32,
-    /// Under which leases it was called.
+    /// The fences of the leases under which it was called.
     fences: Mutex<Vec<Option<Fence>>>,
-    /// The answer is lost on its way back.
+    /// The response is lost.
     loses: Mutex<bool>,
     is_away: Mutex<bool>,
 }
@@ -76,27 +76,27 @@ async fn charge(engine: &Engine, fence: &Fence, bank: &Bank) -> Result<String, E
 }
 
 #[tokio::test]
-async fn what_is_known_is_not_asked_again() {
+async fn a_stored_result_is_returned_without_a_call() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
     for _ in 0..3 {
         assert_eq!(charge(&stage.engine, &fence, &bank).await.unwrap(), "charged 7");
     }
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 0)));
-    assert_eq!(*bank.fences.lock().unwrap(), [Some(fence.clone())], "it can refuse the late");
+    assert_eq!(*bank.fences.lock().unwrap(), [Some(fence.clone())], "it can reject old leases");
     let effect = stage.engine.effect(Caller::Task(fence.clone()), "bank").name("charge");
     let other = effect.run(&bank, &8).await.unwrap_err();
     assert!(matches!(other, EffectError::Refused(error) if error.code() == "conflict"));
 }
 
-/// The answer was lost, the worker died, and another one tries again.
+/// The response is lost, the first worker releases the task, and another worker retries.
 #[tokio::test]
-async fn what_was_made_is_found_by_its_id() {
+async fn a_retry_finds_an_earlier_call_by_its_request_id() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let first = held(&stage).await;
     *bank.loses.lock().unwrap() = true;
     let failed = charge(&stage.engine, &first, &bank).await.unwrap_err();
-    assert_eq!(failed.to_string(), "bank failed: no answer for ..", "the id stays in confidence");
+    assert_eq!(failed.to_string(), "bank failed: no answer for ..", "the request id is redacted");
     stage.engine.submit(Release { fence: first.clone() }).await.unwrap();
     let second = claim(&stage.engine).await;
     assert_eq!(charge(&stage.engine, &second, &bank).await.unwrap(), "charged 7");
@@ -106,7 +106,7 @@ async fn what_was_made_is_found_by_its_id() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_found_out_fails_closed() {
+async fn an_ambiguous_lookup_fails_without_a_call() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
     *bank.loses.lock().unwrap() = true;
@@ -124,7 +124,7 @@ async fn what_cannot_be_found_out_fails_closed() {
 }
 
 #[tokio::test]
-async fn what_was_certainly_not_made_is_made_under_the_same_id() {
+async fn a_call_that_was_not_made_is_made_with_the_same_request_id() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
     *bank.loses.lock().unwrap() = true;
@@ -137,9 +137,9 @@ async fn what_was_certainly_not_made_is_made_under_the_same_id() {
     assert_eq!(before, after);
 }
 
-/// A provider that is idempotent itself is called again, with a key of its own.
+/// A provider that deduplicates by key is called again, with a derived key.
 #[tokio::test]
-async fn a_threaded_key_is_the_same_and_nobody_elses() {
+async fn a_threaded_key_is_stable_and_unique_per_provider() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
     let threaded = |provider: &str| {
@@ -157,9 +157,9 @@ async fn a_threaded_key_is_the_same_and_nobody_elses() {
     assert!(keys.iter().all(|key| key.len() == 64 && !key.contains("charge")), "{keys:?}");
 }
 
-/// The claim of a call outlives a request that was given up.
+/// The claim of a call outlives the release of its request.
 #[tokio::test]
-async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
+async fn a_retried_request_finds_its_earlier_call() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let (scope, key) = (Scope::new("ada", "pay"), "a-key-of-a-request");
     let begin = async || match stage.engine.begin_request(&scope, key, b"7").await.unwrap() {
@@ -176,7 +176,7 @@ async fn a_request_that_is_sent_again_finds_what_was_called_for_it() {
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
 }
 
-/// Keys are the callers' own: what two callers call the same is not the same.
+/// Equal keys or names of different callers do not collide.
 #[tokio::test]
 async fn a_threaded_key_belongs_to_one_caller() {
     let (stage, bank) = (Stage::new().await, Bank::default());
@@ -189,7 +189,7 @@ async fn a_threaded_key_belongs_to_one_caller() {
     let account = |account: &str| Scope::new("ada", "pay").account(account);
     for scope in [Scope::new("eve", "pay"), account(""), account("savings")] {
         let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
-        let Begun::First(ticket) = begun else { panic!("it is the first of {scope:?}") };
+        let Begun::First(ticket) = begun else { panic!("expected the first request of {scope:?}") };
         ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
     }
     assert_eq!(bank.charges().len(), 5);

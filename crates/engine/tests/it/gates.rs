@@ -1,4 +1,4 @@
-//! Limits as callers see them: who is handed what, in which commit, and who is woken for it.
+//! Concurrency limits as callers see them: which claim gets which task, in which commit.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> SetQuota 
     SetQuota { tenant: Tenant::default(), scope, limit, rate }
 }
 
-/// A claim that waits, once it has looked and found nothing.
+/// A waiting claim that has been decided once and found nothing.
 async fn waiting(
     stage: &Stage,
     claim: Claim,
@@ -46,9 +46,9 @@ async fn commits(stage: &Stage) -> u64 {
     stage.engine.describe().await.unwrap().commits
 }
 
-/// A worker with many slots dies, and others wait for every key that it held.
+/// The lease holder of many concurrency keys dies while other tasks wait for each key.
 #[tokio::test]
-async fn many_leases_of_keys_run_out_together() {
+async fn many_leases_with_concurrency_keys_expire_together() {
     let stage = Stage::with(Config { background: false, ..Config::default() }).await;
     let of = |n: u32, id: &str| NewTask {
         gate: Some(GateKey::Key(n.to_string())),
@@ -64,9 +64,9 @@ async fn many_leases_of_keys_run_out_together() {
     assert_eq!(stage.engine.claim(all(), Duration::ZERO).await.unwrap().len(), 200);
 }
 
-/// The last of more lanes than a quota remembers is woken like the first.
+/// A lane beyond the number that a quota remembers is woken too.
 #[tokio::test]
-async fn a_lane_beyond_those_that_a_quota_remembers_is_woken() {
+async fn a_lane_beyond_the_remembered_starved_lanes_is_woken() {
     let stage = Stage::new().await;
     stage.engine.submit(create("held")).await.unwrap();
     stage.engine.submit(quota(QuotaScope::Tenant, Some(1), None)).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_lane_beyond_those_that_a_quota_remembers_is_woken() {
 }
 
 #[tokio::test]
-async fn the_end_of_one_hands_the_next_of_its_key_over_in_one_commit() {
+async fn completing_a_task_leases_the_next_of_its_key_in_one_commit() {
     let stage = Stage::new().await;
     for id in ["a", "b", "c"] {
         stage.engine.submit(keyed(id)).await.unwrap();
@@ -105,7 +105,7 @@ async fn the_end_of_one_hands_the_next_of_its_key_over_in_one_commit() {
 }
 
 #[tokio::test]
-async fn what_is_kept_wakes_the_worker_that_owns_it() {
+async fn a_session_task_wakes_the_worker_that_owns_the_session() {
     let stage = Stage::new().await;
     stage.engine.submit(of_session("a")).await.unwrap();
     let first = stage.engine.claim(claim_as("w"), Duration::ZERO).await.unwrap();
@@ -114,13 +114,13 @@ async fn what_is_kept_wakes_the_worker_that_owns_it() {
     let stranger = waiting(&stage, claim_as("v")).await;
     let owner = waiting(&stage, claim_as("w")).await;
     stage.engine.submit(of_session("b")).await.unwrap();
-    assert_eq!(ids(&owner.await.unwrap()), ["b"], "although the other has waited for longer");
+    assert_eq!(ids(&owner.await.unwrap()), ["b"], "although the other claim has waited longer");
     assert!(!stranger.is_finished());
     stranger.abort();
 }
 
 #[tokio::test]
-async fn a_quota_wakes_whom_it_refused_also_in_another_lane() {
+async fn a_tenant_quota_wakes_starved_claims_of_other_lanes() {
     let stage = Stage::new().await;
     stage.engine.submit(quota(QuotaScope::Tenant, Some(1), None)).await.unwrap();
     stage.engine.submit(create("a")).await.unwrap();
@@ -135,9 +135,9 @@ async fn a_quota_wakes_whom_it_refused_also_in_another_lane() {
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
 }
 
-/// Nobody asks again, and nobody polls: the sweep comes when the window has passed.
+/// Without further claims or polling: the sweep runs when the window has passed.
 #[tokio::test]
-async fn a_rate_hands_over_when_its_window_has_passed() {
+async fn a_rate_limit_admits_the_next_task_after_its_window() {
     let stage = Stage::new().await;
     let rate = Some(Rate { starts: 1, window_ms: 10_000 });
     let scopes = [QuotaScope::Key("k".into()), QuotaScope::Lane("default".into())];
@@ -153,7 +153,7 @@ async fn a_rate_hands_over_when_its_window_has_passed() {
     assert_eq!(state, PublicState::Blocked);
     let (_, next_due) = stage.engine.sweep().await.unwrap();
     assert!(!claimer.is_finished());
-    let opens_at = next_due.expect("somebody waits for it");
+    let opens_at = next_due.expect("a task waits for the rate limit");
     let now = windlass_store::Clock::now(&*stage.clock);
     assert!(now.plus_ms(10_000) < opens_at && opens_at < now.plus_ms(10_400), "{opens_at:?}");
     stage.clock.set(opens_at);
@@ -162,7 +162,7 @@ async fn a_rate_hands_over_when_its_window_has_passed() {
 }
 
 #[tokio::test]
-async fn gates_are_listed_in_pages() {
+async fn concurrency_limits_are_listed_in_pages() {
     let stage = Stage::new().await;
     for n in 0..5 {
         let gate = Some(GateKey::Key(format!("k{n}")));
@@ -184,9 +184,9 @@ async fn gates_are_listed_in_pages() {
     assert_eq!(stage.engine.gates(&"other".into(), None, None, 9).await.unwrap().len(), 0);
 }
 
-/// Many workers at one key, with all the engine does by itself: never two of it at once.
+/// Many workers compete for each concurrency key: at most one task of a key runs at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_workers_runs_one_of_a_key_at_a_time() {
+async fn many_workers_run_one_task_of_a_key_at_a_time() {
     const TASKS: usize = 60;
     let store = windlass_store::MemoryStore::new();
     let engine = windlass_engine::Engine::start(store, Config::default()).await.unwrap();

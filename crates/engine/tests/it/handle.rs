@@ -11,7 +11,7 @@ use windlass_store_test::{Call, Failure, FaultStore};
 use crate::stage::{Stage, claim, claim_now, complete, create, fence, key, until};
 
 #[tokio::test]
-async fn a_task_is_created_as_it_was_said() {
+async fn a_task_is_created_with_all_its_options() {
     let stage = Stage::new().await;
     let creation = stage
         .engine
@@ -46,7 +46,7 @@ async fn a_task_is_created_as_it_was_said() {
 }
 
 #[tokio::test]
-async fn the_same_request_gets_the_first_task() {
+async fn a_repeated_create_returns_the_first_task() {
     let stage = Stage::new().await;
     let order = |n: u32| stage.engine.create("order").payload(&n).idempotency_key("order-17");
     let first = order(1).await.unwrap();
@@ -69,14 +69,14 @@ async fn bad_input_creates_nothing() {
 }
 
 #[tokio::test]
-async fn a_handle_waits_for_the_end() {
+async fn a_handle_waits_until_its_task_has_ended() {
     let stage = Stage::new().await;
     let handle = stage.engine.create("k").id("t").await.unwrap();
     let waiting = tokio::spawn({
         let handle = handle.clone();
         async move { handle.result::<u32>().await }
     });
-    // What happens to others is not what it waits for.
+    // Changes of other tasks do not end the wait.
     stage.engine.create("k").id("other").lane("else").await.unwrap();
     claim_now(&stage.engine).await;
     let result = Some(Payload::json("7"));
@@ -88,7 +88,7 @@ async fn a_handle_waits_for_the_end() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_result_says_how_it_ended() {
+async fn a_task_without_a_result_reports_its_end_state() {
     let stage = Stage::new().await;
     let failed = stage.engine.create("k").id("t").await.unwrap();
     claim_now(&stage.engine).await;
@@ -96,7 +96,7 @@ async fn an_end_without_a_result_says_how_it_ended() {
     let (class, retry) = (FailureClass::Permanent, Retry::Policy);
     stage.engine.submit(Fail { fence, class, reason: "no".into(), retry }).await.unwrap();
     let Error::NotCompleted { state, reason, .. } = failed.result::<()>().await.unwrap_err() else {
-        panic!("it has failed");
+        panic!("the task has failed");
     };
     assert_eq!((state, reason.as_str()), (PublicState::Failed, "no"));
     let cancelled = stage.engine.create("k").id("c").await.unwrap();
@@ -108,9 +108,9 @@ async fn an_end_without_a_result_says_how_it_ended() {
     assert_eq!(nobody.why().await.unwrap_err().code(), "task_not_found");
 }
 
-/// The log is read for those who wait for what others commit. Where that fails, they look.
+/// If reading other nodes' commits from the log fails, waiting callers read the task instead.
 #[tokio::test]
-async fn a_log_that_cannot_be_read_keeps_nobody_waiting() {
+async fn a_failing_log_read_does_not_block_waiting_callers() {
     for call in [Call::Describe, Call::Events] {
         let stage = Stage::new().await;
         let wrapped = FaultStore::new(Arc::new(stage.memory.another()));
@@ -131,9 +131,9 @@ async fn a_log_that_cannot_be_read_keeps_nobody_waiting() {
     }
 }
 
-/// However many wait, the log is read once for all of them.
+/// One log reader serves any number of waits.
 #[tokio::test]
-async fn many_waits_are_one_reader_of_the_log() {
+async fn many_waits_share_one_log_reader() {
     const TASKS: usize = 200;
     let faults = FaultStore::new(Arc::new(MemoryStore::new()));
     let engine = Engine::start(faults.clone(), Config::default()).await.unwrap();
@@ -152,7 +152,7 @@ async fn many_waits_are_one_reader_of_the_log() {
     for wait in waits {
         wait.await.unwrap().unwrap();
     }
-    // A page for each commit at most, and one more when there is none.
+    // At most one page per commit, plus one empty page each.
     assert!(faults.calls(Call::Events) - before <= 2 * (TASKS as u64 + 1));
     let handle = engine.create("k").await.unwrap();
     let waiting = tokio::spawn(async move { handle.ended().await });

@@ -32,7 +32,7 @@ async fn a_task_from_its_creation_to_its_result() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer() {
+async fn rejections_are_returned_with_their_codes() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     let refused = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
@@ -47,9 +47,9 @@ async fn a_refusal_is_an_answer() {
 }
 
 #[tokio::test]
-async fn many_commands_keep_their_order_and_have_an_answer_each() {
+async fn a_job_keeps_its_command_order_and_returns_each_result() {
     let stage = Stage::new().await;
-    // Epochs count on from the time of the creation, which is that of the first commit here.
+    // Epochs start at the creation time, which is the time of the first commit.
     let first = stage.clock.now().micros() as u64;
     let fence = |nth| Fence { task: key("t"), epoch: first + nth };
     let complete = |nth| Complete { fence: fence(nth), result: None };
@@ -71,7 +71,7 @@ async fn many_commands_keep_their_order_and_have_an_answer_each() {
 }
 
 #[tokio::test]
-async fn the_sweep_does_what_is_due() {
+async fn the_sweep_promotes_due_tasks() {
     let stage = Stage::new().await;
     let new = NewTask { start: Start::After { ms: 1_500 }, ..NewTask::new("t", "k") };
     stage.engine.submit(Create::one(new)).await.unwrap();
@@ -83,7 +83,7 @@ async fn the_sweep_does_what_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_task_becomes_ready_without_anybody_asking() {
+async fn a_delayed_task_becomes_ready_in_the_background() {
     let config = windlass_engine::Config::default();
     let store = windlass_store::MemoryStore::new();
     let engine = windlass_engine::Engine::start(store, config).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_waiting_task_says_why() {
 }
 
 #[tokio::test]
-async fn a_failed_task_is_tried_again_in_its_time() {
+async fn a_failed_task_is_retried_after_its_backoff() {
     let stage = Stage::new().await;
     let mut new = NewTask::new("t", "k");
     new.policy.retry = Some(windlass_core::RetryPolicy::fixed(2, 60_000));
@@ -133,14 +133,14 @@ async fn a_failed_task_is_tried_again_in_its_time() {
     stage.engine.submit(fail).await.unwrap();
     let why = stage.engine.why(&key("t")).await.unwrap().unwrap();
     assert!(matches!(why, Why::DelayedUntil { after: Some(FailureClass::Transient), .. }));
-    // A commit takes a microsecond at least, also while the clock stands.
+    // Every commit advances time by at least one microsecond, even with a stopped clock.
     stage.clock.advance_ms(60_001);
     stage.engine.sweep().await.unwrap();
     assert_eq!(claim_now(&stage.engine).await[0].task.attempts, 2);
 }
 
 #[tokio::test]
-async fn shutting_down_answers_everybody() {
+async fn shutdown_replies_to_all_callers() {
     let stage = Stage::new().await;
     let engine = stage.engine.clone();
     let waiting = tokio::spawn(async move { engine.claim(claim(), Duration::from_secs(60)).await });
@@ -151,7 +151,7 @@ async fn shutting_down_answers_everybody() {
     };
     tokio::task::yield_now().await;
     stage.engine.shutdown().await.unwrap();
-    assert!(created(last.await.unwrap().unwrap()), "what was queued is decided");
+    assert!(created(last.await.unwrap().unwrap()), "queued commands are decided");
     assert_eq!(ids(&waiting.await.unwrap().unwrap_or_default()), ["late"]);
     let refused = stage.engine.submit(create("later")).await.unwrap_err();
     assert_eq!(refused.code(), "shutting_down");
@@ -161,7 +161,7 @@ async fn shutting_down_answers_everybody() {
 }
 
 #[tokio::test]
-async fn whoever_shuts_down_second_waits_too() {
+async fn a_second_shutdown_waits_for_the_first() {
     let config = windlass_engine::Config { batch_commands: 1, ..crate::stage::quiet() };
     let folder = tempfile::tempdir().unwrap();
     let store = windlass_store_sqlite::SqliteStore::open(folder.path().join("a.db")).unwrap();
@@ -174,7 +174,7 @@ async fn whoever_shuts_down_second_waits_too() {
         .collect();
     crate::stage::until(|| engine.stats().commands > 0).await;
     let impatient = tokio::time::timeout(Duration::from_millis(1), engine.shutdown()).await;
-    assert!(impatient.is_err(), "it takes longer than that");
+    assert!(impatient.is_err(), "shutdown takes longer than the timeout");
     let (one, other) = tokio::join!(engine.shutdown(), engine.shutdown());
     one.unwrap();
     other.unwrap();
@@ -184,7 +184,7 @@ async fn whoever_shuts_down_second_waits_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn appointments_are_kept_after_the_clock_was_ahead_once() {
+async fn due_times_hold_after_the_clock_was_ahead_once() {
     use windlass_store::MemoryStore;
     let clock = std::sync::Arc::new(Swayed::default());
     let store = MemoryStore::with_clock(clock.clone());
@@ -201,7 +201,7 @@ async fn appointments_are_kept_after_the_clock_was_ahead_once() {
     assert_eq!(ids(&claimed), ["t"]);
 }
 
-/// A clock by tokio's time, which can be set ahead.
+/// A clock on tokio's virtual time that can be set ahead.
 #[derive(Debug)]
 struct Swayed {
     start: tokio::time::Instant,
@@ -227,7 +227,7 @@ impl Clock for Swayed {
 }
 
 #[tokio::test]
-async fn lists_and_counts_say_what_there_is() {
+async fn lists_and_counts_match_the_tasks() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     for id in ["a", "b", "c", "d"] {

@@ -25,7 +25,7 @@ async fn all_at_once(stage: &Stage, commands: Vec<Command>) -> Vec<Result<(), Er
 }
 
 #[tokio::test]
-async fn too_many_commands_are_answered_and_lose_nothing() {
+async fn overload_rejects_commands_and_loses_none() {
     let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
     let commands = (0..30).map(|n| create(&format!("{n:02}")).into()).collect();
     let answers = all_at_once(&stage, commands).await;
@@ -33,11 +33,11 @@ async fn too_many_commands_are_answered_and_lose_nothing() {
     let kept =
         stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 100).await.unwrap();
     assert_eq!(kept.len(), 10);
-    assert!(stage.engine.submit(create("30")).await.is_ok(), "it recovers by itself");
+    assert!(stage.engine.submit(create("30")).await.is_ok(), "the queue accepts commands again");
 }
 
 #[tokio::test]
-async fn rows_and_bytes_are_bounded_too() {
+async fn queued_rows_and_bytes_are_bounded() {
     let bulk = |n: usize| {
         let tasks = (0..100).map(|m| NewTask::new(format!("{n}-{m}"), "k")).collect();
         Command::from(Create { tenant: Tenant::default(), tasks })
@@ -56,7 +56,7 @@ async fn rows_and_bytes_are_bounded_too() {
 }
 
 #[tokio::test]
-async fn what_keeps_a_lease_goes_before_what_starts_something() {
+async fn commands_that_keep_a_lease_go_first() {
     let stage = Stage::with(Config { batch_commands: 1, ..quiet() }).await;
     stage.engine.submit(create("held")).await.unwrap();
     claim_now(&stage.engine).await;
@@ -75,7 +75,7 @@ async fn what_keeps_a_lease_goes_before_what_starts_something() {
 }
 
 #[tokio::test]
-async fn callers_side_by_side_share_a_commit() {
+async fn concurrent_callers_share_a_commit() {
     let stage = Stage::new().await;
     let commands = (0..200).map(|n| create(&format!("{n}")).into()).collect();
     all_at_once(&stage, commands).await.into_iter().for_each(|answer| answer.unwrap());
@@ -88,12 +88,12 @@ async fn callers_side_by_side_share_a_commit() {
     assert_eq!(stage.engine.describe().await.unwrap().commits, 2);
     let tasks =
         stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
-    assert!(tasks.iter().all(|task| task.claims == 1), "each was claimed once");
+    assert!(tasks.iter().all(|task| task.claims == 1), "each task was claimed once");
 }
 
-/// What waits longest under a load that never ends: a sweep, and a create among renewals.
+/// The commands that wait longest under constant load: a sweep, and a create among renewals.
 #[tokio::test]
-async fn nothing_waits_for_ever() {
+async fn no_queue_starves() {
     let stage = Stage::with(Config { batch_commands: 1, ..quiet() }).await;
     stage.engine.submit(create("held")).await.unwrap();
     claim_now(&stage.engine).await;
@@ -113,7 +113,7 @@ async fn nothing_waits_for_ever() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_queued_is_told_apart_from_too_much_at_once() {
+async fn a_job_over_the_queue_limits_is_too_large_not_overloaded() {
     let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
     let commands = (0..11).map(|n| create(&n.to_string()).into()).collect();
     let refused = stage.engine.submit_many(commands).await.unwrap_err();

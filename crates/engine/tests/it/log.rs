@@ -29,7 +29,7 @@ async fn a_subscriber_sees_every_event_in_order() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_fell_behind_is_told_so() {
+async fn a_cursor_behind_the_trimmed_log_expires() {
     let config = Config { event_retention: Duration::from_secs(60), ..quiet() };
     let stage = Stage::with(config).await;
     stage.engine.submit(create("a")).await.unwrap();
@@ -50,11 +50,11 @@ async fn a_cursor_that_fell_behind_is_told_so() {
     assert_eq!(foreign.next().await.unwrap_err().code(), "cursor_expired");
     let start = stage.engine.subscribe(None).await.unwrap().cursor().clone();
     let mut ahead = stage.engine.subscribe(Some(Cursor { seq: 99, ..start })).await.unwrap();
-    assert_eq!(ahead.next().await.unwrap_err().code(), "cursor_expired", "of a lost future");
+    assert_eq!(ahead.next().await.unwrap_err().code(), "cursor_expired", "beyond the end");
 }
 
 #[tokio::test]
-async fn an_emptied_log_goes_on_where_it_was() {
+async fn a_fully_trimmed_log_continues_its_sequence() {
     let config = Config { event_retention: Duration::ZERO, ..quiet() };
     let stage = Stage::with(config).await;
     for n in 0..1_500 {
@@ -68,7 +68,7 @@ async fn an_emptied_log_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_subscriber_learns_of_the_end() {
+async fn a_subscription_is_disconnected_at_shutdown() {
     let stage = Stage::new().await;
     let mut subscription = stage.engine.subscribe(None).await.unwrap();
     let waiting = tokio::spawn(async move { subscription.next().await });

@@ -24,7 +24,7 @@ async fn state(engine: &Engine) -> PublicState {
 }
 
 #[tokio::test]
-async fn a_signal_lets_a_task_go_on_and_can_be_observed() {
+async fn a_signal_resumes_a_task_and_can_be_observed() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     let fence = held(engine).await;
@@ -32,7 +32,7 @@ async fn a_signal_lets_a_task_go_on_and_can_be_observed() {
     let suspend =
         Suspend { waitpoints: vec![with], ..Suspend::new(fence, Condition::waitpoint("p")) };
     let first = engine.suspend(suspend.clone()).await.unwrap();
-    assert_eq!(engine.suspend(suspend).await.unwrap(), first, "the same again");
+    assert_eq!(engine.suspend(suspend).await.unwrap(), first, "idempotent");
     let Suspended::Waiting(made) = first else { panic!("{first:?}") };
     let signal = || engine.signal(&made[0].token, "yes").source("ada").payload(&[1, 2]);
     let posted = signal().idempotency_key("k").await.unwrap();
@@ -70,7 +70,7 @@ async fn a_waiting_claim_is_woken_by_the_signal() {
 }
 
 #[tokio::test]
-async fn messages_are_listed_in_pages_with_what_they_carry() {
+async fn messages_are_listed_in_pages_with_payloads() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     engine.submit(create("t")).await.unwrap();
@@ -114,7 +114,7 @@ async fn waitpoints_are_listed_without_their_tokens() {
 }
 
 #[tokio::test]
-async fn keys_are_seeded_once_and_rotated_without_being_shown() {
+async fn signing_keys_are_seeded_once_and_rotated_without_disclosure() {
     let stage = Stage::new().await;
     let second = stage.second(|store| store).await;
     let tenant = Tenant::default();
@@ -126,7 +126,7 @@ async fn keys_are_seeded_once_and_rotated_without_being_shown() {
     );
     let (a, b) = (made.0.unwrap(), made.1.unwrap());
     let keys = stage.engine.keys(&tenant).await.unwrap();
-    assert_eq!(keys.len(), 1, "both sign with the same: {keys:?}");
+    assert_eq!(keys.len(), 1, "both sign with the same key: {keys:?}");
     let id = stage.engine.rotate_key(&tenant, HOUR).await.unwrap();
     let keys = second.keys(&tenant).await.unwrap();
     assert_eq!(keys.iter().map(|key| key.ends_at.is_none()).collect::<Vec<_>>(), [false, true]);
@@ -143,7 +143,7 @@ async fn keys_are_seeded_once_and_rotated_without_being_shown() {
 }
 
 #[tokio::test]
-async fn an_operator_resumes_and_bad_tokens_are_refused_alike() {
+async fn an_operator_resumes_and_invalid_tokens_are_rejected_alike() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     let fence = held(engine).await;
@@ -158,9 +158,9 @@ async fn an_operator_resumes_and_bad_tokens_are_refused_alike() {
     assert_eq!(state(engine).await, PublicState::Resumable);
 }
 
-/// A turn takes a few megabytes of what has come. The rest is not read for it either.
+/// A turn takes a few megabytes of pending inputs. Payloads beyond that are not read.
 #[tokio::test]
-async fn what_a_turn_does_not_take_is_hardly_read() {
+async fn payloads_beyond_one_turn_are_hardly_read() {
     const MESSAGES: usize = 60;
     let faults = FaultStore::new(Arc::new(MemoryStore::new()));
     let engine = Engine::start(faults.clone(), Config::default()).await.unwrap();

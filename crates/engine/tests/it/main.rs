@@ -1,6 +1,6 @@
 //! The engine as its callers see it.
 
-#![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
+#![allow(clippy::unwrap_used, reason = "a test fails on unexpected values")]
 
 mod claims;
 mod effects;

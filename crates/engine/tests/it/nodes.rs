@@ -1,4 +1,4 @@
-//! Engines that know of each other, in virtual time.
+//! Nodes in a shared store, in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use windlass_store_test::{Call, Failure, FaultStore};
 
 use crate::stage::create;
 
-/// A memory that says that nodes share it.
+/// A memory store that claims to be shared by nodes.
 #[derive(Debug)]
 struct Shared(MemoryStore);
 
@@ -57,7 +57,7 @@ impl Store for Shared {
     }
 }
 
-/// A clock that goes with the virtual time of tokio.
+/// A clock on tokio's virtual time.
 #[derive(Debug)]
 struct Virtual(tokio::time::Instant);
 
@@ -108,13 +108,13 @@ async fn names(engine: &Engine) -> String {
     names.join(" ")
 }
 
-/// Virtual time: everybody who has something to do meanwhile does it.
+/// Advances virtual time; background tasks run meanwhile.
 async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_alone_on_its_store_does_not_beat() {
+async fn an_engine_on_an_embedded_store_sends_no_heartbeats() {
     let ground = Ground::new();
     let store = ground.memory.another();
     let engine = Engine::start(store, ground.config("alone")).await.unwrap();
@@ -126,7 +126,7 @@ async fn an_engine_alone_on_its_store_does_not_beat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_does_nothing_by_itself_does_not_beat() {
+async fn an_engine_without_background_work_sends_no_heartbeats() {
     let ground = Ground::new();
     let config = Config { background: false, ..ground.config("quiet") };
     let engine = Engine::start(Shared(ground.memory.another()), config).await.unwrap();
@@ -136,7 +136,7 @@ async fn an_engine_that_does_nothing_by_itself_does_not_beat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_know_each_other_until_they_end() {
+async fn nodes_are_listed_until_they_shut_down() {
     let ground = Ground::new();
     let one = ground.node("one").await;
     pass(2_000).await;
@@ -147,7 +147,7 @@ async fn nodes_know_each_other_until_they_end() {
         let since = |at: Timestamp| at.ms_until(ground.clock.now());
         (node.name.as_str(), since(node.started_at), since(node.seen_at), node.every_ms)
     });
-    // The first one beat a moment before its third is due; the second after its second.
+    // The third heartbeat of node one is due in 1 ms; node two has sent its second.
     let told: Vec<_> = told.collect();
     assert_eq!(told, [("one", 9_999, 4_999, 5_000), ("two", 7_999, 2_999, 5_000)]);
     assert_eq!(known[0].pid, std::process::id());
@@ -159,7 +159,7 @@ async fn nodes_know_each_other_until_they_end() {
     assert!(one.nodes(Some(&NodeId::from("z")), 10).await.unwrap().is_empty());
 
     one.shutdown().await.unwrap();
-    assert_eq!(names(&two).await, "two", "it told the others");
+    assert_eq!(names(&two).await, "two", "the node deregistered");
     one.shutdown().await.unwrap();
     pass(3_600_000).await;
     assert_eq!(names(&two).await, "two");
@@ -168,21 +168,21 @@ async fn nodes_know_each_other_until_they_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_gone_is_removed_by_another() {
+async fn a_dead_node_is_removed_by_another_node() {
     let ground = Ground::new();
     let (gone, stays) = (ground.node("gone").await, ground.node("stays").await);
     pass(1_000).await;
     assert_eq!(names(&stays).await, "gone stays");
     drop(gone);
     pass(16_400).await;
-    assert_eq!(names(&stays).await, "gone stays", "its third beat may be on its way");
+    assert_eq!(names(&stays).await, "gone stays", "its third heartbeat may be in flight");
     pass(200).await;
     assert_eq!(names(&stays).await, "stays");
 }
 
-/// As after a SIGSTOP, or while the network is away.
+/// For example after a SIGSTOP or a network outage.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_taken_for_gone_registers_again() {
+async fn a_node_that_was_declared_dead_registers_again() {
     let ground = Ground::new();
     let (stopped, store) = ground.faulty("stopped").await;
     let other = ground.node("other").await;
@@ -201,9 +201,9 @@ async fn a_node_that_was_taken_for_gone_registers_again() {
     assert_eq!(names(&other).await, "other");
 }
 
-/// The last beat may be under way when the engine ends.
+/// The last heartbeat may be in flight at shutdown.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_has_left_is_not_listed_by_its_last_beat() {
+async fn an_in_flight_heartbeat_does_not_reregister_a_deregistered_node() {
     let ground = Ground::new();
     let other = ground.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
@@ -219,9 +219,9 @@ async fn a_node_that_has_left_is_not_listed_by_its_last_beat() {
     assert_eq!(names(&other).await, "other");
 }
 
-/// Not by one that was put aside, either.
+/// Nor does a deferred heartbeat.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_has_left_is_not_listed_by_a_beat_that_was_put_aside() {
+async fn a_deferred_heartbeat_does_not_reregister_a_deregistered_node() {
     let ground = Ground::new();
     let other = ground.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
@@ -242,7 +242,7 @@ async fn a_node_that_has_left_is_not_listed_by_a_beat_that_was_put_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_at_the_start_is_tried_again() {
+async fn a_failed_registration_is_retried() {
     let ground = Ground::new();
     let (engine, store) = ground.faulty("late").await;
     store.fail_times(Call::Describe, 2, Failure::Unavailable);
@@ -251,13 +251,13 @@ async fn what_fails_at_the_start_is_tried_again() {
         !changes.inserts.is_empty() && refused.fetch_add(1, Ordering::Relaxed) < 2
     });
     pass(3_900).await;
-    assert_eq!(names(&engine).await, "", "asked for twice in vain, and registered twice in vain");
+    assert_eq!(names(&engine).await, "", "two describes and two registrations failed");
     pass(200).await;
     assert_eq!(names(&engine).await, "late");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_cannot_be_kept_stops_nothing_else() {
+async fn an_invalid_node_name_does_not_stop_the_engine() {
     let ground = Ground::new();
     let engine = ground.node("two\nlines").await;
     pass(60_000).await;
@@ -266,9 +266,9 @@ async fn a_name_that_cannot_be_kept_stops_nothing_else() {
     engine.shutdown().await.unwrap();
 }
 
-/// A beat is one small commit, and between them nothing is written.
+/// A heartbeat is one small commit, and an idle node writes nothing else.
 #[tokio::test(start_paused = true)]
-async fn an_idle_node_commits_nothing_but_its_beats() {
+async fn an_idle_node_commits_only_heartbeats() {
     let ground = Ground::new();
     let engines = [ground.node("one").await, ground.node("two").await];
     pass(59_000).await;

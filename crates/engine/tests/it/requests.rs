@@ -1,4 +1,4 @@
-//! Requests that are answered once.
+//! Idempotent requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,7 @@ async fn with(policy: RequestPolicy) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_has_one_effect_and_one_answer() {
+async fn concurrent_duplicates_have_one_effect_and_one_response() {
     for callers in [2, 16, 256] {
         let stage = Stage::new().await;
         let second = stage.second(|store| store).await;
@@ -69,11 +69,11 @@ async fn a_storm_has_one_effect_and_one_answer() {
 }
 
 #[tokio::test]
-async fn another_request_under_the_key_is_a_conflict_at_once() {
+async fn a_different_request_under_the_key_conflicts_immediately() {
     let stage = Stage::new().await;
     let Begun::First(ticket) = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap()
     else {
-        panic!("it is the first")
+        panic!("expected the first request")
     };
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
     let other = Scope { operation: "refund".into(), ..scope() };
@@ -89,7 +89,7 @@ async fn another_request_under_the_key_is_a_conflict_at_once() {
 }
 
 #[tokio::test]
-async fn whoever_races_is_told_when_to_ask_again() {
+async fn a_rejected_duplicate_gets_a_retry_delay() {
     let stage = with(RequestPolicy { racers: Racers::Reject, ..RequestPolicy::default() }).await;
     let begun = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
     let refused = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap_err();
@@ -101,7 +101,7 @@ async fn whoever_races_is_told_when_to_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_waits_so_long_and_no_longer() {
+async fn a_duplicate_waits_no_longer_than_its_limit() {
     let stage = Stage::new().await;
     let begun = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
     let asked = tokio::time::Instant::now();
@@ -111,7 +111,7 @@ async fn whoever_waits_waits_so_long_and_no_longer() {
 }
 
 #[tokio::test]
-async fn what_fails_is_given_up_and_can_be_sent_again() {
+async fn a_failed_request_is_released_and_can_be_retried() {
     let stage = Stage::new().await;
     let failing = async |_| Err::<u32, _>("no funds".to_owned());
     let failed = stage.engine.admit(&scope(), KEY, &1, failing).await.unwrap_err();
@@ -119,9 +119,9 @@ async fn what_fails_is_given_up_and_can_be_sent_again() {
     assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
 }
 
-/// Whoever leaves in the middle leaves nobody waiting for an answer that does not come.
+/// A caller that leaves midway must not leave duplicates waiting.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_leaves_gives_its_request_up() {
+async fn a_caller_that_leaves_releases_its_request() {
     let stage = Stage::new().await;
     let reached = Arc::new(Notify::new());
     let (engine, there) = (stage.engine.clone(), reached.clone());
@@ -138,10 +138,10 @@ async fn a_caller_that_leaves_gives_its_request_up() {
 }
 
 #[tokio::test]
-async fn whoever_takes_too_long_is_refused_by_its_owner() {
+async fn a_late_response_is_rejected_after_a_takeover() {
     let stage = Stage::new().await;
     let Begun::First(late) = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap() else {
-        panic!("it is the first")
+        panic!("expected the first request")
     };
     stage.clock.advance_ms(60_000);
     assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
@@ -153,14 +153,14 @@ async fn whoever_takes_too_long_is_refused_by_its_owner() {
 }
 
 #[tokio::test]
-async fn a_saturated_limiter_still_answers_what_was_answered() {
+async fn a_saturated_rate_limiter_still_replays_responses() {
     let growth = Some(Rate { starts: 1, window_ms: 60_000 });
     let stage = with(RequestPolicy { growth, ..RequestPolicy::default() }).await;
     pay(&stage.engine, 1).await.unwrap();
     let another = "another-key-of-ada";
     for _ in 0..2 {
         let refused = stage.engine.begin_request(&scope(), another, b"1").await.unwrap_err();
-        assert_eq!(refused.code(), "rate_limited", "and that is not kept");
+        assert_eq!(refused.code(), "rate_limited", "the rejection is not stored");
     }
     assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
     stage.clock.advance_ms(62_000);
@@ -168,7 +168,7 @@ async fn a_saturated_limiter_still_answers_what_was_answered() {
 }
 
 #[tokio::test]
-async fn bad_keys_and_bad_terms_are_refused_before_anything_is_done() {
+async fn invalid_keys_and_ttls_are_rejected_without_side_effects() {
     let stage = Stage::new().await;
     for bad in ["", "tiny", "sixteen letters!", "with a line\nbreak in it", &"x".repeat(256)] {
         let refused = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
@@ -185,9 +185,9 @@ async fn bad_keys_and_bad_terms_are_refused_before_anything_is_done() {
     assert_eq!(stage.engine.describe().await.unwrap().last_seq, 0);
 }
 
-/// Keys are secrets: whoever has one can have the answer.
+/// Idempotency keys are secrets: a key gives access to the response.
 #[tokio::test]
-async fn no_error_tells_a_key() {
+async fn no_error_discloses_a_key() {
     let stage = Stage::new().await;
     let secret = "abcdefgh-THE-SECRET-PART";
     let begun = stage.engine.begin_request(&scope(), secret, b"1").await.unwrap();
@@ -210,9 +210,9 @@ async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
     (engine, store)
 }
 
-/// What was done is not done again because the store was away when it was to be kept.
+/// A finished handler must not run again because storing its response failed temporarily.
 #[tokio::test]
-async fn an_answer_is_kept_as_soon_as_the_store_is_back() {
+async fn a_response_is_stored_once_the_store_recovers() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     for failure in [Failure::Unavailable, Failure::Full] {
@@ -224,9 +224,9 @@ async fn an_answer_is_kept_as_soon_as_the_store_is_back() {
     }
 }
 
-/// Whoever leaves after the work was done does not undo it.
+/// A caller that leaves after the handler finished does not discard the response.
 #[tokio::test]
-async fn an_answer_is_kept_though_nobody_waits_for_it() {
+async fn a_response_is_stored_after_the_caller_left() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let ticket = first(&engine).await;
@@ -240,9 +240,9 @@ async fn an_answer_is_kept_though_nobody_waits_for_it() {
     assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
 }
 
-/// Should a store ever lose an answer, whoever asks is told so, and does not ask for ever.
+/// If a store lost a response, the caller gets an error instead of retrying forever.
 #[tokio::test]
-async fn an_answer_that_is_lost_is_not_looked_for_for_ever() {
+async fn a_lost_response_is_reported_as_unknown() {
     let stage = Stage::new().await;
     pay(&stage.engine, 1).await.unwrap();
     let (principal, account, key) = ("ada".into(), String::new(), KEY.into());
@@ -260,7 +260,7 @@ async fn an_answer_that_is_lost_is_not_looked_for_for_ever() {
 }
 
 #[tokio::test]
-async fn a_bad_limit_of_growth_is_refused_at_the_start() {
+async fn an_invalid_request_rate_is_rejected_at_start() {
     let growth = Some(Rate { starts: 0, window_ms: 60_000 });
     let requests = RequestPolicy { growth, ..RequestPolicy::default() };
     let stage = Stage::new().await;
@@ -270,7 +270,7 @@ async fn a_bad_limit_of_growth_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_bad_letter_is_refused_with_those_that_are_good() {
+async fn an_invalid_key_character_lists_the_valid_ones() {
     let stage = Stage::new().await;
     for bad in ["a/key/with/slashes", "a+key+with+pluses"] {
         let refused = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
@@ -279,7 +279,7 @@ async fn a_bad_letter_is_refused_with_those_that_are_good() {
     }
 }
 
-/// Whoever fails is heard, though the store is away when its request is to be given up.
+/// The handler's failure is returned even if the store is unavailable for the release.
 #[tokio::test]
 async fn a_failure_is_told_though_it_cannot_be_given_up() {
     let stage = Stage::new().await;
@@ -291,9 +291,9 @@ async fn a_failure_is_told_though_it_cannot_be_given_up() {
     assert!(store.is_spent());
 }
 
-/// Whoever leaves before it hears that it is the first blocks nobody.
+/// A caller that leaves before it learns of its admission blocks no other caller.
 #[tokio::test]
-async fn a_caller_that_leaves_while_it_asks_gives_its_request_up() {
+async fn a_caller_that_leaves_during_admission_releases_its_request() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let mut held = store.pause_commit(1);
@@ -308,9 +308,9 @@ async fn a_caller_that_leaves_while_it_asks_gives_its_request_up() {
     assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
 }
 
-/// What the store will never take is not tried for as long as a request may take.
+/// A permanent store error is not retried until the request deadline.
 #[tokio::test]
-async fn an_answer_that_the_store_refuses_is_refused_at_once() {
+async fn a_response_refused_by_the_store_fails_immediately() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let ticket = first(&engine).await;

@@ -1,4 +1,4 @@
-//! The rules of the commit, each with a test that fails without it.
+//! The commit rules, each with a test that fails without it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
 
 use crate::stage::{Stage, claim, claim_now, complete, create, created, ids, key, quiet, until};
 
-/// An engine whose store fails on demand, on the records of `stage`.
+/// An engine with an injectable store on the records of `stage`.
 async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
     let store = FaultStore::new(Arc::new(stage.memory.another()));
     let engine = Engine::start_shared(Arc::new(store.clone()), quiet()).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_claim_that_read_the_lane_unpaused_does_not_commit_after_the_pause() {
 }
 
 #[tokio::test]
-async fn a_rejection_counts_only_if_what_it_was_read_from_still_holds() {
+async fn a_rejection_requires_unchanged_reads() {
     let stage = Stage::new().await;
     let (slow, store) = faulty(&stage).await;
     stage.engine.submit(create("t")).await.unwrap();
@@ -52,11 +52,11 @@ async fn a_rejection_counts_only_if_what_it_was_read_from_still_holds() {
     claim_now(&stage.engine).await;
     stage.engine.submit(complete(&stage.engine, "t", 1).await).await.unwrap();
     held.release();
-    assert_eq!(reaping.await.unwrap().unwrap(), Outcome::Reaped, "it had ended by then");
+    assert_eq!(reaping.await.unwrap().unwrap(), Outcome::Reaped, "the task had ended by then");
 }
 
 #[tokio::test]
-async fn an_old_writer_resurrects_nothing() {
+async fn a_stale_writer_does_not_recreate_a_deleted_task() {
     for again in [false, true] {
         let stage = Stage::new().await;
         let (slow, store) = faulty(&stage).await;
@@ -72,7 +72,7 @@ async fn an_old_writer_resurrects_nothing() {
         held.reached().await;
         stage.engine.submit(complete(&stage.engine, "t", 1).await).await.unwrap();
         stage.engine.sweep().await.unwrap();
-        assert_eq!(stage.engine.task(&key("t")).await.unwrap(), None, "retention took it");
+        assert_eq!(stage.engine.task(&key("t")).await.unwrap(), None, "retention is over");
         if again {
             stage.engine.submit(create("t")).await.unwrap();
         }
@@ -85,7 +85,7 @@ async fn an_old_writer_resurrects_nothing() {
 }
 
 #[tokio::test]
-async fn a_first_version_is_never_that_of_an_earlier_task() {
+async fn a_recreated_task_reuses_no_version() {
     let stage = Stage::new().await;
     let (slow, store) = faulty(&stage).await;
     stage.engine.submit(create("t")).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_first_version_is_never_that_of_an_earlier_task() {
     stage.engine.submit(Create::one(other)).await.unwrap();
     held.release();
     cancelling.await.unwrap().unwrap();
-    assert_eq!(slow.stats().conflicts, 1, "it was decided again, on the task that is there");
+    assert_eq!(slow.stats().conflicts, 1, "it was decided again, on the recreated task");
     assert_eq!(stage.engine.task(&key("t")).await.unwrap().unwrap().priority, 5);
 }
 
@@ -118,7 +118,7 @@ async fn two_creates_of_one_id_are_one_insert() {
     held.reached().await;
     assert!(created(stage.engine.submit(create("t")).await.unwrap()));
     held.release();
-    assert!(!created(creating.await.unwrap().unwrap()), "the second one is a duplicate");
+    assert!(!created(creating.await.unwrap().unwrap()), "the second create is a duplicate");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,17 +153,17 @@ async fn an_unknown_outcome_is_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_learned_is_said_and_asking_again_is_safe() {
+async fn an_undeterminable_outcome_is_reported_and_a_retry_is_safe() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     store.crash(1, CrashPoint::AfterCommit);
     store.fail_times(Call::Outcome, 100, Failure::Unavailable);
     let answer = engine.submit(create("t")).await;
     assert!(matches!(answer, Err(Error::OutcomeUnknown)), "{answer:?}");
-    assert!(!created(engine.submit(create("t")).await.unwrap()), "it had been created");
+    assert!(!created(engine.submit(create("t")).await.unwrap()), "the task was created");
 }
 
-/// A row of a task that this version can read, but whose next claim is one too many to count.
+/// A readable task row whose epoch overflows at the next claim.
 fn counted_out(stage: &Stage) -> Row {
     let shelf = stage.memory.snapshot();
     let row = shelf.row(&key("bad").row_key()).unwrap().clone();
@@ -174,7 +174,7 @@ fn counted_out(stage: &Stage) -> Row {
 }
 
 #[tokio::test]
-async fn a_panic_is_the_answer_of_one_command_alone() {
+async fn a_panic_fails_only_its_own_command() {
     let stage = Stage::new().await;
     let bad = NewTask { lane: "bad".into(), ..NewTask::new("bad", "k") };
     stage.engine.submit(Create::one(bad)).await.unwrap();
@@ -194,12 +194,12 @@ async fn a_panic_is_the_answer_of_one_command_alone() {
             Err(error) => assert_eq!((n, error.code()), (50, "bug")),
         }
     }
-    assert_eq!(stage.engine.stats().batches, 2, "the good ones shared one commit");
+    assert_eq!(stage.engine.stats().batches, 2, "the other commands shared one commit");
 }
 
-/// As a bug in a store would: nobody waits for ever, and the engine goes on.
+/// For example a bug in a store: no caller hangs, and the engine continues.
 #[tokio::test]
-async fn a_batch_that_panics_is_the_end_of_no_other() {
+async fn a_panicking_batch_does_not_stop_the_engine() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let waiting = tokio::spawn({
@@ -220,9 +220,9 @@ async fn a_batch_that_panics_is_the_end_of_no_other() {
     engine.shutdown().await.unwrap();
 }
 
-/// What others made ready is told once, and whoever waits for it gets it, whatever becomes of those
-/// who share a batch with that.
-async fn a_task_of_others_is_handed_over(meanwhile: impl Fn(&FaultStore)) {
+/// A remote wake arrives once. The waiting claim must get its task even if the batch that shares
+/// the wake fails.
+async fn a_remote_task_is_leased(meanwhile: impl Fn(&FaultStore)) {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let waiting = tokio::spawn({
@@ -255,13 +255,13 @@ async fn a_task_of_others_is_handed_over(meanwhile: impl Fn(&FaultStore)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_others_is_handed_over_when_a_batch_is_put_aside() {
-    a_task_of_others_is_handed_over(|store| store.conflict(1)).await;
+async fn a_remote_task_is_leased_when_a_batch_is_deferred() {
+    a_remote_task_is_leased(|store| store.conflict(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_others_is_handed_over_when_a_batch_is_refused() {
-    a_task_of_others_is_handed_over(|store| {
+async fn a_remote_task_is_leased_when_a_batch_is_refused() {
+    a_remote_task_is_leased(|store| {
         let shares = key("shares").row_key();
         store.refuse_if(move |changes| changes.inserts.iter().any(|row| row.key == shares));
     })
@@ -269,7 +269,7 @@ async fn a_task_of_others_is_handed_over_when_a_batch_is_refused() {
 }
 
 #[tokio::test]
-async fn a_change_that_the_store_refuses_is_the_answer_of_one_command_alone() {
+async fn a_refused_change_fails_only_its_own_command() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     store.refuse_if(|changes| changes.inserts.iter().any(|row| row.key == key("bad").row_key()));
@@ -286,11 +286,11 @@ async fn a_change_that_the_store_refuses_is_the_answer_of_one_command_alone() {
         }
     }
     let commits = store.commits();
-    assert!((2..=8).contains(&commits), "the good ones were kept together: {commits} commits");
+    assert!((2..=8).contains(&commits), "the others were committed together: {commits} commits");
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_everybodys_answer_and_nothing_is_lost() {
+async fn an_unavailable_store_fails_all_commands_and_loses_nothing() {
     for failure in [Failure::Unavailable, Failure::Full] {
         for call in [Call::Begin, Call::Load, Call::Commit] {
             let stage = Stage::new().await;
@@ -316,7 +316,7 @@ async fn a_store_that_is_away_is_everybodys_answer_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn conflicts_are_decided_again_until_they_are_gone() {
+async fn conflicts_are_retried_up_to_a_limit() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     store.conflict(5);
@@ -324,7 +324,7 @@ async fn conflicts_are_decided_again_until_they_are_gone() {
     assert_eq!(engine.stats().conflicts, 5);
     store.conflict(100_000);
     let lost = engine.submit(create("u")).await.unwrap_err();
-    assert_eq!(lost.code(), "store_conflict", "an end even to that");
+    assert_eq!(lost.code(), "store_conflict", "the number of retries is limited");
 }
 
 #[tokio::test]
@@ -354,7 +354,7 @@ async fn time_never_falls() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_stands_in_nobodys_way_but_its_own() {
+async fn an_undecodable_row_blocks_only_its_own_task() {
     let stage = Stage::new().await;
     stage.engine.submit(create("odd")).await.unwrap();
     let shelf = stage.memory.snapshot();
@@ -369,11 +369,11 @@ async fn what_cannot_be_read_stands_in_nobodys_way_but_its_own() {
     let refused = stage.engine.submit(done).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
     assert_eq!(stage.engine.task(&key("odd")).await.unwrap_err().code(), "quarantined");
-    assert!(stage.memory.snapshot().row(&key("odd").row_key()).is_some(), "it is kept");
+    assert!(stage.memory.snapshot().row(&key("odd").row_key()).is_some(), "the row is retained");
 }
 
 #[tokio::test]
-async fn a_claim_that_joined_a_batch_in_vain_goes_on_waiting() {
+async fn a_claim_that_joined_a_failed_batch_keeps_waiting() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let waiting = tokio::spawn({
@@ -388,7 +388,7 @@ async fn a_claim_that_joined_a_batch_in_vain_goes_on_waiting() {
 }
 
 #[tokio::test]
-async fn a_row_that_belongs_under_another_key_is_set_aside() {
+async fn a_row_stored_under_a_wrong_key_is_quarantined() {
     let stage = Stage::new().await;
     let mut new = NewTask::new("odd", "k");
     new.policy.retention_ms = 0;
@@ -404,13 +404,13 @@ async fn a_row_that_belongs_under_another_key_is_set_aside() {
     stage.engine.submit(Create::one(late)).await.unwrap();
     stage.clock.advance_ms(1_001);
     stage.engine.sweep().await.unwrap();
-    assert_eq!(ids(&claim_now(&stage.engine).await), ["t"], "sweeping goes on");
+    assert_eq!(ids(&claim_now(&stage.engine).await), ["t"], "the sweep continues");
     let refused = stage.engine.submit(Reap { task: key("moved") }).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
 }
 
 #[tokio::test(start_paused = true)]
-async fn word_of_another_engine_that_meets_a_failing_store_is_not_lost() {
+async fn a_remote_wake_survives_a_store_failure() {
     for call in [Call::Begin, Call::Load, Call::Commit] {
         let stage = Stage::new().await;
         let (engine, store) = faulty(&stage).await;

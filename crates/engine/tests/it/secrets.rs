@@ -1,4 +1,4 @@
-//! Keys are secrets: nothing that is logged or told has more of one than its first eight letters.
+//! Idempotency keys are secrets: logs and errors contain at most their first eight characters.
 
 use std::fmt::{self, Debug, Display, Write as _};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const KEY: &str = "abcdefgh-THE-TAIL-of-it";
 const OTHER: &str = "abcdefgh-THE-TAIL-of-another";
 const TAIL: &str = "THE-TAIL";
 
-/// Everything that was said, in a log or in an error.
+/// Everything that was logged or returned as an error.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<String>>);
 
@@ -53,7 +53,7 @@ impl Visit for Told {
     }
 }
 
-/// Hears everything, down to the last detail.
+/// Records every level of detail.
 impl Subscriber for Told {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
@@ -81,7 +81,7 @@ impl Subscriber for Told {
     fn exit(&self, _: &Id) {}
 }
 
-/// Somebody who says in every error all that it was told.
+/// A provider that repeats everything it received in its errors.
 #[derive(Default)]
 struct Gossip {
     ids: Mutex<Vec<String>>,
@@ -140,7 +140,7 @@ async fn stage() -> (Stage, Engine, FaultStore) {
     (stage, engine, store)
 }
 
-/// Nothing of a key, and nothing of what a provider was called with.
+/// Asserts that no key and no request id was disclosed.
 fn judge(told: &Told, gossip: &Gossip) {
     let all = told.all();
     assert!(!all.contains(TAIL), "{all}");
@@ -150,7 +150,7 @@ fn judge(told: &Told, gossip: &Gossip) {
 }
 
 #[tokio::test]
-async fn a_request_tells_nobody_its_key() {
+async fn a_request_does_not_disclose_its_key() {
     let told = Told::default();
     let _heard = tracing::subscriber::set_default(told.clone());
     let (stage, engine, store) = stage().await;
@@ -181,13 +181,13 @@ async fn a_request_tells_nobody_its_key() {
     let ticket = first(&engine, OTHER).await;
     store.fail_times(StoreCall::Commit, 2, Failure::Unavailable);
     ticket.answer(Payload::json("1")).await.unwrap();
-    assert!(told.all().contains("injected by a test"), "the log is heard");
+    assert!(told.all().contains("injected by a test"), "the log is recorded");
     judge(&told, &Gossip::default());
 }
 
-/// Failing, panicking, and leaving in the middle.
+/// The handler fails, panics, and is dropped midway.
 #[tokio::test]
-async fn a_handler_tells_nobody_the_key_of_its_request() {
+async fn a_handler_does_not_disclose_its_request_key() {
     let told = Told::default();
     let _heard = tracing::subscriber::set_default(told.clone());
     let (_stage, engine, store) = stage().await;
@@ -205,16 +205,16 @@ async fn a_handler_tells_nobody_the_key_of_its_request() {
     let ended = panicking.await.unwrap_err();
     told.hear(format!("{ended} {ended:?}"));
     told.hear(ended.into_panic().downcast_ref::<String>().unwrap());
-    // Giving up is not possible, and that is logged.
+    // The release fails, and that is logged.
     let ticket = first(&engine, OTHER).await;
     store.fail(StoreCall::Commit, 1, Failure::Unavailable);
     drop(ticket);
-    crate::stage::until(|| told.all().contains("could not be given up")).await;
+    crate::stage::until(|| told.all().contains("could not be released")).await;
     judge(&told, &Gossip::default());
 }
 
 #[tokio::test]
-async fn a_call_tells_nobody_what_it_was_made_with() {
+async fn a_call_does_not_disclose_its_request_id() {
     let told = Told::default();
     let _heard = tracing::subscriber::set_default(told.clone());
     let (stage, engine, store) = stage().await;
@@ -241,13 +241,13 @@ async fn a_call_tells_nobody_what_it_was_made_with() {
     };
     let failed = told.error(engine.admit(&scope(), KEY, &1, charge).await);
     assert!(matches!(failed, AdmitError::Failed(EffectError::Ambiguous { .. })));
-    assert!(gossip.ids.lock().unwrap().iter().any(|id| id.len() == 64), "one was derived");
+    assert!(gossip.ids.lock().unwrap().iter().any(|id| id.len() == 64), "one id was derived");
     judge(&told, &gossip);
 }
 
-/// What a command is, is logged when deciding it fails; so are its rows, at times.
+/// Commands are logged when deciding them fails; sometimes their rows are too.
 #[tokio::test]
-async fn a_command_and_its_rows_tell_nobody_the_key() {
+async fn commands_and_rows_do_not_disclose_the_key() {
     let told = Told::default();
     let (_stage, engine, _store) = stage().await;
     let (tenant, key) = (Tenant::default(), IdempotencyKey::from(KEY));

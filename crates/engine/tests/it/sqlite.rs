@@ -1,4 +1,4 @@
-//! Engines on a SQLite file, alone and side by side.
+//! Engines on a SQLite file, alone and sharing it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ async fn open(path: &Path) -> Engine {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_a_restart() {
+async fn acknowledged_commits_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let engine = open(&path).await;
@@ -28,7 +28,7 @@ async fn what_was_answered_is_there_after_a_restart() {
     engine.submit(create("u")).await.unwrap();
     let claimed = claim_now(&engine).await;
     assert_eq!(claimed[0].input, Input::Here(payload));
-    // No shutdown: as after a crash, only what was committed counts.
+    // No shutdown: like a crash, only committed data remains.
     drop(engine);
     let engine = open(&path).await;
     let done = engine.submit(complete(&engine, "t", 1).await).await.unwrap();
@@ -38,7 +38,7 @@ async fn what_was_answered_is_there_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_process_on_the_file_is_noticed() {
+async fn commits_of_a_second_process_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let (one, other) = (open(&path).await, open(&path).await);
@@ -92,7 +92,7 @@ async fn two_processes_share_the_work_and_claim_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_answer_lost_to_an_io_error_is_looked_up() {
+async fn a_commit_outcome_lost_to_an_io_error_is_looked_up() {
     for step in ["sqlite.begin", "sqlite.load", "sqlite.commit.before", "sqlite.commit.after"] {
         let folder = tempfile::tempdir().unwrap();
         let armed = Arc::new(AtomicBool::new(false));
@@ -121,7 +121,7 @@ async fn an_answer_lost_to_an_io_error_is_looked_up() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_survived() {
+async fn a_full_disk_is_reported_and_survived() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { max_pages: Some(60), ..Options::default() };
     let store = SqliteStore::open_with(folder.path().join("tasks.db"), options).unwrap();
@@ -134,16 +134,16 @@ async fn a_full_disk_is_said_and_survived() {
             Ok(_) => kept += 1,
             Err(error) => break error,
         }
-        assert!(kept < 1_000, "it never filled up");
+        assert!(kept < 1_000, "the disk never filled up");
     };
     assert!(refused.to_string().contains("disk is full"), "{refused}");
     let tasks =
         engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
-    assert_eq!(tasks.len(), kept, "reading goes on, and nothing half is there");
+    assert_eq!(tasks.len(), kept, "reads still work, and no partial write exists");
 }
 
 #[tokio::test]
-async fn a_file_that_was_taken_away_is_noticed_before_anything_is_lost() {
+async fn a_removed_file_is_noticed_before_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let engine = Engine::start(SqliteStore::open(&path).unwrap(), quiet()).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_file_that_was_taken_away_is_noticed_before_anything_is_lost() {
 }
 
 #[tokio::test]
-async fn a_restored_backup_is_another_life_of_the_log() {
+async fn a_restored_backup_has_another_log_incarnation() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("tasks.db"), folder.path().join("backup.db"));
     let engine = open(&path).await;

@@ -6,7 +6,7 @@ use windlass_core::{Fence, Outcome, TaskKey, Tenant, Timestamp};
 use windlass_engine::{Claimed, Config, Engine};
 use windlass_store::{ManualClock, MemoryStore, Store};
 
-/// An engine that does nothing by itself, on a store whose clock stands still.
+/// An engine without background work, on a store with a stopped clock.
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     pub(crate) memory: MemoryStore,
@@ -33,7 +33,7 @@ impl Stage {
         Self { engine, memory, clock }
     }
 
-    /// A second engine on the same records, through whatever `wrap` puts around its store.
+    /// A second engine on the same records, with its store wrapped by `wrap`.
     pub(crate) async fn second(
         &self,
         wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
@@ -77,7 +77,7 @@ pub(crate) fn created(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Created(created) if !created[0].duplicate)
 }
 
-/// Lets everything else run until `done`. The tests run on one thread, so that yielding is enough.
+/// Yields until `done`. The tests run on one thread, so yielding is enough.
 pub(crate) async fn until(done: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if done() {
@@ -85,5 +85,5 @@ pub(crate) async fn until(done: impl Fn() -> bool) {
         }
         tokio::task::yield_now().await;
     }
-    panic!("it never came to be");
+    panic!("the condition was never met");
 }

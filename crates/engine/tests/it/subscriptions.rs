@@ -1,4 +1,4 @@
-//! Subscriptions that choose, and those whose place is kept.
+//! Filtered and durable subscriptions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn seen(events: &[Logged]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_filter_shows_what_it_takes() {
+async fn a_filter_returns_matching_events() {
     let Stage { engine, .. } = Stage::new().await;
     create_in(&engine, "a", "mail", "eu").await;
     create_in(&engine, "b", "mail", "us").await;
@@ -49,12 +49,12 @@ async fn a_filter_shows_what_it_takes() {
         let events = log.read().await.unwrap();
         assert_eq!(seen(&events).join(", "), expected, "{filter:?}");
         assert!(log.read().await.unwrap().is_empty());
-        assert_eq!(log.cursor().seq, 4, "what is not shown is read as well");
+        assert_eq!(log.cursor().seq, 4, "filtered-out events are read as well");
     }
 }
 
 #[tokio::test]
-async fn a_filter_still_works_when_the_task_is_gone() {
+async fn a_filter_still_works_when_the_task_is_deleted() {
     let Stage { engine, clock, .. } = Stage::new().await;
     let mut new = NewTask { labels: labels("eu"), ..NewTask::new("a", "k") };
     new.policy.retention_ms = 0;
@@ -85,7 +85,7 @@ async fn a_rare_event_is_found_behind_many_others() {
 }
 
 #[tokio::test]
-async fn a_named_subscriber_goes_on_where_it_has_come_to() {
+async fn a_durable_subscription_continues_from_its_cursor() {
     let Stage { engine, memory, .. } = Stage::new().await;
     for id in ["a", "b", "c"] {
         engine.submit(create(id)).await.unwrap();
@@ -96,16 +96,16 @@ async fn a_named_subscriber_goes_on_where_it_has_come_to() {
     let incarnation = log.cursor().incarnation.clone();
     let at = |seq| Cursor { incarnation: incarnation.clone(), seq };
     assert_eq!(log.ack(&at(2)).await.unwrap(), at(2));
-    assert_eq!(log.ack(&at(1)).await.unwrap(), at(2), "a late word does no harm");
+    assert_eq!(log.ack(&at(1)).await.unwrap(), at(2), "a late acknowledgement is ignored");
     drop(log);
-    // Another engine, and at another time: what was not acknowledged comes again.
+    // A later subscription on another engine: unacknowledged events are redelivered.
     let other = Engine::start(memory.another(), quiet()).await.unwrap();
     let mut log = other.subscribe_named("mailer", Filter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
     let bookmark = engine.bookmark(&Tenant::default(), "mailer").await.unwrap().unwrap();
     assert_eq!(bookmark.cursor, at(3));
-    // An acknowledgement is no event: whoever reads the log does not write it.
+    // Acknowledgements write no events, so reading the log does not grow it.
     assert!(log.read().await.unwrap().is_empty());
     let mut fresh = engine.subscribe_named("auditor", Filter::default()).await.unwrap();
     assert_eq!(fresh.read().await.unwrap().len(), 3);
@@ -119,9 +119,9 @@ async fn a_named_subscriber_goes_on_where_it_has_come_to() {
     assert_eq!(again.read().await.unwrap().len(), 3);
 }
 
-/// Whoever waits for something rare has read all the rest: it does not fall behind the log.
+/// A subscription to rare events reads all others and does not fall behind the log.
 #[tokio::test]
-async fn a_named_subscriber_moves_past_what_it_does_not_take() {
+async fn a_durable_subscription_advances_past_filtered_out_events() {
     let Stage { engine, .. } = Stage::new().await;
     let rare = || Filter { lanes: ["rare".into()].into(), ..Filter::default() };
     let place = async |engine: &Engine| {
@@ -136,7 +136,7 @@ async fn a_named_subscriber_moves_past_what_it_does_not_take() {
     }
     let waits = tokio::time::timeout(Duration::from_millis(1), log.next());
     assert!(waits.await.is_err());
-    assert_eq!(place(&engine).await, 0, "what was shown is not acknowledged");
+    assert_eq!(place(&engine).await, 0, "delivered events are not acknowledged");
     log.ack(&Cursor { seq: 1, ..log.cursor().clone() }).await.unwrap();
     let waiting = tokio::spawn(async move { log.next().await.unwrap() });
     while place(&engine).await < 1_001 {
@@ -144,13 +144,13 @@ async fn a_named_subscriber_moves_past_what_it_does_not_take() {
     }
     create_in(&engine, "s", "rare", "eu").await;
     assert_eq!(seen(&waiting.await.unwrap()), ["created s"]);
-    assert_eq!(place(&engine).await, 1_201, "the last one is not acknowledged");
+    assert_eq!(place(&engine).await, 1_201, "the last event is not acknowledged");
     let mut again = engine.subscribe_named("mailer", rare()).await.unwrap();
     assert_eq!(seen(&again.read().await.unwrap()), ["created s"]);
 }
 
 #[tokio::test]
-async fn a_named_subscriber_is_of_its_tenant() {
+async fn a_durable_subscription_belongs_to_its_tenant() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("a")).await.unwrap();
     let of = |tenant: &str| Filter { tenant: Some(tenant.into()), ..Filter::default() };
@@ -165,7 +165,7 @@ async fn a_named_subscriber_is_of_its_tenant() {
 }
 
 #[tokio::test]
-async fn a_named_subscriber_that_fell_behind_is_told_so() {
+async fn a_durable_subscription_behind_the_trimmed_log_expires() {
     let config = Config { event_retention: Duration::from_secs(60), ..quiet() };
     let Stage { engine, clock, .. } = Stage::with(config).await;
     engine.submit(create("a")).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_named_subscriber_that_fell_behind_is_told_so() {
 }
 
 #[tokio::test]
-async fn events_come_as_a_stream_that_says_where_to_go_on() {
+async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
     let Stage { engine, memory, .. } = Stage::new().await;
     let filter = Filter { families: [Family::Task].into(), ..Filter::default() };
     let mut events = engine.subscribe_with(filter.clone(), None).await.unwrap().into_stream();
@@ -201,7 +201,7 @@ async fn events_come_as_a_stream_that_says_where_to_go_on() {
     let (ended, mut events) = waiting.await.unwrap();
     let Some(Err(Error::Disconnected { cursor, cause })) = ended else { panic!("{ended:?}") };
     assert_eq!((cursor.seq, cause.code()), (3, "shutting_down"));
-    assert!(events.next().await.is_none(), "it has ended");
+    assert!(events.next().await.is_none(), "the stream has ended");
     let engine = Engine::start(memory.another(), quiet()).await.unwrap();
     engine.submit(create("c")).await.unwrap();
     let mut events = engine.subscribe_with(filter, Some(cursor)).await.unwrap().into_stream();
@@ -210,7 +210,7 @@ async fn events_come_as_a_stream_that_says_where_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_ends_a_subscription_with_its_cursor() {
+async fn an_unavailable_store_ends_a_subscription_with_its_cursor() {
     let stage = Stage::new().await;
     let faults = FaultStore::new(Arc::new(stage.memory.another()));
     let engine = Engine::start(faults.clone(), quiet()).await.unwrap();
@@ -221,5 +221,5 @@ async fn a_store_that_does_not_answer_ends_a_subscription_with_its_cursor() {
     let Err(Error::Disconnected { cursor, cause }) = log.next().await else { panic!() };
     assert_eq!((cursor.seq, cause.code()), (1, "store_unavailable"));
     engine.submit(create("b")).await.unwrap();
-    assert_eq!(seen(&log.next().await.unwrap()), ["created b"], "or it is asked again");
+    assert_eq!(seen(&log.next().await.unwrap()), ["created b"], "the subscription can be retried");
 }

@@ -1,4 +1,4 @@
-//! Workers as records, what is kept for them and what is taken away.
+//! Worker records, grants and revocations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
 }
 
 #[tokio::test]
-async fn a_kept_task_comes_with_its_payload_to_its_worker_alone() {
+async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     let Stage { engine, .. } = Stage::new().await;
     let payload = Payload::json("{}");
     let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
@@ -40,7 +40,7 @@ async fn a_kept_task_comes_with_its_payload_to_its_worker_alone() {
 }
 
 #[tokio::test]
-async fn a_claim_that_waits_gets_what_a_grant_lets_go_of() {
+async fn a_waiting_claim_gets_a_task_whose_grant_expired() {
     let stage = Stage::with(Config::default()).await;
     let Stage { engine, clock, .. } = &stage;
     engine.submit(create("t")).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_claim_that_waits_gets_what_a_grant_lets_go_of() {
 }
 
 #[tokio::test]
-async fn a_claim_that_waits_gets_what_is_revoked() {
+async fn a_waiting_claim_gets_a_revoked_task() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("t")).await.unwrap();
     let held = claim_now(&engine).await;
@@ -72,19 +72,19 @@ async fn a_claim_that_waits_gets_what_is_revoked() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_before_the_answer_leases_nothing() {
+async fn a_caller_that_leaves_before_the_reply_leases_nothing() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("t")).await.unwrap();
     engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
     let mut consume = Box::pin(engine.consume(Consume::new("t", "v")));
-    // Asked once, so that it is queued; then its caller is gone.
+    // Polled once, so that the command is queued; then the caller leaves.
     tokio::select! {
         biased;
-        _ = &mut consume => panic!("it cannot be there yet"),
+        _ = &mut consume => panic!("no reply is possible yet"),
         () = std::future::ready(()) => {}
     }
     drop(consume);
-    // Nobody came for it, so that it is still kept.
+    // The undelivered lease was not taken, so the grant still exists.
     let claimed = engine.consume(Consume::new("t", "v")).await.unwrap();
     assert_eq!(claimed.task.claims, 1);
 }
@@ -107,7 +107,7 @@ async fn registered_workers_are_listed_in_pages() {
     assert!(engine.workers(&"acme".into(), None, 3).await.unwrap().is_empty());
 }
 
-/// An engine that nobody asks for tasks knows from the records who asks the others.
+/// An engine without local claims finds the workers of other engines in the records.
 #[tokio::test]
 async fn why_knows_the_workers_of_all_engines() {
     let stage = Stage::new().await;
@@ -115,9 +115,9 @@ async fn why_knows_the_workers_of_all_engines() {
     let new = NewTask { capabilities: ["gpu".to_owned()].into(), ..NewTask::new("t", "k") };
     asked.submit(Create::one(new)).await.unwrap();
     let why = async || asked.why(&key("t")).await.unwrap().unwrap();
-    assert!(matches!(why().await, Why::Ready { .. }), "nobody is known to ask");
+    assert!(matches!(why().await, Why::Ready { .. }), "no worker is known");
     stage.engine.submit(register("w", "another", "gpu")).await.unwrap();
-    assert!(matches!(why().await, Why::NoWorker { .. }), "nobody asks this lane");
+    assert!(matches!(why().await, Why::NoWorker { .. }), "no worker serves this lane");
     stage.engine.submit(register("w", "default", "ssd")).await.unwrap();
     let Why::NoCapableWorker { missing, .. } = why().await else { panic!("{:?}", why().await) };
     assert_eq!(missing, ["gpu"]);
@@ -126,5 +126,5 @@ async fn why_knows_the_workers_of_all_engines() {
     stage.engine.submit(RetireWorker { tenant: Tenant::default(), id: "v".into() }).await.unwrap();
     assert!(matches!(why().await, Why::NoCapableWorker { .. }));
     claim_now(&asked).await;
-    assert!(matches!(why().await, Why::NoCapableWorker { .. }), "nor does who asks this one");
+    assert!(matches!(why().await, Why::NoCapableWorker { .. }), "nor is the local worker");
 }

@@ -1,4 +1,4 @@
-//! Claims of several nodes: what they take, in which order, and what they wait for.
+//! Claims on several nodes: what they lease, in which order, and what they wait for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::stage::{
     claimed, create, engine, key, must, open, open_impatient, patient_engine, prepare,
 };
 
-/// Longer than a wake takes by far, and shorter than a lease.
+/// Much longer than a wake takes, and shorter than a lease.
 const AWHILE: Duration = Duration::from_secs(15);
 
-/// Whether a session waits for another one.
+/// Whether one session waits for a lock.
 const ONE_WAITS: &str = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
 fn ranked(id: &str, priority: i32) -> Create {
@@ -28,7 +28,7 @@ fn tagged(id: &str, tag: &str, priority: i32) -> Create {
     Create::one(NewTask { tag: Some(tag.into()), priority, ..NewTask::new(id, "k") })
 }
 
-/// Of whatever tag.
+/// A claim of any tag.
 fn any(limit: u32) -> Claim {
     let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
     Claim { limit, offer, ..Claim::new("w") }
@@ -47,8 +47,8 @@ async fn two_claims_side_by_side_take_different_tasks() {
     first.commit().await.unwrap();
 }
 
-/// A lane with a limit is written by every claim: the second waits for the first instead of being
-/// too late.
+/// Every claim writes a lane with a limit: the second claim waits for the first instead of
+/// conflicting.
 #[tokio::test]
 async fn claims_of_a_limited_lane_wait_for_each_other() {
     let server = Server::start();
@@ -65,15 +65,15 @@ async fn claims_of_a_limited_lane_wait_for_each_other() {
     });
     tokio::select! {
         () = server.until(ONE_WAITS) => {}
-        ended = &mut second => panic!("it did not wait: {ended:?}"),
+        ended = &mut second => panic!("the claim did not wait: {ended:?}"),
     }
     first.commit().await.unwrap();
     second.await.unwrap().unwrap();
     let none = prepare(&one, Claim::new("w")).await;
-    assert!(none.claimed().is_empty(), "both places are taken");
+    assert!(none.claimed().is_empty(), "the limit is reached");
 }
 
-/// A batch knows of a task far behind those that it has loaded: it is not taken before them.
+/// A batch knows a task beyond the rows it has loaded, and must not lease it before them.
 #[tokio::test]
 async fn a_scan_is_trusted_only_as_far_as_it_went() {
     let server = Server::start();
@@ -89,7 +89,7 @@ async fn a_scan_is_trusted_only_as_far_as_it_went() {
     assert_eq!(claimed(batch.answers[2].as_ref().unwrap()), ["b"]);
 }
 
-/// Of many queues one has all that comes first: it is read on until the others come in between.
+/// One of many queues has all the first tasks: it is read further until other queues are reached.
 #[tokio::test]
 async fn heads_of_many_queues_are_merged_in_order() {
     let server = Server::start();
@@ -105,7 +105,7 @@ async fn heads_of_many_queues_are_merged_in_order() {
     assert_eq!(claimed(&outcome), expected);
 }
 
-/// A node that works off a long backlog takes what another node made urgent before the rest of it.
+/// A node with a long backlog leases an urgent task of another node first.
 #[tokio::test]
 async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
     let server = Server::start();
@@ -122,10 +122,10 @@ async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
     for round in 0..20 {
         let urgent = format!("urgent {round}");
         if round % 2 == 1 {
-            // Until word of it has come, a node looks where it last found something.
+            // Before the notification arrives, a node scans from its last known position.
             let mut notices = store.notices();
             other.submit(ranked(&urgent, 9)).await.unwrap();
-            // A beat of the other node may come first, and makes nothing ready.
+            // A heartbeat of the other node may arrive first, and makes no task ready.
             while !matches!(notices.next().await.unwrap(),
                 Notice::Changed { wakes, .. } if !wakes.is_empty())
             {}
@@ -136,7 +136,7 @@ async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
     }
 }
 
-/// What a batch locked and let go wakes the claims of other nodes that had passed it over.
+/// Rows that a batch locked and released wake claims of other nodes that skipped them.
 #[tokio::test]
 async fn what_is_let_go_is_found() {
     let server = Server::start();
@@ -152,11 +152,11 @@ async fn what_is_let_go_is_found() {
     }
     drop(gone);
     let claimed = claim.await.unwrap();
-    assert_eq!(claimed.first().expect("it was woken").task.id.as_str(), "t");
+    assert_eq!(claimed.first().expect("the claim was woken").task.id.as_str(), "t");
 }
 
-/// A claim looks at the heads of several queues and takes one of them. The others are locked until
-/// its commit, and whoever passed them over hears of it.
+/// A claim scans the heads of several queues and leases one task. The others are locked until its
+/// commit, and claims that skipped them are notified.
 #[tokio::test]
 async fn what_was_looked_at_and_left_is_found() {
     let server = Server::start();
@@ -174,11 +174,11 @@ async fn what_was_looked_at_and_left_is_found() {
     }
     one.commit().await.unwrap();
     let claimed = claim.await.unwrap();
-    assert_eq!(claimed.first().expect("it was woken").task.id.as_str(), "b");
+    assert_eq!(claimed.first().expect("the claim was woken").task.id.as_str(), "b");
 }
 
-/// Batches that are under way at once meet in the same queue: each puts tasks before and behind
-/// those that another one has just looked at.
+/// Concurrent batches use the same queue: each inserts tasks before and after those that another
+/// one has just scanned.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_side_by_side_lose_no_wake() {
     let server = Server::start();
@@ -192,7 +192,7 @@ async fn batches_side_by_side_lose_no_wake() {
                 for n in 0..60 {
                     engine.submit(create(&format!("{caller}-{n}"))).await.unwrap();
                     let claimed = engine.claim(Claim::new("w"), AWHILE).await.unwrap();
-                    let fence = claimed.first().expect("there is one for each").task.fence();
+                    let fence = claimed.first().expect("one task for each caller").task.fence();
                     engine.submit(Complete { fence, result: None }).await.unwrap();
                 }
             })
@@ -203,9 +203,9 @@ async fn batches_side_by_side_lose_no_wake() {
     }
 }
 
-/// A batch that claims in one lane and settles in another takes hold of both, in one order.
+/// A batch that claims in one lane and settles in another locks both, in one order.
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_with_limits_do_not_wait_for_each_other_in_a_ring() {
+async fn lanes_with_limits_do_not_deadlock() {
     let server = Server::start();
     let engines = [engine(&server).await, engine(&server).await];
     let lanes = ["a", "b", "c", "d"];
@@ -226,7 +226,7 @@ async fn lanes_with_limits_do_not_wait_for_each_other_in_a_ring() {
                     engine.submit(Create::one(task)).await.unwrap();
                     let claim = Claim { lanes: vec![lane], ..Claim::new("w") };
                     let claimed = engine.claim(claim, AWHILE).await.unwrap();
-                    let fence = claimed.first().expect("there is one for each").task.fence();
+                    let fence = claimed.first().expect("one task for each caller").task.fence();
                     engine.submit(Complete { fence, result: None }).await.unwrap();
                 }
             })

@@ -14,7 +14,7 @@ use crate::stage::{engine, key, must, open, prepare};
 
 const ROUNDS: usize = 1_000;
 
-/// A parent and its two children, each held by somebody.
+/// A leased parent and its two leased children.
 struct Family {
     parent: Fence,
     children: [Fence; 2],
@@ -73,7 +73,7 @@ async fn wait(engine: &Engine, fence: Fence) -> bool {
     }
 }
 
-/// How often each task was told to go on.
+/// How often each task was resumed.
 async fn resumed(store: &dyn Store) -> BTreeMap<String, usize> {
     let (mut seq, mut told) = (0, BTreeMap::new());
     loop {
@@ -86,14 +86,14 @@ async fn resumed(store: &dyn Store) -> BTreeMap<String, usize> {
     }
 }
 
-/// A store that relies on its checks alone: it locks nothing ahead.
+/// A store without locks on contended records, which relies on the optimistic checks.
 async fn open_optimistic(server: &Server) -> PostgresStore {
     let options = Options { optimistic: true, ..Options::default() };
     PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap()
 }
 
-/// Two nodes complete the last two children of a parent at once, while it waits or while it is
-/// about to: it always wakes, once.
+/// Two nodes concurrently complete the last two children of a parent, which waits or is about to:
+/// it is always woken exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_two_children_wake_their_parent_once() {
     let server = Server::start();
@@ -101,7 +101,7 @@ async fn the_last_two_children_wake_their_parent_once() {
     wake_each_once(&server, one, two, ROUNDS).await;
 }
 
-/// The same where nobody waits for anybody, and only the checks at the commit are left.
+/// The same without locks, with only the checks at the commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_two_children_wake_their_parent_once_without_locks() {
     let server = Server::start();
@@ -110,7 +110,7 @@ async fn the_last_two_children_wake_their_parent_once_without_locks() {
     wake_each_once(&server, one, two, ROUNDS / 4).await;
 }
 
-/// Who ends the last child has seen the parent at work; by the time of the commit it waits.
+/// A batch that completes the last child read the parent as active; at its commit the parent waits.
 #[tokio::test]
 async fn a_parent_that_begins_to_wait_meanwhile_is_not_overlooked() {
     let server = Server::start();
@@ -160,10 +160,10 @@ async fn wake_each_once(server: &Server, one: Engine, two: Engine, rounds: usize
     eprintln!("{waited} of {rounds} parents waited, and each was woken once");
 }
 
-/// A node makes the first child of a task while another one ends the task: there is no child of a
-/// parent that had ended, and none that its parent does not know of.
+/// One node creates the first child of a task while another completes the task: no child is created
+/// under an ended parent, and no child is missing from its parent's counts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_that_ends_while_it_gets_a_child_knows_of_it() {
+async fn a_parent_that_ends_while_a_child_is_created_counts_it() {
     let server = Server::start();
     let (one, two) = (engine(&server).await, engine(&server).await);
     let mut made = 0;
@@ -186,5 +186,5 @@ async fn a_parent_that_ends_while_it_gets_a_child_knows_of_it() {
             }
         }
     }
-    eprintln!("{made} of 200 children came in time");
+    eprintln!("{made} of 200 children were created in time");
 }

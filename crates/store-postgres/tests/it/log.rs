@@ -1,4 +1,4 @@
-//! The event log: its order, its numbers, and who can hold it up.
+//! The event log: its order, its sequence numbers, and what could block it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use windlass_store_test::{execute, time_order};
 
 use crate::stage::{create, must, open, prepare};
 
-/// Longer than anything here takes: what is not there by then does not come.
+/// Longer than any step here takes.
 const NEVER: Duration = Duration::from_secs(20);
 
-/// A session of somebody else.
+/// A session of another program.
 async fn session(server: &Server, database: &str) -> Client {
     let url = server.url().replace("/postgres?", &format!("/{database}?"));
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
@@ -26,7 +26,7 @@ async fn session(server: &Server, database: &str) -> Client {
     client
 }
 
-/// Reads what is behind its cursor, over and over, until it is told to stop: every number it saw.
+/// Reads repeatedly from its cursor until `stop`; returns every sequence number it saw.
 async fn read_on(store: PostgresStore, stop: Arc<AtomicBool>) -> Vec<u64> {
     let mut seen: Vec<u64> = Vec::new();
     loop {
@@ -41,8 +41,8 @@ async fn read_on(store: PostgresStore, stop: Arc<AtomicBool>) -> Vec<u64> {
     }
 }
 
-/// Three commits are stuck together right where the log is written. Once they come loose each gets
-/// its number after the one before it is committed, and none of them has to be decided again.
+/// Three commits are blocked at the log insert. Once released, each gets its number after the
+/// previous one is committed, and none of them is decided again.
 #[tokio::test]
 async fn late_commits_wait_for_their_numbers() {
     let server = Server::start();
@@ -52,7 +52,7 @@ async fn late_commits_wait_for_their_numbers() {
     }
     let stop = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn(read_on(open(&server).await, stop.clone()));
-    // The next number is taken by somebody who will not keep it.
+    // The next number is taken by a transaction that will be rolled back.
     let holder = session(&server, "postgres").await;
     let take = "BEGIN; INSERT INTO windlass.event SELECT 4, at, tenant, lane, task, kind, family, \
         name, body FROM windlass.event WHERE seq = 1";
@@ -71,9 +71,9 @@ async fn late_commits_wait_for_their_numbers() {
     assert_eq!(reader.await.unwrap(), (1..=6).collect::<Vec<_>>());
 }
 
-/// A reader that asks for what is behind its cursor while others commit misses nothing.
+/// A reader that polls from its cursor while others commit misses no event.
 #[tokio::test]
-async fn the_log_is_in_the_order_of_the_commits() {
+async fn the_log_is_in_commit_order() {
     const EACH: u64 = 40;
     let server = Server::start();
     let stop = Arc::new(AtomicBool::new(false));
@@ -97,8 +97,8 @@ async fn the_log_is_in_the_order_of_the_commits() {
     assert_eq!(reader.await.unwrap(), (1..=4 * EACH).collect::<Vec<_>>());
 }
 
-/// Whoever keeps a transaction open, here or in another database, holds up neither the writers nor
-/// the readers of the log.
+/// A long-running transaction, here or in another database, blocks neither writers nor readers of
+/// the log.
 #[tokio::test]
 async fn an_open_transaction_does_not_stall_the_log() {
     let server = Server::start();
@@ -134,8 +134,8 @@ async fn an_open_transaction_does_not_stall_the_log() {
     }
 }
 
-/// The numbers go on where they were when retention has emptied the log, also when the server
-/// crashes in the moment after the answer.
+/// Sequence numbers continue after retention has emptied the log, also if the server crashes
+/// directly after the reply.
 #[tokio::test]
 async fn the_numbers_of_an_emptied_log_go_on() {
     let server = Server::start();
@@ -148,21 +148,21 @@ async fn the_numbers_of_an_emptied_log_go_on() {
         let described = engine.describe().await.unwrap().last_seq;
         assert_eq!(described, last + 1, "round {round}");
         last = described;
-        // Retention looks at what is older than the time of its batch.
+        // Retention trims entries older than the time of its batch.
         while engine.trim_log().await.unwrap() == 0 {}
         if round % 2 == 0 {
             server.control("restart -m immediate");
         }
-        let left = "SELECT count(*) || ' left behind ' || (SELECT last_value FROM windlass.forgotten) \
-            FROM windlass.event";
+        let left = "SELECT count(*) || ' left behind ' || \
+            (SELECT last_value FROM windlass.forgotten) FROM windlass.event";
         assert_eq!(server.sql(left), format!("0 left behind {last}"));
     }
 }
 
-/// Two engines with two batches each, and callers that meet at the same tasks: the times of a task
-/// never fall, and those of the log by no more than the patience of the store.
+/// Two engines with two batches each, and callers that share tasks: the times of one task never
+/// decrease, and those of the log by no more than the store's timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_times_of_a_task_never_fall() {
+async fn the_times_of_a_task_never_decrease() {
     let server = Server::start();
     let config = || Config { batches_at_once: Some(2), ..Config::default() };
     let engines = [
@@ -182,7 +182,7 @@ async fn the_times_of_a_task_never_fall() {
     assert!(order.most_ms <= 5_000, "{order:?}");
 }
 
-/// Creates tasks at one engine, and brings what it is given by another to its end.
+/// Creates tasks on one engine, and completes tasks leased from another.
 async fn work(maker: Engine, taker: Engine, number: usize) {
     for n in 0..12 {
         maker.submit(create(&format!("{number}-{n}"))).await.unwrap();
@@ -198,16 +198,16 @@ async fn work(maker: Engine, taker: Engine, number: usize) {
     }
 }
 
-/// A batch whose time is further back than the store has patience for is decided again: the log
-/// is out of order by no more than that.
+/// A batch whose time is older than the store's timeout is decided again, so the log is out of
+/// order by no more than that.
 #[tokio::test]
-async fn a_batch_that_is_too_old_is_decided_again() {
+async fn a_batch_with_a_too_old_time_is_retried() {
     let server = Server::start();
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
     let options = || Options { clock: Some(clock.clone()), ..Options::default() };
     let url = || server.url().parse().unwrap();
     let store = PostgresStore::open_with(url(), options()).await.unwrap();
-    // The lane is there before.
+    // Creates the lane.
     must(&store, create("first")).await;
     for (later_ms, fits) in [(5_000, true), (5_001, false)] {
         let prepared = prepare(&store, create(&format!("early-{later_ms}"))).await;
@@ -223,7 +223,7 @@ async fn a_batch_that_is_too_old_is_decided_again() {
     assert_eq!((order.falls, order.most_ms), (1, 5_000));
 }
 
-/// The same through the store alone, as every store has it.
+/// The same through the store alone, as for every store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writers_keep_the_times_of_a_task_in_order() {
     let server = Server::start();

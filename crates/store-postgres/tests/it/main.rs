@@ -1,6 +1,6 @@
-//! What the contract leaves to this store: the database, its tables, and what can go wrong with it.
+//! Tests specific to this store: the database, its tables, and its failures.
 
-#![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
+#![allow(clippy::unwrap_used, reason = "a test fails on unexpected values")]
 
 mod claims;
 mod family;

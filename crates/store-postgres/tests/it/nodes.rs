@@ -14,7 +14,7 @@ use windlass_store_test::postgres::Server;
 use crate::stage::{create, engine, open, open_impatient, prepare};
 
 #[tokio::test]
-async fn ten_nodes_start_at_once() {
+async fn ten_nodes_start_concurrently() {
     let server = Server::start();
     let nodes: Vec<_> = (0..10)
         .map(|_| {
@@ -31,8 +31,7 @@ async fn ten_nodes_start_at_once() {
     assert_eq!(incarnations.len(), 1);
 }
 
-/// A node that is stopped in the middle of a batch holds what it looked at for no longer than its
-/// patience lasts.
+/// A node that is stopped in the middle of a batch holds its locks no longer than its timeout.
 #[tokio::test]
 async fn a_stopped_node_holds_nothing() {
     let server = Server::start();
@@ -49,7 +48,7 @@ async fn a_stopped_node_holds_nothing() {
             }
         }
     };
-    let claimed = tokio::time::timeout(Duration::from_secs(20), claim).await.expect("it is held");
+    let claimed = tokio::time::timeout(Duration::from_secs(20), claim).await.expect("it is locked");
     assert_eq!(claimed[0].task.id.as_str(), "t");
     assert!(batch.commit().await.is_err());
 }
@@ -86,7 +85,7 @@ async fn two_engines_share_the_work() {
     assert!(completed.iter().all(|task| task.claims == 1));
 }
 
-/// Makes tasks, leases them, locks their rows as an operator would, and settles them.
+/// Creates and leases tasks, locks their rows like an operator, and settles them.
 async fn settle_held(
     server: &Server,
     engine: &Engine,
@@ -109,8 +108,8 @@ async fn settle_held(
     (operator, claimed.iter().map(|claimed| settle(claimed.task.fence())).collect())
 }
 
-/// Rows that an operator has locked are in nobody's way but of those who need these very rows: not
-/// when they are settled, and not when their leases are over.
+/// Rows locked by an operator block only commands that need these rows: not when they are settled,
+/// and not when their leases expire.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_holds_stops_nobody_else() {
     let server = Server::start();
@@ -120,26 +119,25 @@ async fn a_row_that_somebody_holds_stops_nobody_else() {
     while settling.iter().any(|settled| !settled.is_finished()) {
         let create = engine.submit(create(&format!("other {made}")));
         let answer = tokio::time::timeout(Duration::from_secs(5), create).await;
-        answer.expect("it does not wait for the row").unwrap();
+        answer.expect("the create does not wait for the row").unwrap();
         made += 1;
     }
-    assert!(made > 100, "{made} were made");
+    assert!(made > 100, "{made} tasks were created");
 }
 
-/// However many there are, whoever needs them is told at last.
+/// Commands that need locked rows fail in the end, also if many rows are locked.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_needs_rows_that_somebody_holds_is_told() {
+async fn commands_that_need_locked_rows_fail_in_the_end() {
     let server = Server::start();
     let engine = engine(&server).await;
     let (_operator, settling) = settle_held(&server, &engine, 5, 1_000).await;
     for settled in settling {
         let settled = tokio::time::timeout(Duration::from_secs(60), settled).await;
-        settled.expect("it is given up").unwrap().expect_err("the row was held all the time");
+        settled.expect("it fails").unwrap().expect_err("the row was locked all the time");
     }
 }
 
-/// Also where most of what comes needs such rows: who needs none of them is found among those who
-/// do.
+/// Even if most commands need locked rows, the others among them succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_rows_that_somebody_holds_stop_nobody_else() {
     const TASKS: usize = 120;
@@ -164,7 +162,7 @@ async fn many_rows_that_somebody_holds_stop_nobody_else() {
     }
 }
 
-/// What was put aside comes to its turn where everybody else writes the log all the time.
+/// Deferred jobs are retried while others write the log all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_put_aside_is_not_kept_out_by_others_who_commit() {
     let server = Server::start();
@@ -188,7 +186,7 @@ async fn what_was_put_aside_is_not_kept_out_by_others_who_commit() {
             }));
         }
     }
-    // After its first conflict it is put aside; the second one is met in a hurry.
+    // The first conflict defers the job; the second one occurs with the short lock timeout.
     while engine.stats().conflicts < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -1,4 +1,4 @@
-//! Commits of which nobody knows what became: they are looked up before anybody is answered.
+//! Commits with unknown outcomes: they are looked up before any reply is sent.
 
 use windlass_core::command::Created;
 use windlass_core::{Outcome, Timestamp};
@@ -9,14 +9,14 @@ use windlass_store_test::postgres::{Server, url};
 use crate::proxy::{Loss, Proxy};
 use crate::stage::{create, key, must, open, prepare, quiet_engine};
 
-/// A task is made while its commit is lost, with the database as the moment leaves it. The answer
-/// must be that of a task that was made once: a blind second try of a commit that took effect would
-/// find a duplicate, and trust in one that did not would lose the task.
+/// A task is created while its commit is lost. The reply must be that of a task created once: a
+/// blind retry after a successful commit would report a duplicate, and assuming success after a
+/// failed one would lose the task.
 async fn made_once(loss: Loss, restart: bool) {
     let server = Server::start();
     let proxy = Proxy::to(server.socket());
     let store = PostgresStore::open(&url(proxy.socket())).await.unwrap();
-    // The same statements before, so that they are known to the connection.
+    // Prepares the statements on the connection.
     for id in ["first", "second"] {
         must(&store, create(id)).await;
     }
@@ -57,8 +57,8 @@ async fn a_commit_that_is_lost_with_the_server_did_not_take_effect() {
     made_once(Loss::Request, true).await;
 }
 
-/// A server that comes back from a crash gives the numbers of transactions that left no trace to
-/// others: that one of them was committed says nothing of the first.
+/// After a crash the server reuses transaction ids that left no trace: a commit under such an id
+/// proves nothing about the first transaction.
 #[tokio::test]
 async fn a_number_that_is_given_again_after_a_crash_proves_nothing() {
     let server = Server::start();
@@ -72,11 +72,11 @@ async fn a_number_that_is_given_again_after_a_crash_proves_nothing() {
         server.sql("SELECT pg_current_xact_id()");
     }
     let outcome = store.outcome(&ticket).await;
-    assert!(!matches!(outcome, Ok(true)), "it is not there");
+    assert!(!matches!(outcome, Ok(true)), "the task was not created");
 }
 
 #[tokio::test]
-async fn a_batch_whose_connection_is_cut_before_its_commit_did_not_happen() {
+async fn a_batch_cut_off_before_its_commit_took_no_effect() {
     let server = Server::start();
     let (store, other) = (open(&server).await, open(&server).await);
     must(&store, create("first")).await;
@@ -95,9 +95,9 @@ async fn a_batch_whose_connection_is_cut_before_its_commit_did_not_happen() {
     must(&other, create("t")).await;
 }
 
-/// Who resets the statistics of a server makes it look as if it had started anew.
+/// Resetting the statistics of a server looks like a server restart.
 #[tokio::test]
-async fn a_commit_that_is_under_way_is_not_taken_for_lost() {
+async fn a_commit_in_flight_is_not_reported_as_lost() {
     let server = Server::start();
     let store = open(&server).await;
     let (client, _) = windlass_store_postgres::connect(&server.url()).await.unwrap();

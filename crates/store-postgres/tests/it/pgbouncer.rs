@@ -1,4 +1,4 @@
-//! Through PgBouncer in transaction mode, where every transaction may be on another connection.
+//! Through PgBouncer in transaction mode, where each transaction may use another connection.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ async fn engine(url: &str) -> Engine {
     Engine::start(store, Config::default()).await.unwrap()
 }
 
-/// Asks until there is an answer: while the pooler is down there is none.
+/// Retries until the pooler is reachable.
 async fn persist<T, F: Future<Output = Result<T, Error>>>(
     missed: &AtomicUsize,
     mut ask: impl FnMut() -> F,
@@ -40,7 +40,7 @@ async fn persist<T, F: Future<Output = Result<T, Error>>>(
     }
 }
 
-/// How often each task was completed, by the account of those who did it.
+/// How often each task was completed, as counted by its workers.
 type Account = Mutex<BTreeMap<String, usize>>;
 
 async fn drain(engine: Engine, tasks: usize, account: Arc<Account>, missed: Arc<AtomicUsize>) {
@@ -50,7 +50,7 @@ async fn drain(engine: Engine, tasks: usize, account: Arc<Account>, missed: Arc<
         let claimed = persist(&missed, || engine.claim(claim.clone(), Duration::from_millis(200)));
         for claimed in claimed.await.unwrap() {
             let complete = Complete { fence: claimed.task.fence(), result: None };
-            // Whose lease ran out while nothing could be reached has lost the task to another.
+            // If the lease expired during the outage, another worker has the task.
             if persist(&missed, || engine.submit(complete.clone())).await.is_ok() {
                 let id = claimed.task.id.to_string();
                 *account.lock().unwrap().entry(id).or_default() += 1;
@@ -60,7 +60,7 @@ async fn drain(engine: Engine, tasks: usize, account: Arc<Account>, missed: Arc<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_engines_lose_nothing_when_it_dies() {
+async fn two_engines_lose_nothing_when_pgbouncer_dies() {
     const TASKS: usize = 3_000;
     let server = Server::start();
     let mut bouncer = Bouncer::start(&server, "transaction", 4);
@@ -90,7 +90,7 @@ async fn two_engines_lose_nothing_when_it_dies() {
         worker.await.unwrap();
     }
     let twice = account.lock().unwrap().iter().filter(|(_, times)| **times > 1).count();
-    assert_eq!(twice, 0, "each is completed once, by the account of the fence");
+    assert_eq!(twice, 0, "the fence lets each task be completed once");
     let filter = TaskFilter { state: Some(PublicState::Completed), ..TaskFilter::default() };
     let mut completed = 0;
     let mut after = None;
@@ -103,9 +103,9 @@ async fn two_engines_lose_nothing_when_it_dies() {
     assert_eq!(completed, TASKS);
 }
 
-/// LISTEN does not reach through it: a look at the clock finds what another node has made ready.
+/// LISTEN does not work through it: polling the clock finds tasks of other nodes.
 #[tokio::test]
-async fn a_claim_that_waits_is_woken_by_another_node() {
+async fn a_waiting_claim_is_woken_by_another_node() {
     let server = Server::start();
     let bouncer = Bouncer::start(&server, "transaction", 4);
     let (one, two) = (engine(&bouncer.url()).await, engine(&bouncer.url()).await);
@@ -120,9 +120,9 @@ async fn a_claim_that_waits_is_woken_by_another_node() {
     }
 }
 
-/// A commit that is late by its own time is seen by a look at the clock all the same.
+/// A commit with an earlier time than the latest one still raises the polled clock.
 #[tokio::test]
-async fn word_of_a_late_committer_is_not_lost() {
+async fn the_notification_of_a_late_commit_is_not_lost() {
     let server = Server::start();
     let bouncer = Bouncer::start(&server, "transaction", 4);
     let open = async || PostgresStore::open(&bouncer.url()).await.unwrap();
@@ -135,11 +135,11 @@ async fn word_of_a_late_committer_is_not_lost() {
     notices.next().await.unwrap();
     late.commit().await.unwrap();
     let heard = tokio::time::timeout(Duration::from_secs(60), notices.next()).await;
-    assert!(heard.expect("a look finds it").is_some());
+    assert!(heard.expect("polling finds the commit").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_it_is_there_is_found_out() {
+async fn pgbouncer_is_detected() {
     const TASKS: usize = 300;
     let server = Server::start();
     let bouncer = Bouncer::start(&server, "transaction", 3);
@@ -155,20 +155,20 @@ async fn that_it_is_there_is_found_out() {
         worker.await.unwrap();
     }
     assert_eq!((account.lock().unwrap().len(), missed.load(Ordering::Relaxed)), (TASKS, 0));
-    // Nobody listens where word of others would come to a connection that nobody has.
+    // LISTEN is not used: its notifications would arrive on an unassigned connection.
     let log = std::fs::read_to_string(server.socket().join("pgbouncer.log")).unwrap();
     assert!(!log.contains("when not linked"), "{log}");
 }
 
-/// Whoever insists is told what is wrong as soon as a connection is another one.
+/// With `prepare=on` the error explains the problem as soon as the connection changes.
 #[tokio::test]
-async fn statements_that_a_connection_does_not_know_are_explained() {
+async fn an_unknown_prepared_statement_is_explained() {
     let server = Server::start();
     let bouncer = Bouncer::start(&server, "transaction", 2);
     let url = format!("{}&prepare=on", bouncer.plain_url());
     let store = PostgresStore::open(&url).await.unwrap();
     let error = loop {
-        // Keeps one of the two connections, whichever comes.
+        // Occupies one of the two connections.
         let (client, _) = connect(&bouncer.url()).await.unwrap();
         client.batch_execute("BEGIN; SELECT 1").await.unwrap();
         match execute(&store, &create("t").into()).await {

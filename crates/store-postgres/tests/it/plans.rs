@@ -1,4 +1,4 @@
-//! Statements that were planned on empty tables stay good when the tables are full.
+//! Statements planned on empty tables must stay efficient when the tables are full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use windlass_store_test::postgres::Server;
 use crate::stage::{create, key};
 
 const TASKS: u64 = 3_000;
-/// How many of its lines an index may give for each task that goes through, whatever for.
+/// Maximum number of index entries read per task, in each index.
 const LINES_PER_TASK: u64 = 12;
 
-/// An engine with one connection, which has planned all that it needs while there was nothing yet.
+/// An engine with one connection that has planned its statements on empty tables.
 async fn planned_on_nothing(server: &Server) -> Engine {
     let options = Options { connections: 1, ..Options::default() };
     let config = server.url().parse().unwrap();
@@ -31,7 +31,7 @@ async fn planned_on_nothing(server: &Server) -> Engine {
     engine
 }
 
-/// Claims so many tasks and completes them.
+/// Claims up to `limit` tasks and completes them.
 async fn work(engine: &Engine, limit: u32) -> usize {
     let claim = Claim { limit, ..Claim::new("w") };
     let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
@@ -50,7 +50,7 @@ async fn fill(engine: &Engine) {
     }
 }
 
-/// What was read of each table without an index, and of each index. A session tells it when it ends.
+/// Rows read per table without an index, and per index. A session reports them when it ends.
 async fn read_so_far(server: &Server) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     let gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND pid <> pg_backend_pid()";
@@ -69,13 +69,13 @@ async fn read_so_far(server: &Server) -> (BTreeMap<String, u64>, BTreeMap<String
 }
 
 #[tokio::test]
-async fn what_was_planned_on_empty_tables_reads_no_more_than_it_touches() {
+async fn plans_made_on_empty_tables_read_only_what_they_need() {
     let server = Server::start();
     let engine = planned_on_nothing(&server).await;
     reads_no_more_than_it_touches(&server, engine).await;
 }
 
-/// Statistics that say so make an empty table look better than one that nobody has looked at.
+/// ANALYZE on an empty table makes a sequential scan look better than without statistics.
 #[tokio::test]
 async fn what_was_planned_on_tables_known_to_be_empty_is_planned_again() {
     let server = Server::start();
@@ -92,15 +92,15 @@ async fn reads_no_more_than_it_touches(server: &Server, engine: Engine) {
     let (tables, indexes) = read_so_far(server).await;
     assert!(tables.contains_key("task") && indexes["task_pkey"] > TASKS, "{tables:?} {indexes:?}");
     for (table, rows) in tables {
-        assert_eq!(rows, 0, "{table} was read from end to end");
+        assert_eq!(rows, 0, "{table} was read sequentially");
     }
     for (index, lines) in indexes {
-        assert!(lines <= LINES_PER_TASK * TASKS, "{lines} lines of {index}");
+        assert!(lines <= LINES_PER_TASK * TASKS, "{lines} entries of {index}");
     }
 }
 
-/// The few tasks of a rare state are found without a walk through all of the others, and what is
-/// ready is counted without a look at what is not.
+/// Tasks of a rare state are found without scanning the others, and ready tasks are counted without
+/// reading those that are not ready.
 #[tokio::test]
 async fn a_list_reads_what_it_shows() {
     const LOOKS: u64 = 100;
@@ -108,7 +108,7 @@ async fn a_list_reads_what_it_shows() {
     let engine = planned_on_nothing(&server).await;
     let tenant = Tenant::default();
     let cancelled = TaskFilter { state: Some(PublicState::Cancelled), ..TaskFilter::default() };
-    // Planned while there is nothing to list.
+    // Plans the statements on empty tables.
     assert!(engine.tasks(&tenant, &cancelled, None, 100).await.unwrap().is_empty());
     assert!(engine.count_ready(&tenant).await.unwrap().is_empty());
     fill(&engine).await;
@@ -126,24 +126,24 @@ async fn a_list_reads_what_it_shows() {
     let (tables, indexes) = read_so_far(&server).await;
     assert!(tables.values().all(|rows| *rows == 0), "{tables:?}");
     for (index, lines) in indexes {
-        assert!(lines <= LINES_PER_TASK * TASKS, "{lines} lines of {index} in {LOOKS} looks");
+        assert!(lines <= LINES_PER_TASK * TASKS, "{lines} entries of {index} in {LOOKS} lists");
     }
 }
 
-/// How many rows each table gets; a tenth of them is in the range that is read.
+/// Rows per table; a tenth of them is in the scanned range.
 const ROWS: usize = 2_000;
 const PAGE: usize = 10;
 
-/// A page of the range that `fill_all` puts a tenth of the rows into.
+/// A page of the range that contains a tenth of the rows of `fill_all`.
 fn scan(index: Index) -> Scan {
-    // What is due is one queue; of the others, the first columns say what they belong to.
+    // The due index is one queue; in the others, the first columns identify the owner.
     let same = index.queue_columns().unwrap_or(2);
     let value = |column: &&str| if *column == "tenant" { "t" } else { "x0" }.into();
     let prefix = index.spec().columns[..same].iter().map(value).collect();
     Scan { range: Range { index, prefix, until: None }, after: None, limit: PAGE }
 }
 
-/// Rows that no rule would write: what the plans are made for is only how many there are.
+/// Rows that no rule would write: only their number matters for the plans.
 fn fill_all(server: &Server) {
     for table in Table::ALL {
         let TableSpec { name, key, columns, numbers, .. } = table.spec();
@@ -164,7 +164,7 @@ fn fill_all(server: &Server) {
     }
 }
 
-/// The index of the database that serves an index of the specs.
+/// The database index that serves an index spec.
 fn serving(server: &Server, index: Index) -> String {
     let (table, spec) = (index.table().spec(), index.spec());
     if spec.columns == table.key {
@@ -193,7 +193,7 @@ async fn every_index_serves_its_scans() {
         let loaded = store.begin().await.unwrap().load(wanted).await.unwrap();
         loaded.pages.iter().map(Vec::len).collect::<Vec<_>>()
     };
-    // Planned on nothing, and again on all of it.
+    // Planned on empty tables, and used on full ones.
     assert_eq!(look().await, vec![0; indexes.len()]);
     fill_all(&server);
     assert_eq!(look().await, vec![PAGE; indexes.len()]);
@@ -203,9 +203,9 @@ async fn every_index_serves_its_scans() {
     assert!(tables.values().all(|rows| *rows == 0), "{tables:?}");
     let page = PAGE as u64;
     for name in &served {
-        assert!((page..=2 * page).contains(&lines[name]), "{} lines of {name}", lines[name]);
+        assert!((page..=2 * page).contains(&lines[name]), "{} entries of {name}", lines[name]);
     }
     for (name, read) in lines.iter().filter(|(name, _)| !served.contains(name)) {
-        assert_eq!(*read, 0, "lines of {name}");
+        assert_eq!(*read, 0, "entries of {name}");
     }
 }

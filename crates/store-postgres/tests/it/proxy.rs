@@ -7,21 +7,21 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, oneshot};
 
 const SOCKET: &str = ".s.PGSQL.5432";
-/// Only the last flight of a batch has this word in it: the channel that it tells of its commit.
+/// Occurs only in the last round trip of a batch: the name of the NOTIFY channel.
 const LAST_FLIGHT: &[u8] = b"windlass_windlass";
-/// With this word the server says that it is done.
+/// The server's completion message of COMMIT.
 const DONE: &[u8] = b"COMMIT\0";
 
 /// What is lost of the next commit. The connection is cut at that point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The COMMIT never arrives at the server.
+    /// The COMMIT does not arrive at the server.
     Request,
-    /// The COMMIT takes effect, and the word of it never arrives.
+    /// The COMMIT takes effect, and its response does not arrive.
     Answer,
 }
 
-/// A commit that is about to be lost, and waits for leave to be.
+/// A planned loss of a commit, which waits for permission.
 #[derive(Debug)]
 struct Ambush {
     loss: Loss,
@@ -29,13 +29,13 @@ struct Ambush {
     leave: Arc<Notify>,
 }
 
-/// Stands between a store and its server, and can lose a commit on its way.
+/// A proxy between a store and its server that can lose a commit.
 pub(crate) struct Proxy {
     folder: TempDir,
     ambush: Arc<Mutex<Option<Ambush>>>,
 }
 
-/// The moment in which a commit is lost: reached first, then gone through.
+/// The point at which a commit is lost: reached first, then passed.
 pub(crate) struct Moment {
     reached: oneshot::Receiver<()>,
     leave: Arc<Notify>,
@@ -61,7 +61,7 @@ impl Proxy {
         let server = server.join(SOCKET);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // A server that is not there is what the client is to find.
+                // The client must see an unreachable server as such.
                 if let Ok(server) = UnixStream::connect(&server).await {
                     tokio::spawn(carry(client, server, Arc::clone(&ambush)));
                 }
@@ -74,7 +74,7 @@ impl Proxy {
         self.folder.path()
     }
 
-    /// Loses the next commit, in the moment that is returned.
+    /// Loses the next commit, at the returned point.
     pub(crate) fn lose(&self, loss: Loss) -> Moment {
         let (reached, is_reached) = oneshot::channel();
         let leave = Arc::new(Notify::new());
@@ -84,7 +84,7 @@ impl Proxy {
     }
 }
 
-/// Carries what is said between the two until one of them ends, or a commit is lost.
+/// Forwards data in both directions until one side closes, or a commit is lost.
 async fn carry(
     mut client: UnixStream,
     mut server: UnixStream,
@@ -121,12 +121,12 @@ async fn carry(
     Some(())
 }
 
-/// The end of what was said, for words that come in two pieces.
+/// The end of the forwarded data, for words that arrive in two parts.
 #[derive(Default)]
 struct Words(Vec<u8>);
 
 impl Words {
-    /// Whether the word is among what is said here.
+    /// Whether the data contains the word.
     fn say(&mut self, bytes: &[u8], word: &[u8]) -> bool {
         self.0.extend_from_slice(bytes);
         let found = self.0.windows(word.len()).any(|said| said == word);

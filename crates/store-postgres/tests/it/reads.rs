@@ -1,4 +1,4 @@
-//! What was decided on is what is there at the commit: reads, absences and answers.
+//! Optimistic checks: reads, absent rows and rejections must still hold at the commit.
 
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask, Reap, SetLaneState};
 use windlass_core::{LaneState, Rejection, Tenant};
@@ -24,7 +24,7 @@ async fn a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause() {
     assert_eq!(server.sql("SELECT state FROM windlass.task"), "waiting");
 }
 
-/// A refusal is an answer like any other: it counts once what it was read off has been checked.
+/// A rejection is valid only if its reads pass the check.
 #[tokio::test]
 async fn a_rejection_that_was_read_off_an_old_lane_is_not_given() {
     let server = Server::start();
@@ -33,13 +33,13 @@ async fn a_rejection_that_was_read_off_an_old_lane_is_not_given() {
     must(&one, set_lane(LaneState::Disabled)).await;
     let refused = prepare(&one, create("t")).await;
     assert!(matches!(refused.answer, Err(Rejection::LaneClosed { .. })));
-    assert!(refused.changes.is_empty(), "a refusal writes nothing, and is checked all the same");
+    assert!(refused.changes.is_empty(), "a rejection writes nothing, but is checked");
     must(&two, set_lane(LaneState::Active)).await;
     assert!(matches!(refused.commit().await, Err(StoreError::Conflict)));
     must(&one, create("t")).await;
 }
 
-/// The same of a claim that found nothing because of what it read.
+/// The same for a claim that found nothing because of what it read.
 #[tokio::test]
 async fn an_empty_answer_that_was_read_off_an_old_lane_is_not_given() {
     let server = Server::start();
@@ -52,7 +52,7 @@ async fn an_empty_answer_that_was_read_off_an_old_lane_is_not_given() {
     assert!(matches!(nothing.commit().await, Err(StoreError::Conflict)));
 }
 
-/// A writer that read a task which retention took in the meantime does not bring it back.
+/// A batch that read a task does not recreate it after it was deleted.
 #[tokio::test]
 async fn a_task_that_was_reaped_stays_so() {
     let server = Server::start();
@@ -67,7 +67,7 @@ async fn a_task_that_was_reaped_stays_so() {
     assert_eq!(server.sql("SELECT count(*) FROM windlass.task"), "0");
 }
 
-/// Nor does it write over the next task of that name, whose versions start above all of the first.
+/// Nor does it overwrite the next task with that id, whose versions start above all earlier ones.
 #[tokio::test]
 async fn a_task_that_was_made_again_is_another_one() {
     let server = Server::start();
@@ -81,7 +81,7 @@ async fn a_task_that_was_made_again_is_another_one() {
     assert_eq!(server.sql("SELECT state, rank FROM windlass.task"), "waiting|-7");
 }
 
-/// An insert of what somebody else has made is a conflict, and then a duplicate.
+/// An insert of an existing key is a conflict, and then a duplicate.
 #[tokio::test]
 async fn an_insert_is_an_insert() {
     let server = Server::start();
@@ -93,7 +93,7 @@ async fn an_insert_is_an_insert() {
     assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
     assert_eq!(server.sql("SELECT rank FROM windlass.task WHERE id = 't'"), "-7");
     let again = execute(&one, &create("t").into()).await.unwrap();
-    assert_eq!(again, Err(Rejection::Conflict), "the other one has another priority");
+    assert_eq!(again, Err(Rejection::Conflict), "the existing task has a different priority");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_key_that_came_and_went_is_not_taken_for_one_that_never_was() {
 }
 
 #[tokio::test]
-async fn other_keys_come_and_go_as_they_like() {
+async fn deletions_of_other_keys_do_not_conflict() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&two, create("other")).await;
@@ -123,10 +123,10 @@ async fn other_keys_come_and_go_as_they_like() {
     late.commit().await.unwrap();
 }
 
-/// A program of an earlier format says that it deletes, and not what. So does one of which the
-/// deletion was then undone.
+/// A program of an earlier format records that it deletes, but not which keys. So does a deletion
+/// that was rolled back.
 #[tokio::test]
-async fn a_deletion_of_which_nothing_is_known_is_a_conflict() {
+async fn a_deletion_of_unknown_keys_is_a_conflict() {
     let raise = "SELECT setval('windlass.deletion', last_value + 1) FROM windlass.deletion";
     for known_after in [false, true] {
         let server = Server::start();
@@ -143,8 +143,8 @@ async fn a_deletion_of_which_nothing_is_known_is_a_conflict() {
     }
 }
 
-/// Two holders end the last two tasks of a limited lane, each seeing the other one run: the lane
-/// must count both, or it never opens again.
+/// Two lease holders complete the last two tasks of a limited lane, each reading the other as
+/// running: the lane must count both, or its limit stays reached forever.
 #[tokio::test]
 async fn the_last_two_to_leave_a_lane_are_both_counted() {
     use windlass_core::command::LimitLane;
@@ -158,12 +158,12 @@ async fn the_last_two_to_leave_a_lane_are_both_counted() {
     for id in ["a", "b"] {
         must(&one, create(id)).await;
         let windlass_core::Outcome::Claimed(tasks) = must(&one, Claim::new("w")).await else {
-            panic!("a claim is answered as a claim")
+            panic!("unexpected outcome of a claim")
         };
         fences.push(tasks[0].fence());
     }
     let complete = |at: usize| Complete { fence: fences[at].clone(), result: None };
-    // The second waits where the first has locked the lane, so the two run side by side.
+    // The second waits for the first one's lock on the lane, so the two are concurrent.
     let first = prepare(&one, complete(0)).await;
     let second = tokio::spawn({
         let second = complete(1);
@@ -176,7 +176,7 @@ async fn the_last_two_to_leave_a_lane_are_both_counted() {
     assert_eq!(server.sql(running), "0");
 }
 
-/// Two that list a route each have both read the same count: the second counts again.
+/// Two creates that each add a route have read the same count: the second is retried.
 #[tokio::test]
 async fn two_that_write_one_record_are_both_counted() {
     let server = Server::start();

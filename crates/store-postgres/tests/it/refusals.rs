@@ -1,5 +1,5 @@
-//! What Postgres cannot store: core knows of it before, and what is refused all the same stands
-//! alone.
+//! Data that Postgres cannot store: core rejects it first, and a change that Postgres still refuses
+//! fails only its own command.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,22 @@ use windlass_store_test::{Random, execute};
 
 use crate::stage::{create, engine, must, open};
 
-/// A text that fills its limit and that Postgres cannot press together.
+/// An incompressible text that fills its limit.
 fn wide(random: &mut Random, bytes: usize) -> String {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:/-+";
     (0..bytes).map(|_| char::from(*random.pick(LETTERS))).collect()
 }
 
-/// The most capabilities of this length that a route has room for beside a tag.
+/// As many capabilities of this length as fit into a route beside a tag.
 fn many(random: &mut Random, bytes_each: usize) -> BTreeSet<String> {
     let most = limits::CAPABILITIES.max as usize;
     let room = limits::ROUTE_BYTES.max as usize - limits::TAG.max_bytes - 1;
-    // Each has a comma behind it, but the last.
+    // Each but the last is followed by a comma.
     let fit = (room + 1) / (bytes_each + 1);
     (0..fit.min(most)).map(|_| wide(random, bytes_each)).collect()
 }
 
-/// A task of which everything is as long as it may be.
+/// A task with all fields at their maximum length.
 fn widest(random: &mut Random, capabilities: BTreeSet<String>) -> Create {
     let labels = (0..limits::LABELS.max).map(|_| {
         let name = wide(random, limits::LABEL_NAME.max_bytes);
@@ -68,7 +68,7 @@ async fn fence(store: &dyn Store, claim: &Claim) -> Fence {
     }
 }
 
-/// A life with everything in it, every text as long as it may be.
+/// A full task lifecycle, with every text at its maximum length.
 async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<String>) {
     let create = widest(random, capabilities);
     let (tenant, task) = (create.tenant.clone(), &create.tasks[0]);
@@ -103,8 +103,8 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     must(store, Reap { task: key }).await;
 }
 
-/// One table of limits holds for all stores: what it lets through, Postgres can store. Its indexes
-/// hold no more than 2,704 bytes in a line.
+/// One table of limits applies to all stores: Postgres can store everything within them. Its
+/// indexes hold at most 2,704 bytes per entry.
 #[tokio::test]
 async fn what_is_within_the_limits_can_be_stored() {
     let server = Server::start();
@@ -116,7 +116,7 @@ async fn what_is_within_the_limits_can_be_stored() {
     }
 }
 
-/// A NUL, which Postgres has no place for, is an answer of core, wherever it stands.
+/// Core rejects a NUL, which Postgres cannot store, in every field.
 #[tokio::test]
 async fn no_text_of_a_command_brings_a_nul_to_the_store() {
     const NUL: &str = "a\0b";
@@ -177,8 +177,8 @@ async fn no_text_of_a_command_brings_a_nul_to_the_store() {
     }
 }
 
-/// One command of a batch brings what the database refuses, here by a rule that somebody added to
-/// it. It alone gets the error; those beside it are done.
+/// One command of a batch is refused by the database, here by a constraint that an operator added.
+/// Only that command fails; the others succeed.
 #[tokio::test]
 async fn a_bad_command_stands_alone() {
     const CALLERS: usize = 40;
@@ -203,15 +203,15 @@ async fn a_bad_command_stands_alone() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(engine.stats().splits > 0, "they were in one batch");
+    assert!(engine.stats().splits > 0, "they shared one batch");
     assert!(engine.stats().batches > batches);
     let good = "SELECT count(*) FROM windlass.task WHERE kind = 'good'";
     assert_eq!(server.sql(good), (CALLERS - 3).to_string());
 }
 
-/// Postgres shows the row that it refuses. Nobody else does: there may be a secret in it.
+/// Postgres shows the refused row. Our errors do not: it may contain a secret.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_is_not_shown() {
+async fn a_refused_row_is_not_disclosed() {
     let server = Server::start();
     let engine = engine(&server).await;
     server.sql("ALTER TABLE windlass.admission ADD CONSTRAINT their_rule CHECK (due_at < 0)");

@@ -1,4 +1,4 @@
-//! Engines that know of each other through the database that they share.
+//! Nodes registered in a shared database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use windlass_store_test::{execute, format};
 
 use crate::stage::{create, must};
 
-/// Short, so that a node that is gone is soon taken for gone.
+/// Short, so that a dead node is soon declared dead.
 const EVERY: Duration = Duration::from_millis(200);
 
 async fn node(server: &Server, name: &str) -> Engine {
@@ -23,7 +23,7 @@ async fn node(server: &Server, name: &str) -> Engine {
     Engine::start(store, config).await.unwrap()
 }
 
-/// Looks until the registered nodes are these, in the order of their starts.
+/// Polls until the registered nodes are these, in start order.
 async fn until(engine: &Engine, names: &[&str]) -> Vec<Arc<Node>> {
     loop {
         let nodes = engine.nodes(None, 100).await.unwrap();
@@ -35,7 +35,7 @@ async fn until(engine: &Engine, names: &[&str]) -> Vec<Arc<Node>> {
 }
 
 #[tokio::test]
-async fn two_engines_see_each_other_until_one_shuts_down() {
+async fn two_nodes_see_each_other_until_one_shuts_down() {
     let server = Server::start();
     let (one, two) = (node(&server, "one").await, node(&server, "two").await);
     let known = until(&one, &["one", "two"]).await;
@@ -51,7 +51,7 @@ async fn two_engines_see_each_other_until_one_shuts_down() {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_gone_is_removed_by_another_in_its_time() {
+async fn a_dead_node_is_removed_by_another_at_its_due_time() {
     let server = Server::start();
     let (gone, stays) = (node(&server, "gone").await, node(&server, "stays").await);
     until(&stays, &["gone", "stays"]).await;
@@ -85,8 +85,8 @@ async fn traffic(store: &dyn Store) -> Traffic {
     store.describe().await.unwrap().traffic.unwrap()
 }
 
-/// The statements and the round trips of one command, decided alone. Now and then there is one
-/// more: plans are made again.
+/// Statements and round trips of one command in its own batch. Sometimes statements are replanned,
+/// which costs one more.
 async fn cost(store: &dyn Store, command: &Command) -> (u64, u64) {
     let costs =
         [once(store, command).await, once(store, command).await, once(store, command).await];
@@ -105,7 +105,7 @@ async fn once(store: &dyn Store, command: &Command) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_beat_costs_the_same_however_many_nodes_there_are() {
+async fn a_heartbeat_costs_the_same_for_any_number_of_nodes() {
     let server = Server::start();
     let store = PostgresStore::open(&server.url()).await.unwrap();
     execute(&store, &beat(0)).await.unwrap().unwrap();
@@ -120,14 +120,14 @@ async fn a_beat_costs_the_same_however_many_nodes_there_are() {
     assert_eq!(told, Outcome::Registered { joined: false, nodes: 50, format: 2 });
 }
 
-/// Has the server count how often a node was written.
+/// Lets the server count the writes of each node.
 const COUNT_BEATS: &str = "CREATE TABLE public.beat (node text);
     CREATE FUNCTION public.beat() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN INSERT INTO public.beat VALUES (NEW.id); RETURN NULL; END $$;
     CREATE TRIGGER beat AFTER INSERT OR UPDATE ON windlass.node
         FOR EACH ROW EXECUTE FUNCTION public.beat()";
 
-/// How often this handle has committed, and how many beats of the only node there were.
+/// Commits of this handle, and heartbeats of the only node.
 async fn counts(server: &Server, store: &dyn Store) -> (i64, i64) {
     let commits = store.describe().await.unwrap().commits;
     let beats = server.sql("SELECT count(*) FROM public.beat");
@@ -135,7 +135,7 @@ async fn counts(server: &Server, store: &dyn Store) -> (i64, i64) {
 }
 
 #[tokio::test]
-async fn an_idle_engine_commits_nothing_but_its_beats() {
+async fn an_idle_engine_commits_only_heartbeats() {
     const BEATS: i64 = 12;
     let server = Server::start();
     let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
@@ -150,13 +150,13 @@ async fn an_idle_engine_commits_nothing_but_its_beats() {
         }
     }
     let (commits, beats) = (last.0 - first.0, last.1 - first.1);
-    // The last commit of each look may be in one of the two numbers and not yet in the other.
-    assert!((commits - beats).abs() <= 1, "{commits} commits for {beats} beats");
+    // The latest commit may be in only one of the two numbers.
+    assert!((commits - beats).abs() <= 1, "{commits} commits for {beats} heartbeats");
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test]
-async fn tables_of_an_earlier_format_are_completed_and_stay_open_to_their_own_programs() {
+async fn tables_of_an_earlier_format_are_migrated_and_stay_readable_to_it() {
     let server = Server::start();
     assert_eq!(FORMAT, format::LAST);
     drop(PostgresStore::open(&server.url()).await.unwrap());
@@ -171,9 +171,9 @@ async fn tables_of_an_earlier_format_are_completed_and_stay_open_to_their_own_pr
     }
 }
 
-/// Every beat looks at all nodes, and is in the way of none of them.
+/// A heartbeat reads all nodes, and blocks none of them.
 #[tokio::test]
-async fn beats_at_the_same_time_see_each_other() {
+async fn concurrent_heartbeats_see_each_other() {
     let server = Server::start();
     let store = PostgresStore::open(&server.url()).await.unwrap();
     for id in 0..3 {

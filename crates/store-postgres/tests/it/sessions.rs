@@ -1,4 +1,4 @@
-//! The settings under which the engine talks to its database, as the database sees them.
+//! The session settings of the store, as seen by the database.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use windlass_store_test::postgres::Server;
 
 use crate::stage::{create, must, open, open_impatient};
 
-/// A column that no statement names takes down what holds in the session that writes its row.
+/// A column default that records the settings of the session that writes a row.
 async fn seen_by_a_batch(server: &Server, settings: &[&str]) -> Vec<String> {
     let store = open(server).await;
     let seen: Vec<_> = settings.iter().map(|name| format!("current_setting('{name}')")).collect();
@@ -60,9 +60,9 @@ async fn a_commit_is_on_disk_also_where_the_server_does_not_care() {
     }
 }
 
-/// A list for people that takes too long ends.
+/// A slow list times out.
 #[tokio::test]
-async fn a_list_does_not_take_for_ever() {
+async fn a_slow_list_times_out() {
     let server = Server::start();
     let store = open_impatient(&server, Duration::from_millis(200)).await;
     must(&store, create("t")).await;
@@ -74,7 +74,7 @@ async fn a_list_does_not_take_for_ever() {
     assert!(matches!(listed, Err(StoreError::Refused(_))), "{listed:?}");
 }
 
-/// Nor does one that waits for somebody else's lock.
+/// So does one that waits for a lock.
 #[tokio::test]
 async fn a_list_does_not_wait_for_ever() {
     let server = Server::start();
@@ -86,16 +86,16 @@ async fn a_list_does_not_wait_for_ever() {
     client.batch_execute("BEGIN; LOCK TABLE windlass.task").await.unwrap();
     let all = Query::all(Table::Task, 10);
     let listed = tokio::time::timeout(Duration::from_secs(20), store.query(&all)).await;
-    assert!(listed.expect("it came to an end").is_err());
+    assert!(listed.expect("the list ends").is_err());
 }
 
-/// A command that takes too long is not the answer of those who share a batch with it.
+/// A slow command does not fail others in its batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_takes_too_long_stands_alone() {
     one_slow_command(Duration::from_millis(500)).await;
 }
 
-/// However long that is.
+/// The same with a long timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_takes_very_long_stands_alone() {
     one_slow_command(Duration::from_secs(5)).await;

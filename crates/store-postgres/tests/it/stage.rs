@@ -1,4 +1,4 @@
-//! What the tests of the rules are made of.
+//! Helpers of these tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) async fn open(server: &Server) -> PostgresStore {
     PostgresStore::open(&server.url()).await.unwrap()
 }
 
-/// A store that waits for nothing longer than this.
+/// A store with this timeout.
 pub(crate) async fn open_impatient(server: &Server, patience: Duration) -> PostgresStore {
     let options = Options { patience, ..Options::default() };
     PostgresStore::open_with(server.url().parse().unwrap(), options).await.unwrap()
@@ -27,25 +27,25 @@ pub(crate) async fn engine(server: &Server) -> Engine {
     Engine::start(open(server).await, Config::default()).await.unwrap()
 }
 
-/// An engine that looks at nothing by itself for longer than a test lasts: it has to be told.
+/// An engine that does not poll during a test: it depends on notifications.
 pub(crate) async fn patient_engine(server: &Server) -> Engine {
     let store = open_impatient(server, Duration::from_secs(600)).await;
     Engine::start(store, Config::default()).await.unwrap()
 }
 
-/// An engine that does nothing by itself.
+/// An engine without background work.
 pub(crate) async fn quiet_engine(store: PostgresStore) -> Engine {
     Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
 }
 
-/// A batch that is decided and not committed.
+/// A batch that is decided but not committed.
 pub(crate) struct Prepared {
     pub(crate) tx: Box<dyn Tx>,
     pub(crate) answer: Result<Outcome, Rejection>,
     pub(crate) changes: Arc<ChangeSet>,
 }
 
-/// Decides one command and stops before the commit.
+/// Decides one command without committing it.
 pub(crate) async fn prepare(store: &dyn Store, command: impl Into<Command>) -> Prepared {
     let command = command.into();
     let mut tx = store.begin().await.unwrap();
@@ -65,7 +65,7 @@ impl Prepared {
         self.tx.commit(self.changes).await
     }
 
-    /// The tasks that it claimed.
+    /// The ids of the claimed tasks.
     pub(crate) fn claimed(&self) -> Vec<String> {
         claimed(self.answer.as_ref().unwrap())
     }
@@ -78,7 +78,7 @@ pub(crate) fn claimed(outcome: &Outcome) -> Vec<String> {
     }
 }
 
-/// Decides a command that is accepted, whoever comes in between.
+/// Runs a command that must be accepted, retrying conflicts.
 pub(crate) async fn must(store: &dyn Store, command: impl Into<Command>) -> Outcome {
     execute(store, &command.into()).await.unwrap().unwrap()
 }

@@ -7,7 +7,7 @@ use windlass_store_test::differential::{self, DEFAULT_SEEDS};
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Factory, conformance, mishap};
 
-/// A schema for every place, in one database.
+/// A schema for each place, in one database.
 struct Schemas(Server);
 
 #[async_trait]
@@ -27,15 +27,15 @@ async fn postgres_conforms() {
 }
 
 #[tokio::test]
-async fn postgres_does_what_the_shelf_does() {
+async fn postgres_matches_the_reference_tables() {
     let schemas = Schemas(Server::start());
-    // Each takes seconds here: a few of the seeds that the other stores run.
+    // Each seed takes seconds here: run a fraction of the seeds of other stores.
     let seeds = differential::seeds(0..DEFAULT_SEEDS.end / 8, 400);
     let run = differential::run(seeds, &[("postgres", &schemas)]).await;
     run.unwrap_or_else(|divergence| panic!("{divergence}"));
 }
 
 #[tokio::test]
-async fn postgres_comes_to_the_same_end_through_every_mishap() {
+async fn postgres_reaches_the_same_result_under_every_fault() {
     assert!(mishap::run(&Schemas(Server::start())).await > 70);
 }

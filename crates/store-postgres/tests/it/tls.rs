@@ -1,4 +1,4 @@
-//! TLS as libpq does it.
+//! TLS with libpq's modes.
 
 use windlass_store::{Store, StoreError};
 use windlass_store_postgres::{PostgresStore, connect};
@@ -12,7 +12,7 @@ async fn is_encrypted(url: &str) -> Result<bool, StoreError> {
     Ok(client.query_one(IS_ENCRYPTED, &[]).await.unwrap().get(0))
 }
 
-/// What is said where a connection is not made.
+/// The error of a connection that cannot be made.
 async fn complaint(url: &str) -> (&'static str, String) {
     let error = PostgresStore::open(url).await.expect_err(url);
     let same = connect(url).await.map(|_| ()).expect_err(url);
@@ -21,7 +21,7 @@ async fn complaint(url: &str) -> (&'static str, String) {
 }
 
 #[tokio::test]
-async fn without_a_word_it_is_encrypted_where_it_can_be() {
+async fn connections_are_encrypted_by_default_where_possible() {
     let server = Server::start_on_tcp(&[]);
     let url = server.tcp_url();
     assert!(!is_encrypted(&url).await.unwrap());
@@ -42,7 +42,7 @@ async fn without_a_word_it_is_encrypted_where_it_can_be() {
     }
 }
 
-/// The pool and the connection that listens.
+/// The pool and the listening connection.
 #[tokio::test]
 async fn a_store_is_encrypted_throughout() {
     let server = Server::start_on_tcp(&[]);
@@ -63,7 +63,7 @@ async fn a_store_is_encrypted_throughout() {
 }
 
 #[tokio::test]
-async fn who_is_to_be_verified_is() {
+async fn verify_full_verifies_the_server() {
     let server = Server::start_on_tcp(&[]);
     let root = server.encrypt(Certificate::Usual);
     let other = server.certificate("other", Certificate::Usual);
@@ -85,9 +85,9 @@ async fn who_is_to_be_verified_is() {
     }
 }
 
-/// Such certificates cannot be verified by their name, but they can be talked to.
+/// Such certificates cannot be verified by name, but encryption works.
 #[tokio::test]
-async fn a_certificate_of_the_oldest_form_will_do_to_encrypt() {
+async fn an_old_certificate_suffices_for_encryption() {
     let server = Server::start_on_tcp(&[]);
     let root = server.encrypt(Certificate::Old);
     let url = server.tcp_url();

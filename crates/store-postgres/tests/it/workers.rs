@@ -1,4 +1,4 @@
-//! Workers of several nodes, each known to all of them.
+//! Workers of several nodes.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ fn register() -> RegisterWorker {
     }
 }
 
-/// Node A is killed with its worker: nothing says that it ends. Node B finds out by the beats that
-/// do not come, and ends what the worker held, an hour before the leases would.
+/// Node A is killed with its worker, without deregistration. Node B detects the missing heartbeats
+/// and revokes the worker's leases, an hour before they would expire.
 #[tokio::test]
-async fn the_leases_of_a_worker_of_a_killed_node_are_ended_by_another() {
+async fn leases_of_a_killed_node_are_revoked_by_another_node() {
     const TASKS: u32 = 100;
     let server = Server::start();
     let (a, b) = (engine(&server).await, engine(&server).await);
@@ -50,13 +50,13 @@ async fn the_leases_of_a_worker_of_a_killed_node_are_ended_by_another() {
     let mut taken = Vec::new();
     while taken.len() < TASKS as usize {
         let more = b.claim(claim("of b", TASKS), Duration::from_secs(60)).await.unwrap();
-        assert!(!more.is_empty(), "{} of {TASKS} are free", taken.len());
+        assert!(!more.is_empty(), "{} of {TASKS} were claimed", taken.len());
         taken.extend(more);
     }
     let early = held.iter().zip(&taken).all(|(held, taken)| {
         let Lifecycle::Active(lease) = &held.task.lifecycle else { return false };
         let Lifecycle::Active(next) = &taken.task.lifecycle else { return false };
-        // The next lease is as long, so that it began long before the first was to end.
+        // The next lease is as long, so it began long before the first would have expired.
         next.expires_at.minus_ms(LEASE_MS) < lease.expires_at.minus_ms(LEASE_MS / 2)
     });
     assert!(early);
@@ -65,9 +65,9 @@ async fn the_leases_of_a_worker_of_a_killed_node_are_ended_by_another() {
     b.shutdown().await.unwrap();
 }
 
-/// A worker that is heard of through another node than the one that sweeps keeps what it holds.
+/// A worker with heartbeats through another node than the sweeping one keeps its leases.
 #[tokio::test]
-async fn a_worker_that_is_heard_of_keeps_its_leases() {
+async fn a_worker_with_heartbeats_keeps_its_leases() {
     let server = Server::start();
     let (a, b) = (engine(&server).await, engine(&server).await);
     b.submit(create("t")).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_worker_that_is_heard_of_keeps_its_leases() {
     loop {
         a.submit(register()).await.unwrap();
         let workers = b.workers(&Tenant::default(), None, 10).await.unwrap();
-        // Longer than it takes to be taken for dead, several times over.
+        // Several times longer than it takes to be declared dead.
         if first_seen.ms_until(workers[0].seen_at) > 20 * BEAT_MS {
             break;
         }
@@ -91,10 +91,9 @@ async fn a_worker_that_is_heard_of_keeps_its_leases() {
     b.shutdown().await.unwrap();
 }
 
-/// The bookmark of a subscriber is one for all nodes: whoever moves it later wins, and it never
-/// goes back.
+/// The cursor of a durable subscription is shared by all nodes and only moves forward.
 #[tokio::test]
-async fn two_nodes_read_on_under_one_name() {
+async fn two_nodes_share_a_durable_subscription() {
     let server = Server::start();
     let (a, b) = (engine(&server).await, engine(&server).await);
     for id in ["x", "y", "z"] {
@@ -104,7 +103,7 @@ async fn two_nodes_read_on_under_one_name() {
     let mut first = a.subscribe_named("mailer", filter()).await.unwrap();
     let mut second = b.subscribe_named("mailer", filter()).await.unwrap();
     let seen = first.next().await.unwrap();
-    assert_eq!(second.next().await.unwrap(), seen, "nothing keeps two readers apart");
+    assert_eq!(second.next().await.unwrap(), seen, "readers are not exclusive");
     let early = Cursor { seq: seen[0].seq, ..first.cursor().clone() };
     let end = first.ack_all().await.unwrap();
     assert_eq!(second.ack(&early).await.unwrap(), end);

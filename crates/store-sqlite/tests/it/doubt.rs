@@ -7,7 +7,7 @@ use windlass_store_sqlite::SqliteStore;
 
 use crate::fixture::{Faults, Place, create, execute, ids, must, seqs};
 
-/// A store with one task in it, and faults to come.
+/// A store with one task, and injectable faults.
 async fn shaky() -> (Place, Faults, SqliteStore) {
     let (place, faults) = (Place::new(), Faults::default());
     let store = place.open_with(faults.options());
@@ -34,7 +34,7 @@ async fn an_error_before_the_commit_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_found_and_reported() {
+async fn a_commit_with_a_lost_response_is_found_and_reported() {
     let (_place, faults, store) = shaky().await;
     faults.plan("sqlite.commit.after", Fault::Io);
     must(&store, create("b")).await;
@@ -44,7 +44,7 @@ async fn a_commit_whose_answer_was_lost_is_found_and_reported() {
     assert_eq!(store.describe().await.unwrap().commits, 3);
 }
 
-/// The ticket of a commit that failed at `step`, while the file could not be opened again.
+/// The ticket of a commit that failed at `step` while the file could not be reopened.
 async fn ticket(faults: &Faults, store: &SqliteStore, step: &'static str, id: &str) -> Ticket {
     faults.plan(step, Fault::Io);
     faults.plan("sqlite.reopen", Fault::Io);
@@ -55,7 +55,7 @@ async fn ticket(faults: &Faults, store: &SqliteStore, step: &'static str, id: &s
 }
 
 #[tokio::test]
-async fn an_outcome_is_learned_later_and_stays() {
+async fn an_outcome_is_determined_later_and_is_final() {
     for (step, there) in [("sqlite.commit.before", false), ("sqlite.commit.after", true)] {
         let (_place, faults, store) = shaky().await;
         let ticket = ticket(&faults, &store, step, "b").await;
@@ -69,7 +69,7 @@ async fn an_outcome_is_learned_later_and_stays() {
 }
 
 #[tokio::test]
-async fn an_outcome_is_settled_before_anything_else_is_written() {
+async fn an_outcome_is_determined_before_the_next_write() {
     let (_place, faults, store) = shaky().await;
     let lost = ticket(&faults, &store, "sqlite.commit.before", "b").await;
     must(&store, create("c")).await;
@@ -81,21 +81,21 @@ async fn an_outcome_is_settled_before_anything_else_is_written() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_learned_is_asked_for_again() {
+async fn a_failed_outcome_lookup_can_be_retried() {
     let (_place, faults, store) = shaky().await;
     let mut notices = store.notices();
     let ticket = ticket(&faults, &store, "sqlite.commit.after", "b").await;
     faults.plan("sqlite.reopen", Fault::Io);
-    // Either this asks while the file cannot be opened, or the idle writer has tried before it.
+    // The lookup hits the failpoint, or the idle writer has hit it before.
     match store.outcome(&ticket).await {
         Err(StoreError::Unavailable(_)) => assert!(store.outcome(&ticket).await.unwrap()),
         found => assert!(found.unwrap()),
     }
-    assert_eq!(notices.next().await, Some(Notice::Anything), "others may have written meanwhile");
+    assert_eq!(notices.next().await, Some(Notice::Anything), "others may have committed meanwhile");
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_is_not_made_again() {
+async fn a_removed_file_is_not_recreated() {
     let (place, faults, store) = shaky().await;
     faults.plan("sqlite.commit.before", Fault::Io);
     let moved = place.path().with_extension("moved");

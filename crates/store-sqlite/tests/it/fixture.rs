@@ -10,7 +10,7 @@ use windlass_core::{
 use windlass_store::{Failpoints, Fault, Query, Store, StoreError, Tx};
 use windlass_store_sqlite::{Options, SqliteStore};
 
-/// A folder with one database in it, gone at the end of the test.
+/// A temporary folder with one database.
 pub(crate) struct Place {
     folder: TempDir,
 }
@@ -32,13 +32,13 @@ impl Place {
         SqliteStore::open_with(self.path(), options).unwrap()
     }
 
-    /// A plain connection, as an operator or another program would have.
+    /// A plain connection, as an operator or another program would use.
     pub(crate) fn raw(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path()).unwrap()
     }
 }
 
-/// Faults to come: each strikes once, when its step is reached.
+/// Planned faults: each fires once, when its step is reached.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Vec<(&'static str, Fault)>>>);
 
@@ -65,7 +65,7 @@ pub(crate) fn create(id: &str) -> Command {
 
 type Answer = Result<Outcome, Rejection>;
 
-/// Decides one command, as a batch of its own, and stops before the commit.
+/// Decides one command in its own batch, without committing it.
 pub(crate) async fn prepare(
     store: &SqliteStore,
     command: &Command,
@@ -76,7 +76,7 @@ pub(crate) async fn prepare(
         if let Decided::Ready(answer) = decide(&mut world, command) {
             return Ok((tx, answer, Arc::new(world.finish().0)));
         }
-        let wanted = Arc::new(world.wanted().expect("a parked command lacks something"));
+        let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
         let loaded = tx.load(wanted.clone()).await?;
         world.learn(&wanted, loaded);
     }
@@ -88,7 +88,7 @@ pub(crate) async fn execute(store: &SqliteStore, command: &Command) -> Result<An
     Ok(answer)
 }
 
-/// Runs a command that nothing may go wrong with.
+/// Runs a command that must succeed.
 pub(crate) async fn must(store: &SqliteStore, command: impl Into<Command>) -> Outcome {
     execute(store, &command.into()).await.unwrap().unwrap()
 }
@@ -97,11 +97,11 @@ pub(crate) async fn rows(store: &SqliteStore, table: Table) -> Vec<StoredRow> {
     store.query(&Query::all(table, 10_000)).await.unwrap()
 }
 
-/// The ids of the tasks that are there.
+/// The ids of the stored tasks.
 pub(crate) async fn ids(store: &SqliteStore) -> Vec<String> {
     let id = |row: StoredRow| match &row.key.values[1] {
         windlass_core::Value::Text(id) => id.to_string(),
-        other => panic!("an id is a text, not {other:?}"),
+        other => panic!("an id is not a text: {other:?}"),
     };
     rows(store, Table::Task).await.into_iter().map(id).collect()
 }

@@ -4,7 +4,7 @@ use windlass_store_test::format;
 
 use crate::fixture::{Place, create, ids, must};
 
-/// What opening the file comes to; the file itself must not have changed.
+/// The error from opening the file; the file itself must be unchanged.
 fn refused(place: &Place) -> StoreError {
     let before = std::fs::read(place.path()).unwrap();
     let error = SqliteStore::open(place.path()).unwrap_err();
@@ -12,7 +12,7 @@ fn refused(place: &Place) -> StoreError {
     error
 }
 
-/// A database with one task in it, closed.
+/// A closed database with one task.
 async fn made() -> Place {
     let place = Place::new();
     let store = place.open();
@@ -22,7 +22,7 @@ async fn made() -> Place {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_and_left_alone() {
+async fn a_file_that_is_no_database_is_refused_unchanged() {
     let whole = std::fs::read(made().await.path()).unwrap();
     let mut header = whole.clone();
     header[..16].fill(0xff);
@@ -46,7 +46,7 @@ async fn what_is_no_database_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn tables_that_are_missing_or_not_ours_are_refused() {
+async fn missing_or_foreign_tables_are_refused() {
     let foreign = Place::new();
     foreign.raw().execute_batch("CREATE TABLE person (name TEXT)").unwrap();
     assert!(matches!(refused(&foreign), StoreError::Corrupt { .. }));
@@ -96,7 +96,7 @@ async fn only_an_incompatible_format_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_of_an_earlier_format_is_completed_and_stays_open_to_its_own_programs() {
+async fn a_file_of_an_earlier_format_is_migrated_and_stays_readable_to_it() {
     assert_eq!(FORMAT, format::LAST_OF_ONE_WRITER);
     for earlier in 1..FORMAT {
         let place = made().await;
@@ -126,7 +126,7 @@ async fn a_format_that_becomes_incompatible_stops_the_writer() {
 }
 
 #[tokio::test]
-async fn many_may_make_the_same_file_at_once() {
+async fn concurrent_opens_create_one_database() {
     let place = Place::new();
     let path = place.path();
     let open = || SqliteStore::open(&path).unwrap();

@@ -16,7 +16,7 @@ fn limited(max_pages: u32) -> Options {
     Options { max_pages: Some(max_pages), ..Options::default() }
 }
 
-/// Creates tasks until no more fit, and says how many did.
+/// Creates tasks until the disk is full; returns how many fit.
 async fn fill(store: &SqliteStore) -> usize {
     for n in 0.. {
         match execute(store, &large(n)).await {
@@ -25,10 +25,10 @@ async fn fill(store: &SqliteStore) -> usize {
             Err(other) => panic!("{other:?}"),
         }
     }
-    unreachable!("every disk is full at some point")
+    unreachable!("the disk never filled up")
 }
 
-/// Tries for as long as the store refuses to write.
+/// Retries while the disk is full.
 async fn insist(store: &SqliteStore, command: Command) {
     let give_up_at = Instant::now() + Duration::from_secs(10);
     loop {
@@ -43,12 +43,12 @@ async fn insist(store: &SqliteStore, command: Command) {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_and_lets_reads_go_on() {
+async fn a_full_disk_refuses_writes_but_not_reads() {
     let place = Place::new();
     let store = place.open_with(limited(100));
     let fit = fill(&store).await;
     assert!(fit > 10, "{fit}");
-    assert_eq!(ids(&store).await.len(), fit, "what did not fit left no trace");
+    assert_eq!(ids(&store).await.len(), fit, "the failed commit left no trace");
     assert_eq!(seqs(&store).await.len(), fit);
     assert_eq!(store.describe().await.unwrap().commits, fit as u64);
     let refused = store.begin().await.err();
@@ -60,7 +60,7 @@ async fn a_full_disk_refuses_writes_and_lets_reads_go_on() {
 }
 
 #[tokio::test]
-async fn writing_resumes_by_itself_once_there_is_room() {
+async fn writes_resume_once_the_disk_has_room() {
     let place = Place::new();
     let store = place.open_with(limited(100));
     let fit = fill(&store).await;
@@ -71,7 +71,7 @@ async fn writing_resumes_by_itself_once_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_at_any_step_changes_nothing() {
+async fn a_full_disk_at_any_step_changes_nothing() {
     for step in ["sqlite.begin", "sqlite.load", "sqlite.commit.before"] {
         let faults = Faults::default();
         let place = Place::new();
@@ -88,7 +88,7 @@ async fn a_disk_that_is_full_at_any_step_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_there_is_not_reported_as_full() {
+async fn a_successful_commit_is_not_reported_as_full() {
     let faults = Faults::default();
     let place = Place::new();
     let store = place.open_with(faults.options());

@@ -10,7 +10,7 @@ use windlass_store_sqlite::{Options, SqliteStore};
 use crate::fixture::{Place, create, execute, ids, must, prepare, seqs};
 
 #[tokio::test]
-async fn durability_is_what_sqlite_says_it_is() {
+async fn durability_is_read_back_from_sqlite() {
     let place = Place::new();
     let store = place.open();
     let described = store.describe().await.unwrap();
@@ -22,7 +22,7 @@ async fn durability_is_what_sqlite_says_it_is() {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_a_reopening() {
+async fn commits_survive_reopening() {
     let place = Place::new();
     let store = place.open();
     must(&store, create("a")).await;
@@ -45,7 +45,7 @@ async fn what_was_committed_is_there_after_a_reopening() {
 }
 
 #[tokio::test]
-async fn only_batches_that_write_are_commits() {
+async fn only_batches_with_changes_count_as_commits() {
     let place = Place::new();
     let store = place.open();
     must(&store, create("a")).await;
@@ -61,7 +61,7 @@ async fn only_batches_that_write_are_commits() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_dropped_leaves_no_trace() {
+async fn a_dropped_transaction_leaves_no_trace() {
     let place = Place::new();
     let store = place.open();
     let (tx, _, _) = prepare(&store, &create("a")).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_transaction_that_is_dropped_leaves_no_trace() {
     let begun = store.begin();
     drop(begun);
     let writes = place.raw().execute("UPDATE meta SET clock = clock", []);
-    assert_eq!(writes.unwrap(), 1, "nobody holds the lock");
+    assert_eq!(writes.unwrap(), 1, "the lock is free");
     must(&store, create("b")).await;
     assert_eq!(ids(&store).await, ["b"]);
 }
@@ -85,7 +85,7 @@ async fn a_transaction_outlives_the_handle_it_came_from() {
 }
 
 #[tokio::test]
-async fn event_numbers_are_never_given_twice() {
+async fn event_numbers_are_never_reused() {
     let place = Place::new();
     let store = place.open();
     for n in 0..40 {
@@ -102,7 +102,7 @@ async fn event_numbers_are_never_given_twice() {
 }
 
 #[tokio::test]
-async fn the_clock_never_falls() {
+async fn the_store_time_is_monotonic() {
     let place = Place::new();
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(5_000)));
     let open = || {
@@ -132,14 +132,14 @@ async fn refuses_everything(store: &SqliteStore) {
 }
 
 #[tokio::test]
-async fn a_closed_store_has_let_go_of_everything() {
+async fn a_closed_store_releases_its_resources() {
     let place = Place::new();
     let store = place.open();
     must(&store, create("a")).await;
     assert_eq!(ids(&store).await, ["a"]);
     store.close().await.unwrap();
     let names = std::fs::read_dir(place.path().parent().unwrap()).unwrap();
-    assert_eq!(names.count(), 1, "the file stands alone, without its log");
+    assert_eq!(names.count(), 1, "only the database file is left, without a WAL");
     let marks: i64 =
         place.raw().query_row("SELECT count(*) FROM writer", [], |row| row.get(0)).unwrap();
     assert_eq!(marks, 0);
@@ -148,7 +148,7 @@ async fn a_closed_store_has_let_go_of_everything() {
 }
 
 #[tokio::test]
-async fn marks_of_programs_that_never_came_back_are_forgotten() {
+async fn old_commit_marks_are_deleted() {
     let place = Place::new();
     drop(place.open());
     let day = 24 * 3_600 * 1_000_000_i64;
@@ -164,7 +164,7 @@ async fn marks_of_programs_that_never_came_back_are_forgotten() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_has_ended_answers_nothing_more() {
+async fn an_ended_transaction_rejects_loads() {
     let faults = crate::fixture::Faults::default();
     let place = Place::new();
     let store = place.open_with(faults.options());

@@ -1,6 +1,6 @@
-//! What the contract leaves to this store: the file, its format, and what can go wrong with it.
+//! Tests specific to this store: the file, its format, and its failures.
 
-#![allow(clippy::unwrap_used, reason = "a test may end at any surprise")]
+#![allow(clippy::unwrap_used, reason = "a test fails on unexpected values")]
 
 mod doubt;
 mod fixture;

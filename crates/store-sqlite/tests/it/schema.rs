@@ -14,7 +14,7 @@ fn columns_of_index(conn: &Connection, index: &str) -> Vec<String> {
     texts(conn, "SELECT name FROM pragma_index_info(?) ORDER BY seqno", index)
 }
 
-/// The text of a partial index ends with the condition that its spec names.
+/// Whether an index has the columns and the condition of its spec.
 fn serves(conn: &Connection, name: &str, spec: &IndexSpec) -> bool {
     let sql = texts(conn, "SELECT sql FROM sqlite_schema WHERE name = ?", name).remove(0);
     let present = format!("WHERE {} IS NOT NULL", spec.present);
@@ -22,7 +22,7 @@ fn serves(conn: &Connection, name: &str, spec: &IndexSpec) -> bool {
 }
 
 #[test]
-fn the_tables_have_the_columns_and_the_indexes_of_their_specs_and_no_other() {
+fn tables_have_exactly_the_columns_and_indexes_of_their_specs() {
     let place = Place::new();
     drop(place.open());
     let conn = place.raw();
@@ -37,7 +37,7 @@ fn the_tables_have_the_columns_and_the_indexes_of_their_specs_and_no_other() {
         assert_eq!(texts(&conn, key, spec.name), spec.key, "{table:?}");
         let made = "SELECT name FROM pragma_index_list(?) WHERE origin = 'c'";
         let mut made = texts(&conn, made, spec.name);
-        // The primary key serves an index of the same columns.
+        // The primary key serves an index with the same columns.
         for index in spec.indexes.iter().filter(|index| index.columns != spec.key) {
             let at = made.iter().position(|name| serves(&conn, name, index));
             made.remove(at.unwrap_or_else(|| panic!("no index for {:?}", index.index)));
@@ -47,6 +47,6 @@ fn the_tables_have_the_columns_and_the_indexes_of_their_specs_and_no_other() {
             let at = made.iter().position(|name| columns_of_index(&conn, name) == wanted);
             made.remove(at.unwrap_or_else(|| panic!("no index for lists by {column}")));
         }
-        assert!(made.is_empty(), "{table:?} has more indexes than anything needs: {made:?}");
+        assert!(made.is_empty(), "{table:?} has unneeded indexes: {made:?}");
     }
 }

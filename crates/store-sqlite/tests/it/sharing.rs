@@ -19,14 +19,14 @@ async fn two_handles_see_what_the_other_commits() {
     must(&one, create("a")).await;
     must(&two, create("b")).await;
     let again = execute(&two, &create("a")).await.unwrap();
-    assert!(again.is_ok(), "the same task again is a duplicate, not a second one");
+    assert!(again.is_ok(), "a repeated create is a duplicate");
     assert_eq!(ids(&one).await, ["a", "b"]);
     assert_eq!(ids(&two).await, ["a", "b"]);
     assert_eq!(one.describe().await.unwrap().commits, 1);
 }
 
 #[tokio::test]
-async fn what_was_decided_on_an_older_state_is_a_conflict() {
+async fn a_batch_with_stale_reads_conflicts() {
     let place = Place::new();
     let (one, two) = (place.open(), place.open());
     must(&one, create("a")).await;
@@ -38,7 +38,7 @@ async fn what_was_decided_on_an_older_state_is_a_conflict() {
         let lost = tx.commit(changes).await.unwrap_err();
         assert!(matches!(lost, StoreError::Conflict), "{stale:?}: {lost:?}");
     }
-    // A rejection counts as little as an answer when what it read has changed.
+    // A rejection is also invalid if the records it read have changed.
     let (tx, rejected, changes) = prepare(&one, &create("a")).await.unwrap();
     drop(tx);
     assert!(changes.is_empty() && !changes.reads.is_empty(), "{rejected:?}");
@@ -49,7 +49,7 @@ async fn what_was_decided_on_an_older_state_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_writer_that_holds_on_for_too_long_is_said_to_be_in_the_way() {
+async fn a_write_lock_held_too_long_is_reported() {
     let place = Place::new();
     let one = place.open();
     let two =
@@ -61,7 +61,7 @@ async fn a_writer_that_holds_on_for_too_long_is_said_to_be_in_the_way() {
 }
 
 #[tokio::test]
-async fn handles_notice_each_other_but_not_themselves() {
+async fn handles_get_notices_of_each_other_but_not_their_own() {
     let place = Place::new();
     let (one, two) = (place.open(), place.open());
     let (mut of_one, mut of_two) = (one.notices(), two.notices());
@@ -70,5 +70,5 @@ async fn handles_notice_each_other_but_not_themselves() {
     must(&two, create("b")).await;
     assert_eq!(of_one.next().await, Some(Notice::Anything));
     one.close().await.unwrap();
-    assert_eq!(of_one.next().await, None, "its own commit was never told");
+    assert_eq!(of_one.next().await, None, "its own commit sends no notice to it");
 }

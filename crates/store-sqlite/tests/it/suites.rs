@@ -7,7 +7,7 @@ use windlass_store_sqlite::{Options, SqliteStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
 use windlass_store_test::{Factory, conformance, mishap, time_order};
 
-/// A folder with a file for every place.
+/// A folder with a file for each place.
 struct Files(TempDir);
 
 #[async_trait]
@@ -23,7 +23,7 @@ async fn sqlite_conforms() {
     conformance::run(&Files(tempfile::tempdir().unwrap())).await;
 }
 
-/// Batches follow one another: the times of the whole log are in order.
+/// Batches are serial: the times of the whole log are in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite_keeps_the_times_of_its_log_in_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ async fn sqlite_keeps_the_times_of_its_log_in_order() {
 }
 
 #[tokio::test]
-async fn sqlite_does_what_the_shelf_does() {
+async fn sqlite_matches_the_reference_tables() {
     let files = Files(tempfile::tempdir().unwrap());
     let run =
         differential::run(differential::seeds(DEFAULT_SEEDS, 50), &[("sqlite", &files)]).await;
@@ -43,6 +43,6 @@ async fn sqlite_does_what_the_shelf_does() {
 }
 
 #[tokio::test]
-async fn sqlite_comes_to_the_same_end_through_every_mishap() {
+async fn sqlite_reaches_the_same_result_under_every_fault() {
     assert!(mishap::run(&Files(tempfile::tempdir().unwrap())).await > 70);
 }

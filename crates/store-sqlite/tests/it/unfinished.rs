@@ -1,4 +1,4 @@
-//! Files whose creation was interrupted, as the disk has them after a crash at each step.
+//! Files whose creation was interrupted by a crash at each step.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use windlass_store_sqlite::{FORMAT, Options, SqliteStore};
 
 use crate::fixture::{Place, create, ids, must};
 
-/// Copies the database and the journals beside it.
+/// Copies the database and its journal files.
 fn copy(from: &Path) -> Place {
     let place = Place::new();
     for entry in std::fs::read_dir(from.parent().unwrap()).unwrap() {
@@ -18,7 +18,7 @@ fn copy(from: &Path) -> Place {
     place
 }
 
-/// What a crash at each step of a creation leaves behind.
+/// Copies of the file as left by a crash at each step of its creation.
 fn crashes() -> Vec<(String, Place)> {
     let place = Place::new();
     let images: Arc<Mutex<Vec<(String, Place)>>> = Arc::default();
@@ -37,7 +37,7 @@ fn crashes() -> Vec<(String, Place)> {
 
 const MIGRATIONS: usize = windlass_store_sqlite::MIGRATIONS.len();
 
-/// A file whose pages were written before their transaction was complete.
+/// A file with pages of an incomplete transaction.
 fn hot_journal() -> Place {
     let place = Place::new();
     let raw = place.raw();
@@ -65,7 +65,7 @@ fn prepared(sql: &str) -> Place {
 }
 
 #[tokio::test]
-async fn every_unfinished_file_is_completed() {
+async fn every_incomplete_file_is_completed_on_open() {
     let mut images = crashes();
     images.push(("an empty file".into(), prepared("")));
     images.push(("no table".into(), prepared("PRAGMA journal_mode = wal")));
@@ -86,7 +86,7 @@ async fn every_unfinished_file_is_completed() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_during_the_creation_leaves_what_can_be_completed() {
+async fn a_creation_interrupted_by_a_full_disk_can_be_completed() {
     for step in ["sqlite.open", "sqlite.migrate.step", "sqlite.migrate.before"] {
         let place = Place::new();
         let failpoints = Failpoints::new(move |found| (found == step).then_some(Fault::Full));
@@ -107,11 +107,11 @@ async fn a_disk_that_is_full_during_the_creation_leaves_what_can_be_completed() 
 }
 
 #[test]
-fn a_look_creates_and_changes_nothing() {
+fn reading_the_format_creates_and_changes_nothing() {
     let missing = Place::new();
     assert!(matches!(SqliteStore::format(missing.path()), Ok(None)));
     assert!(!missing.path().exists());
-    // The log of a foreign database holds pages that its file lacks.
+    // The WAL of a foreign database contains pages that its file lacks.
     let foreign = Place::new();
     let raw = foreign.raw();
     raw.execute_batch("PRAGMA journal_mode = wal; CREATE TABLE person (name TEXT)").unwrap();

@@ -1,6 +1,6 @@
-//! `with-postgres [name=value]... -- command [argument]...`: runs a command beside a Postgres of
-//! its own, which is gone afterwards. Every `{}` in the command is the URL of the database, and so
-//! is `WINDLASS_STORE` in its environment.
+//! `with-postgres [name=value]... -- command [argument]...`: runs a command with a temporary
+//! Postgres server. Every `{}` in the command is replaced by the database URL, which is also in the
+//! environment variable `WINDLASS_STORE`.
 
 use std::process::{Command, ExitCode};
 

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::factory::Factory;
 
-/// A case that takes this long waits for something that will not come.
+/// Timeout of a case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a store did that it must not do.
+/// A violation of the store contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong(pub String);
 
@@ -23,7 +23,7 @@ pub type Verdict = Result<(), Wrong>;
 
 impl From<StoreError> for Wrong {
     fn from(error: StoreError) -> Self {
-        Self(format!("the store answered: {error}"))
+        Self(format!("the store failed: {error}"))
     }
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// A named thing that every store does.
+/// A named requirement on every store.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub name: &'static str,
@@ -46,12 +46,12 @@ impl Case {
         let check = async { (self.check)(&Ground::open(factory, self.name).await).await };
         match tokio::time::timeout(PATIENCE, Box::pin(check)).await {
             Ok(verdict) => verdict,
-            Err(_) => Err(Wrong("it waits for ever".into())),
+            Err(_) => Err(Wrong("the case timed out".into())),
         }
     }
 }
 
-/// Names the case when a store panics in it.
+/// Prints the name of the case if a store panics in it.
 struct Named(&'static str);
 
 impl Drop for Named {
@@ -62,7 +62,7 @@ impl Drop for Named {
     }
 }
 
-/// Runs every case and says what came of each.
+/// Runs every case and returns the verdicts.
 pub async fn verdicts(factory: &dyn Factory) -> Vec<(&'static str, Verdict)> {
     let mut verdicts = Vec::with_capacity(CASES.len());
     for case in CASES {
@@ -85,7 +85,7 @@ pub async fn run(factory: &dyn Factory) {
 
 macro_rules! cases {
     ($($module:ident::{$($name:ident),* $(,)?})*) => {
-        /// Every case, by the name that a failure is reported under.
+        /// Every case, with the name that a failure is reported under.
         pub const CASES: &[Case] = &[$($(
             Case { name: stringify!($name), check: |ground| Box::pin($module::$name(ground)) },
         )*)*];
@@ -100,14 +100,14 @@ cases! {
         a_read_checks_its_version,
         reads_alone_write_nothing,
         a_change_set_is_all_or_nothing,
-        one_bad_row_among_many_spoils_all,
+        one_conflicting_row_fails_the_change_set,
         a_wide_change_set_is_stored,
         commits_that_write_are_counted,
         a_dropped_transaction_leaves_no_trace,
     }
     scan::{
-        a_load_finds_what_is_there,
-        a_wide_load_is_answered,
+        a_load_finds_existing_rows,
+        a_wide_load_is_served,
         a_scan_follows_its_index,
         scans_keep_to_their_ranges,
         pages_join_without_a_seam,
@@ -116,7 +116,7 @@ cases! {
     log::{
         events_come_in_the_order_of_their_commits,
         events_come_in_pages,
-        every_change_reads_back,
+        every_change_round_trips,
         a_trim_forgets_the_oldest,
         numbers_are_never_used_again,
         the_head_of_the_log_is_loaded,
@@ -124,7 +124,7 @@ cases! {
     payload::{
         payloads_come_in_the_order_of_their_keys,
         dropped_payloads_are_gone,
-        a_payload_is_written_over,
+        a_payload_is_overwritten,
         a_large_payload_survives,
     }
     query::{
@@ -141,7 +141,7 @@ cases! {
         a_long_body_survives,
     }
     time::{
-        time_is_that_of_the_clock,
+        time_follows_the_clock,
         time_never_falls,
         time_rises_with_every_commit,
     }
@@ -149,59 +149,59 @@ cases! {
         handles_share_their_records,
         records_outlive_their_handles,
         a_stale_change_set_conflicts_across_handles,
-        handles_take_turns,
+        handles_share_the_work,
         a_notice_reaches_the_other_handle,
         handles_have_one_incarnation,
     }
     foreign::{
-        fields_of_a_newer_version_are_kept,
+        fields_of_a_newer_version_are_preserved,
         a_task_of_a_newer_version_can_be_worked_on,
-        what_cannot_be_read_is_kept_aside,
-        what_cannot_be_read_is_not_swept_away,
+        an_undecodable_row_is_quarantined,
+        an_undecodable_row_is_not_swept,
     }
     family::{
         the_last_child_wakes_its_parent,
         the_last_two_children_wake_their_parent_once,
-        a_wait_off_an_old_count_conflicts,
+        a_wait_based_on_a_stale_count_conflicts,
         children_are_cancelled_page_by_page,
         children_are_listed_by_their_parent,
     }
     gates::{
-        a_key_lets_one_through_at_a_time,
-        a_wider_key_lets_more_through,
-        a_rate_opens_when_its_window_has_passed,
+        a_concurrency_key_admits_one_task_at_a_time,
+        a_higher_key_limit_admits_more_tasks,
+        a_rate_limit_admits_tasks_after_its_window,
         quotas_count_what_is_claimed,
         a_session_stays_with_its_owner,
         an_affinity_has_a_lock,
-        handles_race_at_a_key,
+        handles_race_for_a_concurrency_key,
     }
     workers::{
-        a_task_is_kept_for_a_worker,
-        what_a_dead_worker_holds_is_freed_early,
-        what_a_worker_does_not_hold_is_freed,
+        a_task_is_granted_to_a_worker,
+        leases_of_a_dead_worker_end_early,
+        leases_missing_from_a_heartbeat_end,
         a_lease_is_revoked,
-        a_subscriber_keeps_its_place,
+        a_durable_subscription_keeps_its_cursor,
         labels_are_in_the_log,
     }
     workflows::{
-        a_step_ends_and_its_workflow_goes_on,
-        a_workflow_starts_over,
-        an_activity_ends_with_the_turn_it_calls_for,
-        a_message_waits_for_its_workflow,
+        a_step_completes_and_its_workflow_resumes,
+        a_workflow_continues_as_new,
+        an_activity_completes_with_the_next_turn,
+        a_message_is_buffered_for_its_workflow,
     }
     requests::{
         a_request_is_answered_once,
         a_call_is_claimed_before_it_is_made,
-        handles_race_for_what_is_left,
+        handles_race_for_a_rate_limit,
     }
     mail::{
-        a_message_lets_a_suspended_task_go_on,
+        a_message_resumes_a_suspended_task,
         what_is_there_already_lets_the_lease_stay,
-        each_timeout_ends_a_suspension_its_way,
-        a_timer_is_a_message_of_later,
-        a_token_opens_its_waitpoint_once,
-        a_key_ends_with_its_grace,
-        a_mailbox_goes_with_its_task,
-        no_message_falls_between_suspending_and_posting,
+        each_timeout_action_ends_a_suspension,
+        a_timer_is_a_delayed_message,
+        a_token_completes_its_waitpoint_once,
+        a_signing_key_expires_after_its_grace,
+        a_mailbox_is_deleted_with_its_task,
+        no_message_is_lost_between_suspend_and_post,
     }
 }

@@ -25,7 +25,7 @@ fn read(name: &str, version: i64) -> ChangeSet {
 
 pub(super) async fn an_insert_is_an_insert(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts([lane_row("a", 1)])).await?;
-    ground.conflicts("a key that is there", inserts([lane_row("a", 2)])).await?;
+    ground.conflicts("an existing key", inserts([lane_row("a", 2)])).await?;
     ground.commit(delete("a", 1)).await?;
     ground.commit(inserts([lane_row("a", 3)])).await?;
     let row = ground.row(&lane_key("a")).await?;
@@ -41,7 +41,7 @@ pub(super) async fn an_update_checks_its_version(ground: &Ground<'_>) -> Verdict
     row.body = r#"{"changed":true}"#.into();
     row.schema = 3;
     ground.commit(update(row.clone(), 5)).await?;
-    ground.conflicts("the version it had", update(lane_row("a", 6), 5)).await?;
+    ground.conflicts("the previous version", update(lane_row("a", 6), 5)).await?;
     let found = ground.row(&lane_key("a")).await?;
     let found = found.map(|row| (row.version, row.schema, row.body));
     same("the row", &found, &Some((row.version, row.schema, row.body)))
@@ -52,9 +52,9 @@ pub(super) async fn a_delete_checks_its_version(ground: &Ground<'_>) -> Verdict 
     ground.conflicts("an earlier version", delete("a", 4)).await?;
     ground.conflicts("no such row", delete("c", 5)).await?;
     ground.commit(delete("a", 5)).await?;
-    ground.conflicts("a row that is gone", delete("a", 5)).await?;
+    ground.conflicts("a deleted row", delete("a", 5)).await?;
     same("the deleted row", &ground.row(&lane_key("a")).await?, &None)?;
-    ensure(ground.row(&lane_key("b")).await?.is_some(), || "its neighbour went too".into())
+    ensure(ground.row(&lane_key("b")).await?.is_some(), || "row b was deleted too".into())
 }
 
 pub(super) async fn a_read_checks_its_version(ground: &Ground<'_>) -> Verdict {
@@ -80,7 +80,7 @@ pub(super) async fn reads_alone_write_nothing(ground: &Ground<'_>) -> Verdict {
     same("the snapshot", &Snapshot::of(&*ground.store).await?, &before)
 }
 
-/// A change set that does a bit of everything, on the records of [`with_everything`].
+/// A change set with every kind of change, on the records of [`with_everything`].
 fn everything(first_event: u64) -> ChangeSet {
     let row = Row { body: r#"{"changed":true}"#.into(), ..lane_row("updated", 2) };
     ChangeSet {
@@ -102,7 +102,7 @@ fn event() -> Event {
     Event { at: START, tenant, lane, task, labels, change: Change::Created }
 }
 
-/// Answers with the number of its one event.
+/// Returns the sequence number of its one event.
 async fn with_everything(ground: &Ground<'_>) -> Result<u64, Wrong> {
     let rows = ["updated", "deleted", "read"].map(|name| lane_row(name, 1));
     let payloads = vec![(payload_key("t", 0, Slot::INPUT), Payload::json("[1]"))];
@@ -124,7 +124,7 @@ pub(super) async fn a_change_set_is_all_or_nothing(ground: &Ground<'_>) -> Verdi
     ];
     for (what, spoil) in spoils {
         let mut changes = everything(first_event);
-        // A row that is written is not among those only read.
+        // A written row must not be among those only read.
         changes.reads.clear();
         spoil(&mut changes);
         ground.conflicts(what, changes).await?;
@@ -135,7 +135,7 @@ pub(super) async fn a_change_set_is_all_or_nothing(ground: &Ground<'_>) -> Verdi
     same("payloads", &payloads, &vec![None, Some(Payload::json("[2]"))])?;
     let events = ground.store.events(0, 10).await?;
     same("events", &events.len(), &1)?;
-    ensure(events[0].seq > first_event, || "the trimmed event is still there".into())?;
+    ensure(events[0].seq > first_event, || "the trimmed event still exists".into())?;
     let there = |row: Option<_>| row.is_some();
     same("inserted", &there(ground.row(&lane_key("inserted")).await?), &true)?;
     same("deleted", &there(ground.row(&lane_key("deleted")).await?), &false)
@@ -147,7 +147,7 @@ fn many() -> impl Iterator<Item = String> {
     (0..MANY).map(|n| format!("lane-{n:05}"))
 }
 
-pub(super) async fn one_bad_row_among_many_spoils_all(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn one_conflicting_row_fails_the_change_set(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts([lane_row("lane-00000", 1)])).await?;
     let first = inserts(many().map(|name| lane_row(&name, 1)));
     let last =
@@ -164,7 +164,7 @@ pub(super) async fn a_wide_change_set_is_stored(ground: &Ground<'_>) -> Verdict 
     ground.commit(ChangeSet { updates: updates.collect(), ..ChangeSet::default() }).await?;
     let rows = Snapshot::of(&*ground.store).await?.rows;
     same("rows", &rows.len(), &MANY)?;
-    ensure(rows.iter().all(|row| row.version == Version(2)), || "a row was left out".into())?;
+    ensure(rows.iter().all(|row| row.version == Version(2)), || "a row was not updated".into())?;
     ground.commit(ChangeSet { deletes: keys(2).collect(), ..ChangeSet::default() }).await?;
     same("rows", &Snapshot::of(&*ground.store).await?.rows, &Vec::new())
 }

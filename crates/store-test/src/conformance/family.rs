@@ -27,7 +27,7 @@ fn complete(fence: &Fence) -> Complete {
     Complete { fence: fence.clone(), result: None }
 }
 
-/// A parent and its children, all of them held. The parent comes first.
+/// A parent and its children, all leased. The parent comes first.
 async fn held(ground: &Ground<'_>, children: usize) -> Result<Vec<Fence>, Wrong> {
     let mut tasks = vec![NewTask { priority: 1, ..NewTask::new("t", "k") }];
     tasks.extend((0..children).map(|n| child(&format!("c{n}"), "t")));
@@ -42,7 +42,7 @@ async fn held(ground: &Ground<'_>, children: usize) -> Result<Vec<Fence>, Wrong>
 async fn task(ground: &Ground<'_>, id: &str) -> Result<Arc<Task>, Wrong> {
     let row = ground.row(&key(id).row_key()).await?;
     let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
-    task.ok_or_else(|| Wrong(format!("{id} is gone")))
+    task.ok_or_else(|| Wrong(format!("{id} does not exist")))
 }
 
 async fn state(ground: &Ground<'_>, id: &str) -> Result<PublicState, Wrong> {
@@ -68,7 +68,7 @@ pub(super) async fn the_last_child_wakes_its_parent(ground: &Ground<'_>) -> Verd
         return Err(Wrong("not a claim".into()));
     };
     same("attempts", &tasks.first().map(|task| task.attempts), &Some(1))?;
-    same("it was told", &told(ground, "resumed").await?, &1)
+    same("resumed events", &told(ground, "resumed").await?, &1)
 }
 
 pub(super) async fn the_last_two_children_wake_their_parent_once(ground: &Ground<'_>) -> Verdict {
@@ -78,21 +78,21 @@ pub(super) async fn the_last_two_children_wake_their_parent_once(ground: &Ground
     ground.must(WaitChildren { fence: wait.clone() }).await?;
     let (one, two) = (complete(one).into(), complete(two).into());
     let (one, two) = tokio::join!(execute(&*ground.store, &one), execute(&*other, &two));
-    ensure(one?.is_ok() && two?.is_ok(), || "a child could not be ended".into())?;
+    ensure(one?.is_ok() && two?.is_ok(), || "a child could not be completed".into())?;
     same("the parent", &state(ground, "t").await?, &PublicState::Resumable)?;
-    same("it was told", &told(ground, "resumed").await?, &1)
+    same("resumed events", &told(ground, "resumed").await?, &1)
 }
 
-/// The transaction that decided ends before the other one commits, so that a store that admits one
-/// at a time takes part as well.
-pub(super) async fn a_wait_off_an_old_count_conflicts(ground: &Ground<'_>) -> Verdict {
+/// The deciding transaction ends before the other one commits, so that a store with one transaction
+/// at a time can run this case.
+pub(super) async fn a_wait_based_on_a_stale_count_conflicts(ground: &Ground<'_>) -> Verdict {
     let fences = held(ground, 1).await?;
     let wait = WaitChildren { fence: fences[0].clone() };
     let decided = {
         let mut tx = ground.store.begin().await?;
         let mut world = World::new(tx.now(), Hints::default());
         while decide(&mut world, &wait.clone().into()) == Decided::Parked {
-            let wanted = Arc::new(world.wanted().expect("a parked command lacks something"));
+            let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
             let loaded = tx.load(wanted.clone()).await?;
             world.learn(&wanted, loaded);
         }
@@ -100,9 +100,9 @@ pub(super) async fn a_wait_off_an_old_count_conflicts(ground: &Ground<'_>) -> Ve
     };
     ground.must(complete(&fences[1])).await?;
     let found = ground.store.begin().await?.commit(Arc::new(decided)).await;
-    ensure(matches!(found, Err(StoreError::Conflict)), || format!("it came to {found:?}"))?;
+    ensure(matches!(found, Err(StoreError::Conflict)), || format!("it returned {found:?}"))?;
     let again = ground.must(wait).await?;
-    ensure(matches!(again, Outcome::ChildrenDone(_)), || format!("it came to {again:?}"))
+    ensure(matches!(again, Outcome::ChildrenDone(_)), || format!("the retry returned {again:?}"))
 }
 
 pub(super) async fn children_are_cancelled_page_by_page(ground: &Ground<'_>) -> Verdict {
@@ -121,7 +121,7 @@ pub(super) async fn children_are_cancelled_page_by_page(ground: &Ground<'_>) -> 
             return children_left(ground, MANY).await;
         }
     }
-    Err(Wrong("the cascade has no end".into()))
+    Err(Wrong("the cascade does not end".into()))
 }
 
 async fn children_left(ground: &Ground<'_>, cancelled: usize) -> Verdict {

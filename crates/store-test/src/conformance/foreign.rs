@@ -7,7 +7,7 @@ use super::case::{Verdict, Wrong};
 use super::ground::{Ground, ensure, same};
 use crate::fixture::{START, TaskSpot, inserts, lane_key, lane_row, task_key};
 
-/// A schema that no record of this version has.
+/// A schema version that no record of this program has.
 const NEWER: u16 = 99;
 
 /// The row as a later version might have written it.
@@ -19,7 +19,7 @@ fn newer(mut row: Row) -> Row {
 }
 
 fn keeps_its_fields(what: &str, row: Option<StoredRow>, schema: u16) -> Verdict {
-    let Some(row) = row else { return Err(Wrong(format!("{what}: it is gone"))) };
+    let Some(row) = row else { return Err(Wrong(format!("{what}: it does not exist"))) };
     same(what, &row.schema, &schema)?;
     let body: serde_json::Value = serde_json::from_str(&row.body)
         .map_err(|error| Wrong(format!("{what}: {error} in {}", row.body)))?;
@@ -27,7 +27,7 @@ fn keeps_its_fields(what: &str, row: Option<StoredRow>, schema: u16) -> Verdict 
     same(what, &fields, &(&serde_json::json!({ "of": ["it", 1.5, null] }), &"sour".into()))
 }
 
-pub(super) async fn fields_of_a_newer_version_are_kept(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn fields_of_a_newer_version_are_preserved(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts([newer(lane_row("l", 7))])).await?;
     let (tenant, lane) = (Tenant::default(), LaneName::new("l"));
     ground.must(SetLaneState { tenant, lane, state: LaneState::Paused }).await?;
@@ -39,7 +39,7 @@ pub(super) async fn fields_of_a_newer_version_are_kept(ground: &Ground<'_>) -> V
     keeps_its_fields("the lane", row, NEWER)
 }
 
-/// The rows that a command inserts, made without a store.
+/// The rows that a command inserts, computed without a store.
 fn rows_of(create: Create) -> Vec<Row> {
     Shelf::default().attempt(START, &create.into()).1.inserts
 }
@@ -48,7 +48,7 @@ pub(super) async fn a_task_of_a_newer_version_can_be_worked_on(ground: &Ground<'
     let rows = rows_of(Create::one(NewTask::new("t", "k"))).into_iter().map(newer);
     ground.commit(inserts(rows)).await?;
     let Outcome::Claimed(tasks) = ground.must(Claim::new("w")).await? else {
-        return Err(Wrong("a claim claims".into()));
+        return Err(Wrong("unexpected outcome of a claim".into()));
     };
     same("claimed", &tasks.len(), &1)?;
     keeps_its_fields("the claimed task", ground.row(&task_key("t")).await?, NEWER)?;
@@ -56,7 +56,7 @@ pub(super) async fn a_task_of_a_newer_version_can_be_worked_on(ground: &Ground<'
     keeps_its_fields("the completed task", ground.row(&task_key("t")).await?, NEWER)
 }
 
-/// A lane with a task that can be read behind one that cannot.
+/// A lane with a decodable task behind an undecodable one.
 async fn with_unreadable(ground: &Ground<'_>) -> Result<RowKey, Wrong> {
     let task = NewTask { lane: "l".into(), ..NewTask::new("readable", "k") };
     ground.must(Create::one(task)).await?;
@@ -70,7 +70,7 @@ async fn with_unreadable(ground: &Ground<'_>) -> Result<RowKey, Wrong> {
     Ok(key)
 }
 
-pub(super) async fn what_cannot_be_read_is_kept_aside(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_undecodable_row_is_quarantined(ground: &Ground<'_>) -> Verdict {
     let key = with_unreadable(ground).await?;
     let before = ground.row(&key).await?;
     let task = TaskKey::new(&Tenant::default(), &"unreadable".into());
@@ -81,18 +81,18 @@ pub(super) async fn what_cannot_be_read_is_kept_aside(ground: &Ground<'_>) -> Ve
         ground.run(Create::one(NewTask::new("unreadable", "k"))).await?,
     ];
     for answer in answers {
-        same("the answer", &answer.map_err(|rejection| rejection.code()), &Err("quarantined"))?;
+        same("the result", &answer.map_err(|rejection| rejection.code()), &Err("quarantined"))?;
     }
     let claim = Claim { lanes: vec!["l".into()], limit: 9, ..Claim::new("w") };
     let Outcome::Claimed(tasks) = ground.must(claim).await? else {
-        return Err(Wrong("a claim claims".into()));
+        return Err(Wrong("unexpected outcome of a claim".into()));
     };
     let ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
     same("claimed", &ids, &vec!["readable"])?;
-    same("what cannot be read", &ground.row(&key).await?, &before)
+    same("the undecodable row", &ground.row(&key).await?, &before)
 }
 
-pub(super) async fn what_cannot_be_read_is_not_swept_away(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_undecodable_row_is_not_swept(ground: &Ground<'_>) -> Verdict {
     let key = with_unreadable(ground).await?;
     let before = ground.row(&key).await?;
     let claim = Claim { lanes: vec!["l".into()], lease_ms: 1_000, ..Claim::new("w") };
@@ -100,6 +100,6 @@ pub(super) async fn what_cannot_be_read_is_not_swept_away(ground: &Ground<'_>) -
     ground.clock.advance_ms(2_000);
     let swept = ground.must(Sweep { page: 1 }).await?;
     let only_the_other = matches!(swept, Outcome::Swept { swept: 1, .. });
-    ensure(only_the_other, || format!("the sweep came to {swept:?}"))?;
-    same("what cannot be read", &ground.row(&key).await?, &before)
+    ensure(only_the_other, || format!("the sweep returned {swept:?}"))?;
+    same("the undecodable row", &ground.row(&key).await?, &before)
 }

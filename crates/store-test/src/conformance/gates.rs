@@ -1,4 +1,4 @@
-//! Limits on every store: keys, rates, quotas and sessions, and two handles that race at them.
+//! Concurrency limits on every store: keys, rates, quotas, sessions, and races of two handles.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn claim_as(worker: &str, limit: u32) -> Claim {
 async fn claimed(ground: &Ground<'_>, claim: Claim) -> Result<Vec<Arc<Task>>, Wrong> {
     match ground.must(claim).await? {
         Outcome::Claimed(tasks) => Ok(tasks),
-        other => Err(Wrong(format!("a claim was answered with {other:?}"))),
+        other => Err(Wrong(format!("unexpected outcome of a claim: {other:?}"))),
     }
 }
 
@@ -60,7 +60,7 @@ async fn set(
 async fn state(ground: &Ground<'_>, id: &str) -> Result<PublicState, Wrong> {
     let row = ground.row(&TaskKey::new(&Tenant::default(), &id.into()).row_key()).await?;
     let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
-    Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be read")))?.lifecycle.public())
+    Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be decoded")))?.lifecycle.public())
 }
 
 async fn gates(store: &dyn Store) -> Result<Vec<Arc<Gate>>, Wrong> {
@@ -69,7 +69,7 @@ async fn gates(store: &dyn Store) -> Result<Vec<Arc<Gate>>, Wrong> {
     rows.iter().map(|row| read(row).ok_or_else(|| Wrong(format!("{row:?}")))).collect()
 }
 
-pub(super) async fn a_key_lets_one_through_at_a_time(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_concurrency_key_admits_one_task_at_a_time(ground: &Ground<'_>) -> Verdict {
     let low = NewTask { priority: -1, ..keyed("a") };
     create(ground, vec![keyed("b"), low, keyed("c"), NewTask::new("free", "k")]).await?;
     let first = claimed(ground, claim_as("w", 9)).await?;
@@ -82,25 +82,25 @@ pub(super) async fn a_key_lets_one_through_at_a_time(ground: &Ground<'_>) -> Ver
     let third = claimed(ground, claim_as("w", 9)).await?;
     same("the last", &ids(&third), &vec!["a"])?;
     complete(ground, third[0].fence()).await?;
-    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
 }
 
-pub(super) async fn a_wider_key_lets_more_through(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_higher_key_limit_admits_more_tasks(ground: &Ground<'_>) -> Verdict {
     let names: Vec<String> = (0..30).map(|n| format!("t{n:02}")).collect();
     create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
     let key = || QuotaScope::Key("k\u{e9}y".into());
     set(ground, key(), Some(20), None).await?;
     let taken = claimed(ground, claim_as("w", 10)).await?;
-    same("so many", &taken.len(), &10)?;
+    same("up to the claim limit", &taken.len(), &10)?;
     set(ground, key(), Some(12), None).await?;
-    same("and so many", &claimed(ground, claim_as("w", 10)).await?.len(), &2)?;
+    same("up to the lower key limit", &claimed(ground, claim_as("w", 10)).await?.len(), &2)?;
     set(ground, key(), None, None).await?;
     let gate = gates(&*ground.store).await?;
-    let gate = gate.first().ok_or_else(|| Wrong("there is no gate".into()))?;
+    let gate = gate.first().ok_or_else(|| Wrong("the concurrency limit does not exist".into()))?;
     same("counted", &(gate.running, gate.admitted, gate.waiting), &(12, 0, 18))
 }
 
-pub(super) async fn a_rate_opens_when_its_window_has_passed(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_rate_limit_admits_tasks_after_its_window(ground: &Ground<'_>) -> Verdict {
     let rate = Rate { starts: 2, window_ms: 1_000 };
     set(ground, QuotaScope::Key("k\u{e9}y".into()), None, Some(rate)).await?;
     create(ground, ["a", "b", "c"].map(keyed).into()).await?;
@@ -140,7 +140,7 @@ pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdi
     let second = claimed(ground, claim_as("w", 9)).await?;
     same("for its owner", &ids(&second), &vec!["b"])?;
     complete(ground, second[0].fence()).await?;
-    // Every commit has a time of its own, and is a little later than the one before.
+    // Every commit raises the time a little.
     ground.clock.advance_ms(60_001);
     ground.must(Sweep::default()).await?;
     let third = claimed(ground, claim_as("v", 9)).await?;
@@ -149,10 +149,10 @@ pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdi
     ground
         .must(ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false })
         .await?;
-    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
 }
 
-/// Tasks of an affinity go to whoever has its lock, which is renewed and runs out.
+/// Tasks of an affinity go to the holder of its lock, which is renewed and expires.
 pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
     let of =
         |id: &str| NewTask { gate: Some(GateKey::Affinity("s".into())), ..NewTask::new(id, "k") };
@@ -177,9 +177,9 @@ pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
     same("its own", &ground.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })
 }
 
-/// Two handles complete and claim tasks of one key at once: never do two of it run, and in the end
-/// all have run.
-pub(super) async fn handles_race_at_a_key(ground: &Ground<'_>) -> Verdict {
+/// Two handles concurrently complete and claim tasks of one key: never do two of them run at once,
+/// and in the end all have run.
+pub(super) async fn handles_race_for_a_concurrency_key(ground: &Ground<'_>) -> Verdict {
     const TASKS: usize = 20;
     let names: Vec<String> = (0..TASKS).map(|n| format!("t{n:02}")).collect();
     create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
@@ -189,7 +189,7 @@ pub(super) async fn handles_race_at_a_key(ground: &Ground<'_>) -> Verdict {
         for _ in 0..20 * TASKS {
             let answer = execute(&*store, &claim_as(worker, 3).into()).await?;
             let Ok(Outcome::Claimed(tasks)) = answer else {
-                return Err(Wrong(format!("a claim was answered with {answer:?}")));
+                return Err(Wrong(format!("unexpected outcome of a claim: {answer:?}")));
             };
             ensure(tasks.len() <= 1, || format!("{tasks:?} at once"))?;
             for task in tasks {
@@ -207,5 +207,5 @@ pub(super) async fn handles_race_at_a_key(ground: &Ground<'_>) -> Verdict {
     };
     let (one, two) = tokio::join!(work(ground.store.clone(), "w"), work(other, "v"));
     same("all of them", &(one? + two?), &TASKS)?;
-    same("gates left over", &gates(&*ground.store).await?.len(), &0)
+    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
 }

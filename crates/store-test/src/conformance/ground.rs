@@ -13,7 +13,7 @@ use crate::fixture::START;
 use crate::runner::{Answer, execute};
 use crate::snapshot::Snapshot;
 
-/// Where a case takes place: a store with nothing in it, and its clock.
+/// The context of a case: an empty store, and its clock.
 pub(super) struct Ground<'f> {
     factory: &'f dyn Factory,
     place: &'static str,
@@ -39,7 +39,7 @@ impl<'f> Ground<'f> {
 
     pub(super) async fn load(&self, wanted: Wanted) -> Result<Loaded, StoreError> {
         let loaded = self.store.begin().await?.load(Arc::new(wanted)).await?;
-        // Whether a store needs to say this is its own affair.
+        // Stores may leave this field empty.
         Ok(Loaded { as_of: Timestamp::default(), ..loaded })
     }
 
@@ -62,10 +62,10 @@ impl<'f> Ground<'f> {
     pub(super) async fn must(&self, command: impl Into<Command>) -> Result<Outcome, Wrong> {
         let command = command.into();
         let answer = execute(&*self.store, &command).await?;
-        answer.map_err(|rejection| Wrong(format!("{command:?} was refused: {rejection}")))
+        answer.map_err(|rejection| Wrong(format!("{command:?} was rejected: {rejection}")))
     }
 
-    /// Commits a change set that must meet a conflict and change nothing at all.
+    /// Commits a change set that must conflict and change nothing.
     pub(super) async fn conflicts(&self, what: &str, changes: ChangeSet) -> Verdict {
         let keys = changes.payloads.iter().map(|(key, _)| key).chain(&changes.dropped_payloads);
         let keys: BTreeSet<PayloadKey> = keys.cloned().collect();
@@ -83,7 +83,7 @@ impl<'f> Ground<'f> {
     }
 }
 
-/// Commits a change set made by hand, in a transaction of its own.
+/// Commits a prepared change set in its own transaction.
 pub(super) async fn commit(store: &dyn Store, mut changes: ChangeSet) -> Result<(), StoreError> {
     let tx = store.begin().await?;
     changes.now = tx.now();

@@ -38,7 +38,7 @@ pub(super) async fn records_outlive_their_handles(ground: &Ground<'_>) -> Verdic
     same("the snapshot", &Snapshot::of(&*reopened).await?, &before)?;
     same("commits", &reopened.describe().await?.commits, &0)?;
     let answer = execute(&*reopened, &Create::one(NewTask::new("u", "k")).into()).await?;
-    ensure(answer.is_ok(), || format!("it takes nothing more: {answer:?}"))
+    ensure(answer.is_ok(), || format!("the reopened store refuses a create: {answer:?}"))
 }
 
 async fn version(store: &dyn Store, key: RowKey) -> Result<Option<Version>, StoreError> {
@@ -47,8 +47,8 @@ async fn version(store: &dyn Store, key: RowKey) -> Result<Option<Version>, Stor
     Ok(loaded.rows.first().map(|row| row.version))
 }
 
-/// What one handle decides on is loaded in a transaction that ends before the other one commits,
-/// so that a store that admits one transaction at a time takes part as well.
+/// One handle loads its records in a transaction that ends before the other one commits, so that a
+/// store with one transaction at a time can run this case.
 pub(super) async fn a_stale_change_set_conflicts_across_handles(ground: &Ground<'_>) -> Verdict {
     let other = ground.another().await;
     let (a, b) = (lane_key("a"), lane_key("b"));
@@ -85,7 +85,7 @@ pub(super) async fn a_stale_change_set_conflicts_across_handles(ground: &Ground<
 
 const TASKS: usize = 20;
 
-/// Creates tasks and works on whatever there is, until it finds nothing more; the ids it claimed.
+/// Creates tasks, then claims and completes until none is left; returns the claimed ids.
 async fn work(store: &dyn Store, name: &str) -> Result<Vec<String>, Wrong> {
     let mut claimed = Vec::new();
     for n in 0..TASKS {
@@ -112,7 +112,7 @@ async fn work(store: &dyn Store, name: &str) -> Result<Vec<String>, Wrong> {
     }
 }
 
-pub(super) async fn handles_take_turns(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn handles_share_the_work(ground: &Ground<'_>) -> Verdict {
     let other = ground.another().await;
     let (one, two) = tokio::join!(work(&*ground.store, "one"), work(&*other, "two"));
     let (mut claimed, two) = (one?, two?);
@@ -127,7 +127,7 @@ fn waking(lane: &str) -> ChangeSet {
     ChangeSet { wakes: [(wake, 1)].into(), ..inserts([lane_row(lane, 1)]) }
 }
 
-/// Whether a notice allows for news of this lane.
+/// Whether a notice covers this lane.
 fn tells_of(notice: &Notice, lane: &str) -> bool {
     match notice {
         Notice::Anything => true,
@@ -135,7 +135,7 @@ fn tells_of(notice: &Notice, lane: &str) -> bool {
     }
 }
 
-/// A notice that is there already.
+/// A notice that has already arrived.
 async fn ready(notices: &mut Notices) -> Option<Notice> {
     let mut next = pin!(notices.next());
     poll_fn(|context| match next.as_mut().poll(context) {
@@ -150,17 +150,17 @@ pub(super) async fn a_notice_reaches_the_other_handle(ground: &Ground<'_>) -> Ve
     let (mut own, mut others) = (ground.store.notices(), other.notices());
     ground.commit(waking("from-one")).await?;
     let Some(notice) = others.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-one"), || format!("the other hears {notice:?}"))?;
-    same("of its own change", &ready(&mut own).await, &None)?;
+    ensure(tells_of(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
+    same("notice of its own change", &ready(&mut own).await, &None)?;
     commit(&*other, waking("from-two")).await?;
     let Some(notice) = own.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-two"), || format!("the first hears {notice:?}"))
+    ensure(tells_of(&notice, "from-two"), || format!("the first handle got {notice:?}"))
 }
 
 pub(super) async fn handles_have_one_incarnation(ground: &Ground<'_>) -> Verdict {
     let description = ground.store.describe().await?;
     let other = ground.another().await.describe().await?;
-    ensure(!description.incarnation.is_empty(), || "it has no incarnation".into())?;
+    ensure(!description.incarnation.is_empty(), || "the incarnation is empty".into())?;
     same("incarnation", &other.incarnation, &description.incarnation)?;
     same("backend", &other.backend, &description.backend)
 }

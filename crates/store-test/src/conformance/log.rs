@@ -10,7 +10,7 @@ use super::case::{Verdict, Wrong};
 use super::ground::{Ground, commit, ensure, same};
 use crate::fixture::START;
 
-/// An event that tells its own name, at a time of its own.
+/// An event that is identified by its lane name.
 fn event(name: &str, at_ms: i64) -> Event {
     Event {
         at: Timestamp::from_millis(at_ms),
@@ -38,7 +38,7 @@ fn names(events: &[Logged]) -> Vec<&str> {
 async fn log(ground: &Ground<'_>) -> Result<Vec<Logged>, Wrong> {
     let events = ground.store.events(0, 1_000).await?;
     let rising = events.is_sorted_by(|earlier, later| earlier.seq < later.seq);
-    ensure(rising, || format!("numbers do not rise: {events:?}"))?;
+    ensure(rising, || format!("sequence numbers do not rise: {events:?}"))?;
     Ok(events)
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn events_come_in_the_order_of_their_commits(ground: &Ground<'_
     let other = ground.another().await;
     ground.commit(appends(&["a", "b"])).await?;
     commit(&*other, appends(&["c"])).await?;
-    // Earlier by its own account, but committed later.
+    // Has an earlier time, but is committed later.
     let late = ChangeSet { events: vec![event("d", -5)], ..ChangeSet::default() };
     ground.commit(late).await?;
     commit(&*other, appends(&["f", "e"])).await?;
@@ -71,7 +71,7 @@ pub(super) async fn events_come_in_pages(ground: &Ground<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn every_change_reads_back(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
     let reason = "\u{1f525} \"so\" \\ 'it'\nwent".to_owned();
     let class = FailureClass::Timeout;
     let changes = [

@@ -83,7 +83,7 @@ async fn refused(ground: &Ground<'_>, what: &str, command: Command, code: &str) 
     ensure(found == Err(code), || format!("{what}: {found:?} instead of {code}"))
 }
 
-pub(super) async fn a_message_lets_a_suspended_task_go_on(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_message_resumes_a_suspended_task(ground: &Ground<'_>) -> Verdict {
     let fence = held(ground).await?;
     let condition = Condition::All(vec![Condition::signal("a"), Condition::signal("b")]);
     let suspend = Suspend::new(fence.clone(), condition);
@@ -111,7 +111,7 @@ pub(super) async fn what_is_there_already_lets_the_lease_stay(ground: &Ground<'_
     same("the next one", &next, &Outcome::Suspended { waitpoints: Vec::new() })
 }
 
-pub(super) async fn each_timeout_ends_a_suspension_its_way(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn each_timeout_action_ends_a_suspension(ground: &Ground<'_>) -> Verdict {
     let ways = [
         (OnTimeout::Fail, PublicState::Failed),
         (OnTimeout::Cancel, PublicState::Cancelled),
@@ -140,7 +140,7 @@ pub(super) async fn each_timeout_ends_a_suspension_its_way(ground: &Ground<'_>) 
     Ok(())
 }
 
-pub(super) async fn a_timer_is_a_message_of_later(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_timer_is_a_delayed_message(ground: &Ground<'_>) -> Verdict {
     let fence = held(ground).await?;
     post(ground, NewMessage { after_ms: 5_000, ..message("go") }).await?;
     ground.must(Suspend::new(fence, Condition::signal("go"))).await?;
@@ -151,12 +151,12 @@ pub(super) async fn a_timer_is_a_message_of_later(ground: &Ground<'_>) -> Verdic
     same("after", &state(ground).await?, &Some(PublicState::Resumable))
 }
 
-pub(super) async fn a_token_opens_its_waitpoint_once(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_token_completes_its_waitpoint_once(ground: &Ground<'_>) -> Verdict {
     let fence = held(ground).await?;
     refused(ground, "without a key", waitpoint("p").into(), "no_signing_key").await?;
     ground.must(rotation("k1", "07")).await?;
     let first = made(ground, "p").await?;
-    same("asked again", &made(ground, "p").await?, &first)?;
+    same("repeated request", &made(ground, "p").await?, &first)?;
     ground.must(Suspend::new(fence, Condition::waitpoint("p"))).await?;
     let text = first.token.reveal();
     let end = if text.ends_with('0') { "1" } else { "0" };
@@ -170,7 +170,7 @@ pub(super) async fn a_token_opens_its_waitpoint_once(ground: &Ground<'_>) -> Ver
     refused(ground, "replayed", signal(&first.token).into(), "waitpoint_used").await
 }
 
-pub(super) async fn a_key_ends_with_its_grace(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_signing_key_expires_after_its_grace(ground: &Ground<'_>) -> Verdict {
     held(ground).await?;
     ground.must(rotation("k1", "07")).await?;
     let (old, older) = (made(ground, "p").await?, made(ground, "q").await?);
@@ -191,8 +191,8 @@ pub(super) async fn a_key_ends_with_its_grace(ground: &Ground<'_>) -> Verdict {
     refused(ground, "expired", signal(&late.token).into(), "token_expired").await
 }
 
-/// Far more than a page of everything.
-pub(super) async fn a_mailbox_goes_with_its_task(ground: &Ground<'_>) -> Verdict {
+/// Several pages of messages, and waitpoints.
+pub(super) async fn a_mailbox_is_deleted_with_its_task(ground: &Ground<'_>) -> Verdict {
     let mut new = NewTask::new("t", "k");
     new.policy.retention_ms = 0;
     ground.must(Create::one(new)).await?;
@@ -209,22 +209,20 @@ pub(super) async fn a_mailbox_goes_with_its_task(ground: &Ground<'_>) -> Verdict
     ground.must(Cancel { task: key(), reason: "stop".into() }).await?;
     refused(ground, "ended", Post::one(message("a")).into(), "ended").await?;
     for _ in 0..3 {
-        ensure(state(ground).await?.is_some(), || "it went before its messages".into())?;
+        ensure(state(ground).await?.is_some(), || "deleted before its messages".into())?;
         ground.must(Sweep::default()).await?;
     }
     same("the task", &state(ground).await?, &None)?;
     for table in [Table::Message, Table::Waitpoint, Table::Mailbox] {
-        same("what is left", &rows(ground, table).await?, &0)?;
+        same("leftover rows", &rows(ground, table).await?, &0)?;
     }
     Ok(())
 }
 
 const ROUNDS: u64 = 40;
 
-/// One handle suspends while another posts: whoever comes second sees the first.
-pub(super) async fn no_message_falls_between_suspending_and_posting(
-    ground: &Ground<'_>,
-) -> Verdict {
+/// One handle suspends while another posts: the second to commit sees the first.
+pub(super) async fn no_message_is_lost_between_suspend_and_post(ground: &Ground<'_>) -> Verdict {
     let other = ground.another().await;
     let mut fence = held(ground).await?;
     for round in 0..ROUNDS {

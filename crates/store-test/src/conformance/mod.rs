@@ -1,4 +1,4 @@
-//! What every store does, case by case. A case has a place of its own and says what it saw.
+//! The store contract, case by case. Each case uses its own place and reports what it found.
 
 mod case;
 mod change;

@@ -53,8 +53,8 @@ pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
     same("written again", &found, &vec![Some(Payload::json("2"))])
 }
 
-/// A task can go and come again in one batch; the payload of its earlier life is still there then.
-pub(super) async fn a_payload_is_written_over(ground: &Ground<'_>) -> Verdict {
+/// A task can be deleted and recreated in one batch, while its earlier payload still exists.
+pub(super) async fn a_payload_is_overwritten(ground: &Ground<'_>) -> Verdict {
     let (key, beside) = (payload_key("t", 0, Slot::INPUT), payload_key("t", 1, Slot::INPUT));
     let earlier = [&key, &beside].map(|key| (key.clone(), Payload::json("\"earlier\"")));
     ground.commit(attach(earlier.to_vec())).await?;
@@ -70,5 +70,5 @@ pub(super) async fn a_large_payload_survives(ground: &Ground<'_>) -> Verdict {
     let (key, payload) = (payload_key("t", 0, Slot::INPUT), Payload::new("x/y", bytes));
     ground.commit(attach(vec![(key.clone(), payload.clone())])).await?;
     let found = ground.store.payloads(&[key]).await?;
-    ensure(found == vec![Some(payload)], || format!("it came back as {found:?}"))
+    ensure(found == vec![Some(payload)], || format!("the payload was read as {found:?}"))
 }

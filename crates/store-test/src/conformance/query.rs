@@ -5,7 +5,7 @@ use super::case::{Verdict, Wrong};
 use super::ground::{Ground, ensure, same};
 use crate::fixture::{TaskSpot, inserts, lane_key, lane_row, queue_row, task_key};
 
-/// Tasks in the order of their keys.
+/// Tasks in key order.
 fn spots() -> Vec<TaskSpot> {
     let ready = TaskSpot::ready;
     vec![

@@ -46,9 +46,9 @@ pub(super) async fn a_request_is_answered_once(ground: &Ground<'_>) -> Verdict {
     same("meanwhile", &refused, &Err(in_flight))?;
     let refused = ground.run(admit("o2", b"2")).await?;
     same("another", &refused, &Err(Rejection::IdempotencyConflict))?;
-    same("not its own", &ground.run(answer("o2", "2")).await?, &Err(Rejection::RequestReleased))?;
+    same("wrong owner", &ground.run(answer("o2", "2")).await?, &Err(Rejection::RequestReleased))?;
     let Outcome::Answered(key) = ground.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
-        return Err(Wrong("an answer answers".into()));
+        return Err(Wrong("unexpected outcome of an answer".into()));
     };
     let kept = payload(ground, key.clone()).await?;
     same("kept", &kept, &Some(Payload::json("\"\u{1f4b6}\"")))?;
@@ -66,7 +66,7 @@ pub(super) async fn a_request_is_answered_once(ground: &Ground<'_>) -> Verdict {
 pub(super) async fn a_call_is_claimed_before_it_is_made(ground: &Ground<'_>) -> Verdict {
     ground.must(Create::one(NewTask::new("t", "k"))).await?;
     let Outcome::Claimed(tasks) = ground.must(Claim::new("w")).await? else {
-        return Err(Wrong("a claim claims".into()));
+        return Err(Wrong("unexpected outcome of a claim".into()));
     };
     let fence = tasks[0].fence();
     let claim = |request_id: &str| ClaimEffect {
@@ -82,17 +82,17 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(ground: &Ground<'_>) -> 
     let ClaimEffect { caller, provider, name, .. } = claim("r3");
     ground.must(SettleEffect { caller, provider, name, answer: Payload::json("1") }).await?;
     let Outcome::EffectClaimed { answer: Some(key), .. } = ground.must(claim("r4")).await? else {
-        return Err(Wrong("what came of it is not known".into()));
+        return Err(Wrong("the result of the effect is missing".into()));
     };
     same("kept", &payload(ground, key.clone()).await?, &Some(Payload::json("1")))?;
     ground.must(Complete { fence: fence.clone(), result: None }).await?;
     ground.must(Reap { task: TaskKey::new(&Tenant::default(), &"t".into()) }).await?;
     same("left over", &count(ground, Table::Effect).await?, &0)?;
-    same("its answer", &payload(ground, key).await?, &None)
+    same("its result", &payload(ground, key).await?, &None)
 }
 
-/// Two handles spend what is left at once: never more than there is.
-pub(super) async fn handles_race_for_what_is_left(ground: &Ground<'_>) -> Verdict {
+/// Two handles spend concurrently: together never more than the limit.
+pub(super) async fn handles_race_for_a_rate_limit(ground: &Ground<'_>) -> Verdict {
     const STARTS: u32 = 10;
     let spend = |key: String| -> Command {
         let rate = Rate { starts: STARTS, window_ms: 60_000 };
@@ -105,7 +105,7 @@ pub(super) async fn handles_race_for_what_is_left(ground: &Ground<'_>) -> Verdic
             match execute(&*store, &spend(format!("{who}{n}"))).await? {
                 Ok(Outcome::Spent) => spent += 1,
                 Err(Rejection::RateLimited { .. }) => {}
-                other => return Err(Wrong(format!("it was answered with {other:?}"))),
+                other => return Err(Wrong(format!("unexpected result: {other:?}"))),
             }
             tokio::task::yield_now().await;
         }

@@ -9,7 +9,7 @@ use super::case::Verdict;
 use super::ground::{Ground, ensure, same};
 use crate::fixture::{TaskSpot, admission_row, inserts, lane_key, lane_row, queue_row, task_key};
 
-/// Tasks of one queue in the order of its index, by name; then others around it.
+/// Tasks of one queue in index order, by name; then others around it.
 fn spots() -> Vec<TaskSpot> {
     let ready = TaskSpot::ready;
     let outside = |id, due_at| TaskSpot { ready_at: None, due_at, ..ready(id, -99, 0) };
@@ -44,7 +44,7 @@ fn spots() -> Vec<TaskSpot> {
 }
 
 fn rows() -> Vec<Row> {
-    // Written from the last to the first, so that no order comes by itself.
+    // Inserted in reverse, so that insertion order does not match index order.
     let tasks = spots().into_iter().rev().map(|spot| spot.row(1));
     let queues = [("default", "m", "", 3), ("default", "l", "gpu", 2), ("default", "l", "", 9)];
     let queues = queues.into_iter().chain([("acme", "l", "@a", -1), ("acme", "l", "", 9)]);
@@ -57,7 +57,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// Rows of the tables that no case is about: in their indexes, and beside them.
+/// Rows of tables without their own case, indexed and not indexed.
 fn others() -> impl Iterator<Item = Row> {
     let int = |number: i64| Value::Int(number);
     let due = |at: Option<i64>| Value::from(at);
@@ -109,7 +109,7 @@ fn ids(page: &[PageRow]) -> Vec<String> {
     page.iter().map(id).collect()
 }
 
-pub(super) async fn a_load_finds_what_is_there(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts(rows())).await?;
     let mut wanted = Wanted {
         rows: vec![
@@ -136,7 +136,7 @@ pub(super) async fn a_load_finds_what_is_there(ground: &Ground<'_>) -> Verdict {
     same("an empty load", &ground.load(Wanted::default()).await?, &Default::default())
 }
 
-pub(super) async fn a_wide_load_is_answered(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_wide_load_is_served(ground: &Ground<'_>) -> Verdict {
     let names: Vec<String> = (0..3_000).map(|n| format!("lane-{n:05}")).collect();
     ground.commit(inserts(names.iter().map(|name| lane_row(name, 1)))).await?;
     let lanes = names.iter().map(|name| lane_key(name));
@@ -144,7 +144,7 @@ pub(super) async fn a_wide_load_is_answered(ground: &Ground<'_>) -> Verdict {
     let wanted = Wanted { rows: lanes.chain(tasks).collect(), ..Wanted::default() };
     let found = ground.load(wanted).await?.rows;
     same("rows", &found.len(), &names.len())?;
-    ensure(found.iter().all(|row| row.key.table == Table::Lane), || "of a wrong table".into())
+    ensure(found.iter().all(|row| row.key.table == Table::Lane), || "a row of another table".into())
 }
 
 pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
@@ -172,12 +172,12 @@ pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
     same("due queues", &ids(&pages[2]), &["@a", "gpu", ""].map(String::from).into())?;
     same("due keys", &ids(&pages[3]), &["c", "a", "b"].map(String::from).into())?;
     let line = ["line-early", "line-late", "line-last"];
-    same("a line", &ids(&pages[4]), &line.map(String::from).into())?;
+    same("a waiting list", &ids(&pages[4]), &line.map(String::from).into())?;
     same("open children", &ids(&pages[5]), &["child-a", "child-b"].map(String::from).into())?;
-    same("due gates", &ids(&pages[6]), &["early", "late"].map(String::from).into())
+    same("due limits", &ids(&pages[6]), &["early", "late"].map(String::from).into())
 }
 
-/// Every kind of range, whole and cut.
+/// Every kind of range, unlimited and with limits.
 fn scans() -> Vec<Scan> {
     let text = |text: &str| Value::from(text);
     let rank = |until| Range { until: Some(Value::Int(until)), ..ready_queue() };
@@ -227,7 +227,7 @@ fn scans() -> Vec<Scan> {
 
 pub(super) async fn scans_keep_to_their_ranges(ground: &Ground<'_>) -> Verdict {
     let mut shelf = Shelf::default();
-    shelf.commit(&inserts(rows())).expect("the shelf is empty");
+    shelf.commit(&inserts(rows())).expect("the reference tables are empty");
     ground.commit(inserts(rows())).await?;
     for scan in scans() {
         let wanted = Wanted { scans: vec![scan.clone()], ..Wanted::default() };

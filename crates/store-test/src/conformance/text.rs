@@ -5,7 +5,7 @@ use super::case::Verdict;
 use super::ground::{Ground, ensure, same};
 use crate::fixture::{TaskSpot, inserts, lane_key, lane_row};
 
-/// Texts that databases and their drivers have been known to change, in the order of their bytes.
+/// Texts that databases and drivers are known to alter, in byte order.
 fn texts() -> Vec<String> {
     let four_bytes_each = "\u{1f600}".repeat(63);
     let mut texts: Vec<String> = [
@@ -98,7 +98,7 @@ pub(super) async fn extreme_numbers_survive(ground: &Ground<'_>) -> Verdict {
 
 pub(super) async fn a_long_body_survives(ground: &Ground<'_>) -> Verdict {
     let mut row = lane_row("long", 1);
-    // Order, spaces and repeats are kept: a body is bytes to a store.
+    // Order, spaces and repeated keys must be preserved: a body is opaque to a store.
     row.body = format!("{{\"z\": 1.50,  \"a\": \"{}\", \"a\": null}}", "\u{fc}".repeat(1 << 20));
     ground.commit(inserts([row.clone()])).await?;
     let found = ground.row(&lane_key("long")).await?;

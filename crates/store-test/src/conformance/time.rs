@@ -11,22 +11,22 @@ async fn now_is(store: &dyn Store, what: &str, expected: Timestamp) -> Result<()
     same(what, &store.begin().await?.now(), &expected)
 }
 
-pub(super) async fn time_is_that_of_the_clock(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn time_follows_the_clock(ground: &Ground<'_>) -> Verdict {
     now_is(&*ground.store, "at the start", START).await?;
     now_is(&*ground.store, "while nothing is written", START).await?;
     ground.commit(inserts([lane_row("a", 1)])).await?;
     ground.clock.advance_ms(1);
-    now_is(&*ground.store, "a moment later", START.plus_ms(1)).await?;
+    now_is(&*ground.store, "one millisecond later", START.plus_ms(1)).await?;
     ground.clock.advance_ms(86_400_000);
     now_is(&*ground.another().await, "by another handle", START.plus_ms(86_400_001)).await
 }
 
-/// First versions are times: two commits at one time could give a key the same one twice.
+/// First versions are times: two commits at one time could reuse a version of a key.
 pub(super) async fn time_rises_with_every_commit(ground: &Ground<'_>) -> Verdict {
     let other = ground.another().await;
     let mut expected = START;
     for n in 0..5 {
-        now_is(&*ground.store, "while the clock stands", expected).await?;
+        now_is(&*ground.store, "while the clock is stopped", expected).await?;
         now_is(&*other, "for the other handle", expected).await?;
         ground.commit(inserts([lane_row(&n.to_string(), 1)])).await?;
         expected = expected.next();
@@ -52,7 +52,7 @@ pub(super) async fn time_never_falls(ground: &Ground<'_>) -> Verdict {
         labels: BTreeMap::new(),
         change: Change::Created,
     };
-    // What is written behind the clock's back does not set the time back either.
+    // A commit while the clock is behind does not set the time back either.
     ground.commit(ChangeSet { events: vec![event], ..ChangeSet::default() }).await?;
     now_is(&*ground.store, "after a commit in the meantime", last.next().next()).await?;
     ground.clock.advance_ms(5_001);

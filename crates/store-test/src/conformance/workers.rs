@@ -26,17 +26,17 @@ async fn create(ground: &Ground<'_>, ids: &[&str]) -> Verdict {
 async fn task(ground: &Ground<'_>, id: &str) -> Result<Task, Wrong> {
     let row = ground.row(&key(id).row_key()).await?;
     let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
-    task.map(|task| (*task).clone()).ok_or_else(|| Wrong(format!("{id} cannot be read")))
+    task.map(|task| (*task).clone()).ok_or_else(|| Wrong(format!("{id} cannot be decoded")))
 }
 
 async fn claimed(ground: &Ground<'_>, claim: Claim) -> Result<Vec<String>, Wrong> {
     match ground.must(claim).await? {
         Outcome::Claimed(tasks) => Ok(tasks.iter().map(|task| task.id.to_string()).collect()),
-        other => Err(Wrong(format!("a claim claims: {other:?}"))),
+        other => Err(Wrong(format!("unexpected outcome of a claim: {other:?}"))),
     }
 }
 
-pub(super) async fn a_task_is_kept_for_a_worker(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_task_is_granted_to_a_worker(ground: &Ground<'_>) -> Verdict {
     create(ground, &["a", "b"]).await?;
     let grant = |id: &str| Grant { task: key(id), worker: "w".into(), ttl_ms: 10_000 };
     ground.must(grant("a")).await?;
@@ -45,17 +45,17 @@ pub(super) async fn a_task_is_kept_for_a_worker(ground: &Ground<'_>) -> Verdict 
     let refused = ground.run(Consume::new("a", "v")).await?;
     same("of another worker", &refused, &Err(Rejection::NotGranted))?;
     let Outcome::Claimed(tasks) = ground.must(Consume::new("a", "w")).await? else {
-        return Err(Wrong("what is kept can be taken".into()));
+        return Err(Wrong("a granted task can be claimed".into()));
     };
     same("taken", &tasks.len(), &1)?;
     ground.must(Complete { fence: tasks[0].fence(), result: None }).await?;
-    // Time has risen with every commit.
+    // Every commit has raised the time a little.
     ground.clock.advance_ms(10_001);
     ground.must(Sweep::default()).await?;
     same("afterwards", &claimed(ground, Claim::new("v")).await?, &vec!["b".to_owned()])
 }
 
-pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn leases_of_a_dead_worker_end_early(ground: &Ground<'_>) -> Verdict {
     create(ground, &["a", "b", "c"]).await?;
     let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
     let (offer, every_ms) = (Offer::default(), 1_000);
@@ -75,7 +75,7 @@ pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>)
         let task = task(ground, id).await?;
         Ok::<bool, Wrong>(matches!(task.lifecycle, Lifecycle::Active(_)))
     };
-    ensure(held("a").await?, || "it was freed too early".into())?;
+    ensure(held("a").await?, || "the lease ended too early".into())?;
     ground.clock.advance_ms(2);
     ground.must(Sweep::default()).await?;
     let found = (held("a").await?, held("b").await?, held("c").await?);
@@ -90,7 +90,7 @@ pub(super) async fn what_a_dead_worker_holds_is_freed_early(ground: &Ground<'_>)
     same("the worker", &gone, &None)
 }
 
-pub(super) async fn what_a_worker_does_not_hold_is_freed(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn leases_missing_from_a_heartbeat_end(ground: &Ground<'_>) -> Verdict {
     create(ground, &["a", "b", "c"]).await?;
     for number in 0..3 {
         let request = Some(LeaseRequest { instance: 7, number });
@@ -123,7 +123,7 @@ pub(super) async fn what_a_worker_does_not_hold_is_freed(ground: &Ground<'_>) ->
 pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {
     create(ground, &["a"]).await?;
     let Outcome::Claimed(tasks) = ground.must(Claim::new("w")).await? else {
-        return Err(Wrong("a claim claims".into()));
+        return Err(Wrong("unexpected outcome of a claim".into()));
     };
     let fence = tasks[0].fence();
     ground.must(Revoke { task: key("a"), reason: "elsewhere".into() }).await?;
@@ -136,7 +136,7 @@ pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {
     same("counted", &(task.claims, task.attempts, task.reclaims), &(2, 1, 0))
 }
 
-pub(super) async fn a_subscriber_keeps_its_place(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_durable_subscription_keeps_its_cursor(ground: &Ground<'_>) -> Verdict {
     let (tenant, name) = (Tenant::default(), "m\u{e4}iler".to_owned());
     let at = |seq| Cursor { incarnation: "one".into(), seq };
     let move_to =

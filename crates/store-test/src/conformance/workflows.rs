@@ -31,7 +31,7 @@ async fn claim(ground: &Ground<'_>, lane: &str) -> Result<Arc<Task>, Wrong> {
     let claim = Claim { lanes: vec![lane.into()], ..Claim::new("w") };
     match ground.must(claim).await? {
         Outcome::Claimed(tasks) if tasks.len() == 1 => Ok(tasks[0].clone()),
-        other => Err(Wrong(format!("one task is claimed, not {other:?}"))),
+        other => Err(Wrong(format!("expected one claimed task, not {other:?}"))),
     }
 }
 
@@ -51,7 +51,7 @@ async fn count(ground: &Ground<'_>, table: Table) -> Result<usize, Wrong> {
     Ok(ground.store.query(&Query::all(table, 100)).await?.len())
 }
 
-pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_step_completes_and_its_workflow_resumes(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
     let at = ground.clock.now().plus_ms(60_000);
     let deeds = vec![
@@ -64,7 +64,7 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
     let result = Some(Payload::json("\"\u{1f4b6}\""));
     ground.must(Complete { fence: step.fence(), result: result.clone() }).await?;
     let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
-    same("a report and a timer", &messages.len(), &2)?;
+    same("a step completion and a timer", &messages.len(), &2)?;
     let second = claim(ground, "default").await?;
     let key = windlass_core::PayloadKey {
         tenant: Tenant::default(),
@@ -73,12 +73,12 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
         slot: windlass_core::Slot::RESULT,
     };
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
-    same("the result waits with the report", &kept, &result)?;
+    same("the result exists until its message is consumed", &kept, &result)?;
     let taken =
         CommitTurn { taken: vec![Message::of_step(0)], ..turn(second.fence(), 1, Then::Wait) };
     ground.must(taken).await?;
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
-    same("and goes with it", &kept, &None)?;
+    same("the result is deleted with its message", &kept, &None)?;
     ground.clock.advance_ms(60_000);
     ground.must(Sweep::default()).await?;
     let third = claim(ground, "default").await?;
@@ -86,15 +86,15 @@ pub(super) async fn a_step_ends_and_its_workflow_goes_on(ground: &Ground<'_>) ->
     ground.must(turn(third.fence(), 2, end)).await?;
     let rows: Vec<_> = (0..3).map(|row| third.turn_key(row)).collect();
     let rows = ground.store.payloads(&rows).await?;
-    ensure(rows.iter().all(Option::is_some), || "every row is kept".into())?;
+    ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
     ground.must(Reap { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
     for table in [Table::Task, Table::Message, Table::Mailbox, Table::Note, Table::Children] {
-        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) -> Verdict {
     let payload = Some(Payload::json("\"fr\u{fc}h\""));
     let early = |id: &str| NewMessage {
         keep_ms: Some(60_000),
@@ -105,7 +105,7 @@ pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Ver
         ground.must(Post::one(early(id))).await?;
     }
     let unheard = ground.run(Post::one(NewMessage::new("never", "go", "ops"))).await?;
-    same("without a wish", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
+    same("without buffering", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
     let task = started(ground).await?;
     ground.must(Post::one(early(ID))).await?;
     let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
@@ -113,19 +113,19 @@ pub(super) async fn a_message_waits_for_its_workflow(ground: &Ground<'_>) -> Ver
     let seen: Vec<_> = messages.iter().filter_map(read).collect();
     let seen = seen.iter().filter(|message| message.due_at.is_none());
     let seen: Vec<_> = seen.map(|message| (message.task.as_str(), message.seq)).collect();
-    same("what it is told", &seen, &vec![(ID, 1), (ID, 2)])?;
+    same("visible messages", &seen, &vec![(ID, 1), (ID, 2)])?;
     let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, Then::Complete(None)) };
     ground.must(end).await?;
     ground.must(Reap { task: task.task_key() }).await?;
     ground.clock.advance_ms(61_000);
     ground.must(Sweep::default()).await?;
     for table in [Table::Message, Table::Mailbox] {
-        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn an_activity_ends_with_the_turn_it_calls_for(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
     let deeds = vec![activity()];
     let sticky_ms = Some(5_000);
@@ -139,22 +139,22 @@ pub(super) async fn an_activity_ends_with_the_turn_it_calls_for(ground: &Ground<
     };
     let other = ground.run(advance(turn(fence.clone(), 7, Then::Wait))).await?;
     same("another turn", &other.map_err(|refusal| refusal.code()), &Err("other_turn"))?;
-    same("both are left", &count(ground, Table::Task).await?, &2)?;
+    same("both tasks exist", &count(ground, Table::Task).await?, &2)?;
     let end = advance(turn(fence, 1, Then::Complete(Some(Payload::json("2")))));
     ground.must(end.clone()).await?;
     ground.must(end).await?;
-    same("the activity goes", &count(ground, Table::Task).await?, &1)?;
-    same("nobody has to be told", &count(ground, Table::Message).await?, &0)?;
+    same("the activity is deleted", &count(ground, Table::Task).await?, &1)?;
+    same("no message is written", &count(ground, Table::Message).await?, &0)?;
     let rows = ground.store.payloads(&[first.turn_key(0), first.turn_key(1)]).await?;
-    ensure(rows.iter().all(Option::is_some), || "every row is kept".into())?;
+    ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
     ground.must(Reap { task: first.task_key() }).await?;
     for table in [Table::Task, Table::Mailbox, Table::Children] {
-        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn a_workflow_starts_over(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_workflow_continues_as_new(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
     ground.must(Post::one(NewMessage::new(ID, "go", "ops"))).await?;
     let over = Then::ContinueAsNew {
@@ -165,17 +165,17 @@ pub(super) async fn a_workflow_starts_over(ground: &Ground<'_>) -> Verdict {
     ground.must(CommitTurn { taken: vec![1], ..turn(first.fence(), 0, over) }).await?;
     let second = claim(ground, "default").await?;
     same("the next execution", &second.generation, &1)?;
-    let input = second.input_key().ok_or_else(|| Wrong("it has an input".into()))?;
+    let input = second.input_key().ok_or_else(|| Wrong("the execution has no input".into()))?;
     let input = ground.store.payloads(&[input]).await?.pop().flatten();
     same("its input", &input, &Some(Payload::json("8")))?;
-    same("the one before", &count(ground, Table::Execution).await?, &1)?;
+    same("the previous execution", &count(ground, Table::Execution).await?, &1)?;
     ground.must(turn(second.fence(), 0, Then::Complete(None))).await?;
     ground.clock.advance_ms(8 * 86_400_000);
     for _ in 0..3 {
         ground.must(Sweep::default()).await?;
     }
     for table in [Table::Task, Table::Execution, Table::Mailbox] {
-        same("nothing is left", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())
 }

@@ -6,12 +6,12 @@ use windlass_core::{Command, Outcome, Settled};
 
 use crate::runner::Answer;
 
-/// Which answers were reached, by command.
+/// The reached results, by command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub seeds: u64,
     pub steps: u64,
-    /// (command, code of its answer), and how often.
+    /// (command, result code), and how often.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// A word for what came of a command.
+/// A code for the result of a command.
 fn code(answer: &Answer) -> &'static str {
     let outcome = match answer {
         Ok(outcome) => outcome,
@@ -133,7 +133,7 @@ fn created_code(created: &[Created]) -> &'static str {
     }
 }
 
-/// What the default seeds must reach: commands, and the codes of their answers.
+/// What the default seeds must reach: commands, and the codes of their results.
 pub const REQUIRED: &[(&str, &str)] = &[
     (
         "Create",

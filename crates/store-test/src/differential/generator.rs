@@ -10,22 +10,22 @@ use crate::fixture::{START, TaskSpot};
 use crate::random::Random;
 use crate::runner::Order;
 
-/// How many commands are remembered, to be asked again.
+/// Number of remembered commands and tokens.
 const REMEMBERED: usize = 24;
 
-/// Makes the steps of one seed out of what there is.
+/// Generates the steps of one seed from the current records.
 #[derive(Debug)]
 pub(super) struct Generator {
     random: Random,
     clock: Timestamp,
     recent: Vec<Command>,
-    /// The tokens that were handed out, the latest last.
+    /// The issued tokens, latest last.
     tokens: Vec<Token>,
-    /// The last step wrote something.
+    /// Whether the last step wrote anything.
     wrote: bool,
-    /// Whether this seed has a task that this version cannot read.
+    /// Whether this seed has an undecodable task.
     plants: bool,
-    /// Whether this seed fills a lane with routes, which makes every snapshot after it large.
+    /// Whether this seed fills a lane with routes, which makes all later snapshots large.
     crowds: bool,
     /// Whether this seed has workflows.
     flows: bool,
@@ -76,8 +76,8 @@ impl Generator {
         self.tokens.drain(..old);
     }
 
-    /// Mostly time stands or goes on a little. It goes back only after a commit, whose time every
-    /// store then stays at; what is read in between is nobody's to remember.
+    /// Mostly the clock stops or advances a little. It goes back only after a commit, because only
+    /// a commit's time is a lower bound in every store.
     fn move_clock(&mut self) {
         let random = &mut self.random;
         self.clock = match random.below(100) {
@@ -113,13 +113,13 @@ impl Generator {
         if self.random.percent(40) {
             return Deed::Batch { commands, order: Order::Free };
         }
-        // What a batch appends is not in the log before its commit, so that a trim in the middle
-        // of a batch finds less than one that comes by itself.
+        // Events of a batch are not in the log before its commit, so a trim inside a batch trims
+        // less than a separate one.
         commands.retain(|command| !matches!(command, Command::TrimLog(_)));
         Deed::Batch { commands, order: Order::Strict }
     }
 
-    /// Ends a task, forgets it, and makes another one under its id, all in one batch.
+    /// Cancels a task, deletes it, and creates another one with its id, in one batch.
     fn turnover(&mut self, live: &Live) -> Deed {
         let task = live.key(&mut self.random, |_| true);
         let mut new = NewTask::new(task.id.clone(), "again");
@@ -133,7 +133,7 @@ impl Generator {
         Deed::Batch { commands, order: Order::Strict }
     }
 
-    /// Keeps a task for a worker who cannot have it: its lane hands out nothing, or no more.
+    /// Grants a task that the worker then cannot claim: its lane is paused, disabled or full.
     fn in_vain(&mut self, live: &Live) -> Deed {
         let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
             return single(self.command(live));
@@ -143,7 +143,7 @@ impl Generator {
     }
 }
 
-/// A task that this version cannot read, at the head of a queue and due.
+/// An undecodable task, at the head of a queue and due.
 fn unreadable(now: Timestamp) -> Row {
     let spot = TaskSpot::ready(UNREADABLE, -2_000_000, START.micros());
     TaskSpot { due_at: Some(START.micros()), ..spot }.row(now.micros())
@@ -153,7 +153,7 @@ fn single(command: Command) -> Deed {
     Deed::Batch { commands: vec![command], order: Order::Strict }
 }
 
-/// As many routes in one lane as a lane may have.
+/// The maximum number of routes in one lane.
 fn crowd() -> Command {
     let task = |n| routed(&format!("crowd-{n}"), &format!("tag-{n}"));
     let tasks = (0..windlass_core::limits::ROUTES_PER_LANE).map(task).collect();

@@ -9,19 +9,19 @@ use crate::random::Random;
 
 pub(super) const TENANTS: &[&str] = &["default", "default", "default", "acme"];
 pub(super) const LANES: &[&str] = &["l", "l", "lane-2", "l\u{e4}ne \u{1f6a6}"];
-/// The id of a task that this version cannot read, in the seeds that have one.
+/// The id of an undecodable task, in the seeds that have one.
 pub(super) const UNREADABLE: &str = "unreadable";
 pub(super) const IDS: &[&str] =
     &["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "T7", "\u{1f600}", "it's", UNREADABLE];
 
-/// What there is to act on.
+/// The current records, to generate commands from.
 pub(super) struct Live {
     pub(super) now: Timestamp,
     tasks: Vec<Arc<Task>>,
     lanes: Vec<Arc<Lane>>,
     admissions: Vec<Arc<Admission>>,
     messages: Vec<Arc<Message>>,
-    /// Those that were handed out.
+    /// The issued tokens.
     pub(super) tokens: Vec<Token>,
 }
 
@@ -33,13 +33,13 @@ impl Live {
         Self { now, tasks, lanes, admissions, messages, tokens }
     }
 
-    /// The task that made this one.
+    /// The parent of a task.
     pub(super) fn parent(&self, task: &Task) -> Option<Arc<Task>> {
         let parent = TaskKey::new(&task.tenant, task.parent.as_ref()?);
         self.tasks.iter().find(|known| known.task_key() == parent).cloned()
     }
 
-    /// The numbers of the messages that a task may be told of.
+    /// The sequence numbers of the visible messages of a task.
     pub(super) fn visible(&self, task: &TaskKey) -> Vec<u64> {
         let shown = |message: &&Arc<Message>| {
             message.tenant == task.tenant && message.task == task.id && message.due_at.is_none()
@@ -47,7 +47,7 @@ impl Live {
         self.messages.iter().filter(shown).map(|message| message.seq).collect()
     }
 
-    /// A task, mostly one that exists, and rather one that `suits`.
+    /// An existing task, preferably one that `suits`.
     pub(super) fn task(
         &self,
         random: &mut Random,
@@ -67,7 +67,7 @@ impl Live {
         }
     }
 
-    /// A fence, mostly that of a lease; sometimes stale, ahead of its time, or of nothing.
+    /// A fence, mostly of a current lease; sometimes stale, too high, or of no task.
     pub(super) fn fence(&self, random: &mut Random) -> Fence {
         let held = |task: &Task| matches!(task.lifecycle, Lifecycle::Active(_));
         match self.task(random, held) {
@@ -83,7 +83,7 @@ impl Live {
         }
     }
 
-    /// The fence of an attempt under way, rather; else any.
+    /// Preferably the fence of a running attempt.
     pub(super) fn running(&self, random: &mut Random) -> Fence {
         let runs = |task: &Task| match &task.lifecycle {
             Lifecycle::Active(lease) => lease.run.is_some() && self.now < lease.expires_at,
@@ -95,7 +95,7 @@ impl Live {
         }
     }
 
-    /// A request that somebody works on, and who; none while there is none.
+    /// A request in flight with its owner, if one exists.
     pub(super) fn in_flight(&self, random: &mut Random) -> Option<(RequestKey, String)> {
         let works = |known: &&Arc<Admission>| {
             let state = known.request.as_ref().map(|request| request.state);

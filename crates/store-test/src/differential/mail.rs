@@ -48,7 +48,7 @@ pub(super) fn post(random: &mut Random, live: &Live) -> Command {
     Post { tenant: task.tenant, messages }.into()
 }
 
-/// With a token that was handed out, or with one that was tampered with.
+/// Uses an issued token, sometimes a tampered one.
 pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
     let token = match live.tokens.last() {
         None => Token::new("wl1.k1.p.1.00"),

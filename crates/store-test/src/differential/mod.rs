@@ -1,9 +1,9 @@
-//! One seeded stream of commands through every store and through a plain shelf. After every step
-//! the answers, the change sets and full snapshots are the same, or the run ends with the seed and
-//! the step at which they were not.
+//! One seeded stream of commands through every store and through the reference tables. After each
+//! step, results, change sets and full snapshots must be equal; otherwise the run ends with the
+//! seed and step of the difference.
 //!
-//! Several commands are sometimes decided in one world. With [`crate::Order::Strict`] such a batch
-//! must also be worth its commands one by one.
+//! Some steps decide several commands in one batch. With [`crate::Order::Strict`] such a batch must
+//! also be equivalent to its commands one by one.
 
 mod coverage;
 mod generator;

@@ -7,21 +7,21 @@ use crate::fixture::inserts;
 use crate::runner::{Answer, Batch, Order, execute_on_shelf};
 use crate::snapshot::Snapshot;
 
-/// The shelf that every store is compared with.
+/// The reference tables that every store is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     pub(super) shelf: Shelf,
     last_commit_at: Timestamp,
-    /// Every payload that ever was, so that one left behind is noticed.
+    /// Every payload ever written, so that an undeleted one is noticed.
     pub(super) payloads: BTreeSet<PayloadKey>,
 }
 
-/// What a step comes to.
+/// The expected result of a step.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) batch: Batch,
     pub(super) snapshot: Snapshot,
-    /// Whether it wrote something.
+    /// Whether the step wrote anything.
     pub(super) wrote: bool,
 }
 
@@ -30,7 +30,7 @@ impl Oracle {
         clock.max(self.last_commit_at.next())
     }
 
-    /// Takes a step, or says in words why what came of it cannot be right.
+    /// Takes a step; fails with a description if its result is inconsistent.
     pub(super) fn take(&mut self, step: &Step) -> Result<Expected, String> {
         let now = self.now(step.at);
         let batch = match &step.deed {
@@ -47,7 +47,7 @@ impl Oracle {
 
     fn plant(&mut self, now: Timestamp, row: &Row) -> Batch {
         let changes = ChangeSet { now, ..inserts([row.clone()]) };
-        self.shelf.commit(&changes).expect("a step plants where nothing is");
+        self.shelf.commit(&changes).expect("the planted key is absent");
         Batch { now, answers: Vec::new(), changes, hints: Default::default() }
     }
 
@@ -59,7 +59,7 @@ impl Oracle {
     ) -> Result<Batch, String> {
         let before = self.shelf.clone();
         let batch = execute_on_shelf(&mut self.shelf, now, commands, order);
-        // An id that went and came again counts its epochs on from a time of its own.
+        // A recreated id starts its epochs at a different time.
         let plain = batch.changes.now == now;
         if order == Order::Strict && commands.len() > 1 && plain {
             self.check_one_by_one(before, &batch, commands)?;
@@ -67,7 +67,7 @@ impl Oracle {
         Ok(batch)
     }
 
-    /// A batch in strict order is worth its commands one by one. Only versions tell them apart.
+    /// A batch in strict order must equal its commands one by one, except for versions.
     fn check_one_by_one(
         &self,
         mut shelf: Shelf,
@@ -77,13 +77,13 @@ impl Oracle {
         let run = |command| shelf.execute(batch.now, command);
         let answers: Vec<Answer> = commands.iter().map(run).collect();
         if batch.answers != answers {
-            return Err(format!("answers {:?}, one by one {answers:?}", batch.answers));
+            return Err(format!("results {:?}, one by one {answers:?}", batch.answers));
         }
         let found = Snapshot::of_shelf(&self.shelf).without_versions();
         let expected = Snapshot::of_shelf(&shelf).without_versions();
         match found.difference(&expected) {
             Some(difference) => {
-                Err(format!("a batch is not its commands one by one: {difference}"))
+                Err(format!("a batch differs from its commands one by one: {difference}"))
             }
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Commands about what is sent to workflows, and about what their leases have in hand.
+//! Commands about messages to workflows, and about leases with messages in flight.
 
 use windlass_core::command::{
     Absent, Decline, Discard, NewTask, NewWorkflow, Parcel, RenewSessions, Send, Start,

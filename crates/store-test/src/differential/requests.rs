@@ -1,4 +1,4 @@
-//! Commands about requests that are answered once, calls to others, and limits per time.
+//! Commands about idempotent requests, effects and rate limits.
 
 use windlass_core::command::{Admit, Answer, Charge, ClaimEffect, SettleEffect, Spend, Withdraw};
 use windlass_core::{Caller, Command, Digest, Payload, Rate, RequestKey, Terms, fingerprint};
@@ -21,7 +21,7 @@ fn request(random: &mut Random) -> RequestKey {
     }
 }
 
-/// A request and who works on it, rather one that is under way.
+/// A request and its owner, preferably in flight.
 fn held(random: &mut Random, live: &Live) -> (RequestKey, String) {
     match live.in_flight(random) {
         Some((request, owner)) if random.percent(80) => {

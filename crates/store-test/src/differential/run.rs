@@ -15,20 +15,20 @@ use crate::fixture::START;
 /// The seeds of an ordinary run; they reach everything in [`super::REQUIRED`].
 pub const DEFAULT_SEEDS: Range<u64> = 0..150;
 
-/// The steps of one seed.
+/// The number of steps of one seed.
 pub const STEPS: usize = 150;
 
-/// The variable that names a single seed to run.
+/// Environment variable that selects a single seed.
 const SEED_VARIABLE: &str = "WINDLASS_SEED";
 
-/// The variable that says how many seeds a long proof runs.
+/// Environment variable for the number of seeds of a long run.
 const COUNT_VARIABLE: &str = "WINDLASS_SEEDS";
 
 /// The first of the seeds that `cargo xtask ci` derives from the commit.
 const START_VARIABLE: &str = "WINDLASS_SEED_START";
 
-/// Where a store first did something else than the shelf. Its text is one line, and enough to see
-/// the same again.
+/// The first difference between a store and the reference tables. Its text is one line, and
+/// sufficient to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
     pub seed: u64,
@@ -44,8 +44,8 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// The seeds to run: those given, the one that the environment names, or as many as it asks for
-/// in a long proof, of which a store that is `slower` by so much takes its share.
+/// The seeds to run: `otherwise`, the one selected by the environment, or the number it requests
+/// for a long run, divided by `slower` for a slow store.
 pub fn seeds(otherwise: Range<u64>, slower: u64) -> Range<u64> {
     if let Some(seed) = number(SEED_VARIABLE) {
         return seed..seed + 1;
@@ -56,8 +56,8 @@ pub fn seeds(otherwise: Range<u64>, slower: u64) -> Range<u64> {
     }
 }
 
-/// The seeds in addition to the fixed ones that a commit is tested with: as many as given from the
-/// start that the environment names. None without a start, or where it names one seed.
+/// Additional seeds for a commit: `otherwise` many from the start in the environment. None without
+/// a start, or if the environment selects one seed.
 pub fn seeds_of_commit(otherwise: u64) -> Option<Range<u64>> {
     if number(SEED_VARIABLE).is_some() {
         return None;
@@ -69,11 +69,11 @@ pub fn seeds_of_commit(otherwise: u64) -> Option<Range<u64>> {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().expect("the environment names seeds by numbers"))
+    Some(text.parse().expect("seed variables are numbers"))
 }
 
-/// Takes every seed's steps on the shelf and on each of the named stores, and compares them after
-/// each. What no store can be blamed for is reported under the name `batch`.
+/// Runs the steps of every seed on the reference tables and on each store, and compares them after
+/// each step. Inconsistencies of the reference tables are reported under the name `batch`.
 pub async fn run(
     seeds: Range<u64>,
     stores: &[(&str, &dyn Factory)],
@@ -123,7 +123,7 @@ async fn run_seed(
     Ok(())
 }
 
-/// Where a run stands; it says so when something panics.
+/// The position of a run, printed when a step panics.
 struct Position {
     seed: u64,
     step: usize,

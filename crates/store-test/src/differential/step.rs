@@ -5,17 +5,17 @@ use crate::runner::Order;
 /// One step of a run, the same for every store.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// What the clock shows.
+    /// The time of the clock.
     pub(super) at: Timestamp,
-    /// Which of its two handles a store is used by.
+    /// Which of its two handles a store is used through.
     pub(super) handle: usize,
     pub(super) deed: Deed,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Deed {
-    /// Commands decided in one world and committed together.
+    /// Commands decided and committed in one batch.
     Batch { commands: Vec<Command>, order: Order },
-    /// Something that another version wrote.
+    /// A row that another version wrote.
     Plant(Row),
 }

@@ -16,13 +16,13 @@ use crate::snapshot::Snapshot;
 /// A store under test, through two handles.
 pub(super) struct Subject {
     handles: [Arc<dyn Store>; 2],
-    /// What each hears of the other, where word goes through a server and takes its time: until it
-    /// has come, a handle may look for what is due where it last found something.
+    /// Notices of each handle, if they travel through a server: until they arrive, a handle may
+    /// scan from an outdated position.
     words: Option<[Notices; 2]>,
     hints: Hints,
 }
 
-/// Word that does not come is lost, and what follows from that will show.
+/// Timeout for a notice. Consequences of a lost one appear in the comparison.
 const WORD: Duration = Duration::from_secs(10);
 
 impl Subject {
@@ -34,14 +34,14 @@ impl Subject {
         Self { handles: [first, second], words, hints: Hints::default() }
     }
 
-    /// Takes a step, and says in words what came of it that should not have.
+    /// Takes a step; fails with a description of any difference.
     pub(super) async fn take(
         &mut self,
         step: &Step,
         expected: &Expected,
         payloads: &BTreeSet<PayloadKey>,
     ) -> Result<(), String> {
-        let failed = |error: StoreError| format!("the store answered: {error}");
+        let failed = |error: StoreError| format!("the store failed: {error}");
         let batch = self.act(step).await.map_err(failed)?;
         if let Some(words) = self.words.as_mut().filter(|_| !batch.changes.is_empty()) {
             let _ = tokio::time::timeout(WORD, words[1 - step.handle].next()).await;
@@ -67,8 +67,8 @@ impl Subject {
                 Ok(Batch { now, answers: Vec::new(), changes, hints })
             }
             Deed::Batch { commands, order } => {
-                // Guesses decide nothing, so the oracle makes none. They may change who is
-                // decided first, which counts only where the order is free.
+                // Hints do not change results, so the oracle uses none. They may change which
+                // command is decided first, which matters only in free order.
                 let hints = match order {
                     Order::Strict => self.hints.clone(),
                     Order::Free => Hints::default(),
@@ -88,7 +88,7 @@ fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Resul
     Err(format!("{what}: found {found:?}, expected {expected:?}"))
 }
 
-/// Without what depends on how much was looked at.
+/// Without the field that depends on how many rows were scanned.
 fn net(changes: &ChangeSet) -> ChangeSet {
     ChangeSet { left_ready: Default::default(), ..changes.clone() }
 }

@@ -1,4 +1,4 @@
-//! Commands, good and bad, out of what there is.
+//! Valid and invalid commands, generated from the current records.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
 
-/// Commands by how often they are wished for.
+/// Commands by weight.
 const WISHES: &[(u64, Wish)] = &[
     (20, create),
     (20, claim),
@@ -65,7 +65,7 @@ const WISHES: &[(u64, Wish)] = &[
     (2, parcels::renew_sessions),
 ];
 
-/// So many of a hundred commands are such as nobody should send.
+/// Percentage of invalid commands.
 pub(super) const BAD: u64 = 4;
 
 const KEY_NAMES: &[&str] = &["k1", "k1", "k\u{1f511}"];
@@ -73,7 +73,7 @@ const SESSION_NAMES: &[&str] = &["s1", "S1"];
 
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
-/// What is wished for where there are workflows.
+/// Commands by weight, in seeds with workflows.
 const OF_WORKFLOWS: &[(u64, Wish)] = &[
     (12, workflows::create),
     (40, workflows::commit_turn),
@@ -192,7 +192,7 @@ fn spoil(random: &mut Random, task: &mut NewTask) {
     }
 }
 
-/// Children of a task that is there, sometimes together with a child of the first of them.
+/// Children of an existing task, sometimes with a grandchild.
 fn create_child(random: &mut Random, live: &Live) -> Command {
     let held = |task: &Task| matches!(task.lifecycle, Lifecycle::Active(_));
     let parent = live.key(random, held);
@@ -207,7 +207,7 @@ fn create_child(random: &mut Random, live: &Live) -> Command {
     Create { tenant: parent.tenant, tasks }.into()
 }
 
-/// Rather by somebody who has children to wait for.
+/// Preferably for a lease holder with children.
 fn wait_children(random: &mut Random, live: &Live) -> Command {
     let parent = |task: &Task| task.has_children && matches!(task.lifecycle, Lifecycle::Active(_));
     let fence = match live.task(random, parent).filter(|task| parent(task)) {
@@ -227,7 +227,7 @@ fn create(random: &mut Random, live: &Live) -> Command {
     Create { tenant, tasks }.into()
 }
 
-/// The same once more; a request for tasks sometimes with another task behind them.
+/// The same command again; a create sometimes with an additional task.
 pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Command {
     match command {
         Command::Create(mut create) if random.percent(40) => {
@@ -267,7 +267,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
-        turn: u32::try_from(random.below(4)).expect("it is below four"),
+        turn: u32::try_from(random.below(4)).expect("the value is below four"),
         session_idle_ms: *random.pick(&[100, 5_000]),
         registered: random.percent(40),
         request: random.percent(40).then_some(LeaseRequest { instance: 0, number: 0 }),

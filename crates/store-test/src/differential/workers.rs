@@ -1,4 +1,4 @@
-//! Commands about workers as records, what is kept for them, and named subscribers.
+//! Commands about worker records, grants and durable subscriptions.
 
 use windlass_core::command::{
     Consume, Create, DropBookmark, Grant, LimitLane, MoveBookmark, NewTask, RegisterWorker,
@@ -31,7 +31,7 @@ fn worker(random: &mut Random) -> WorkerId {
     if random.percent(BAD) { "".into() } else { (*random.pick(WORKERS)).into() }
 }
 
-/// Who holds a task under a lease that a heartbeat may report as not held.
+/// The holder of a lease that a heartbeat may report as not held.
 fn holder(task: &Task) -> Option<WorkerId> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return None };
     (lease.registered && lease.request.is_some()).then(|| lease.worker.clone())
@@ -99,8 +99,8 @@ fn drop_bookmark(random: &mut Random) -> Command {
     DropBookmark { tenant: Tenant::new(*random.pick(TENANTS)), name: subscriber(random) }.into()
 }
 
-/// Keeps a task for a worker and shuts its lane, or fills it with another task that is kept, before
-/// the worker comes for it.
+/// Grants a task and then pauses its lane, or fills the lane with another granted task, before the
+/// worker claims it.
 pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
     let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
     let (worker, lease_ms) = (worker(random), *random.pick(&[2_500, 2_500, 2_500, 99]));

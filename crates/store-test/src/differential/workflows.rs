@@ -48,7 +48,7 @@ pub(super) fn prune(random: &mut Random, live: &Live) -> Command {
     .into()
 }
 
-/// Rather of a workflow whose turn is somebody's, and rather the next one.
+/// Preferably for a leased workflow, and for its next turn.
 pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     let held = |task: &Task| is_workflow(task) && matches!(task.lifecycle, Lifecycle::Active(_));
     let known = live.task(random, held).filter(|_| random.percent(95)).cloned();
@@ -76,7 +76,7 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     .into()
 }
 
-/// The numbers of messages that there are, for the most part.
+/// Mostly sequence numbers of existing messages.
 fn taken(random: &mut Random, live: &Live, fence: &Fence) -> Vec<u64> {
     let mut taken = live.visible(&fence.task);
     taken.retain(|_| random.percent(70));
@@ -86,7 +86,7 @@ fn taken(random: &mut Random, live: &Live, fence: &Fence) -> Vec<u64> {
     taken
 }
 
-/// The end of an activity together with the turn that its workflow makes of it.
+/// The completion of an activity together with the next turn of its workflow.
 pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
     let waits = |workflow: Arc<Task>| {
         let state = workflow.workflow.as_ref();
@@ -151,7 +151,7 @@ fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) 
             Deed::Activity { step, task, eager: random.percent(60) }
         }
         3 => {
-            // One that there may be already cannot be made.
+            // A task with this id may already exist.
             let id = if random.percent(60) { of_step(step) } else { text(random, IDS) };
             Deed::Child { step, task: new_workflow(random, id) }
         }

@@ -1,4 +1,4 @@
-//! A store that fails when a test wants it to.
+//! A store with injectable faults.
 
 mod pause;
 mod script;

@@ -1,14 +1,14 @@
 use tokio::sync::oneshot;
 
-/// The test's end of a commit that is held: see [`crate::FaultStore::pause_commit`]. Dropping it
-/// lets the commit go on.
+/// The test's end of a held commit: see [`crate::FaultStore::pause_commit`]. Dropping it releases
+/// the commit.
 #[derive(Debug)]
 pub struct Pause {
     reached: Option<oneshot::Receiver<()>>,
     release: oneshot::Sender<()>,
 }
 
-/// The store's end.
+/// The store's end of a held commit.
 #[derive(Debug)]
 pub(super) struct Hold {
     reached: oneshot::Sender<()>,
@@ -22,23 +22,23 @@ pub(super) fn pair() -> (Pause, Hold) {
 }
 
 impl Pause {
-    /// Waits until the commit is held. The batch is decided by then, and nothing of it is written.
+    /// Waits until the commit is held. The batch is decided by then, and nothing is written.
     pub async fn reached(&mut self) {
         if let Some(reached) = self.reached.take() {
-            reached.await.expect("a held commit is reached before its store goes");
+            reached.await.expect("the commit is held before its store is dropped");
         }
     }
 
-    /// Lets the commit go on.
+    /// Releases the commit.
     pub fn release(self) {
-        // A commit whose caller was cancelled meanwhile is nobody to be told.
+        // The caller of the commit may have been cancelled.
         let _ = self.release.send(());
     }
 }
 
 impl Hold {
     pub(super) async fn wait(self) {
-        // A test that dropped its end, or does not wait for the arrival, holds nothing up.
+        // A test that dropped its end, or does not wait for the hold, blocks nothing.
         let _ = self.reached.send(());
         let _ = self.release.await;
     }

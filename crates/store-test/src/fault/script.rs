@@ -8,7 +8,7 @@ use windlass_store::{StoreError, Ticket};
 
 use super::pause::Hold;
 
-/// The calls that can go wrong.
+/// The calls that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Begin,
@@ -21,7 +21,7 @@ pub enum Call {
     Describe,
 }
 
-/// What a call that fails answers. It is not passed on, so that nothing changes.
+/// The error of a failed call. The call is not forwarded, so nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Conflict,
@@ -53,16 +53,16 @@ impl Failure {
 /// Where a commit is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// Nothing is written, and the caller learns so: `Unavailable`.
+    /// Nothing is written, and the caller knows: `Unavailable`.
     BeforeCommit,
-    /// Nothing is written, and the caller does not learn it: `OutcomeUnknown`.
+    /// Nothing is written, and the caller does not know: `OutcomeUnknown`.
     InCommit,
-    /// All is written, and the caller does not learn it: `OutcomeUnknown`. A commit that the store
-    /// itself refuses, as with `Conflict`, gets the store's answer.
+    /// All is written, and the caller does not know: `OutcomeUnknown`. If the store itself rejects
+    /// the commit, for example with `Conflict`, its error is returned.
     AfterCommit,
 }
 
-/// What goes wrong with one call.
+/// The fault of one call.
 #[derive(Debug)]
 pub(super) enum Mishap {
     Fail(Failure),
@@ -77,7 +77,7 @@ struct Planned<T> {
     what: T,
 }
 
-/// Which change sets cannot be stored.
+/// Which change sets are refused.
 struct Refused(Box<dyn Fn(&ChangeSet) -> bool + Send>);
 
 impl fmt::Debug for Refused {
@@ -101,7 +101,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Far from the tickets that the wrapped store gives out itself.
+    /// Far from the tickets of the wrapped store.
     const FIRST_TICKET: u64 = 1 << 62;
 
     pub(super) fn plan(&mut self, call: Call, nth: u64, mishap: Mishap) {
@@ -115,11 +115,11 @@ impl Script {
     }
 
     fn number(&self, call: Call, nth: u64) -> u64 {
-        assert!(nth > 0, "calls are counted from one, which is the next");
+        assert!(nth > 0, "`nth` starts at one, which is the next call");
         self.calls(call) + nth
     }
 
-    /// Counts a call, and says what is to happen to it.
+    /// Counts a call, and returns what happens to it.
     pub(super) fn enter(&mut self, call: Call) -> (Option<Hold>, Option<Mishap>) {
         let count = self.calls.entry(call).or_default();
         *count += 1;
@@ -129,7 +129,7 @@ impl Script {
         (hold, mishap.or(self.outage.map(Mishap::Fail)))
     }
 
-    /// Forgets what was planned. What is true of tickets stays true.
+    /// Clears all plans. The outcomes of tickets are retained.
     pub(super) fn calm(&mut self) {
         self.mishaps.clear();
         self.holds.clear();
@@ -164,7 +164,7 @@ impl Script {
         Ticket::new(ticket)
     }
 
-    /// The truth about a ticket; none when it is the wrapped store's own.
+    /// The outcome of a ticket; none for one of the wrapped store.
     pub(super) fn truth(&self, ticket: &Ticket) -> Option<bool> {
         self.truths.get(&ticket.number).copied()
     }

@@ -11,30 +11,30 @@ use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Tick
 use super::pause::{Pause, pair};
 use super::script::{Call, CrashPoint, Failure, Mishap, Script};
 
-/// Passes everything on to another store, except for what a test wants to go wrong.
+/// Forwards all calls to another store, except for injected faults.
 ///
-/// The script can be changed at any time, also while an engine runs on the store; clones share
-/// one script. Calls of each kind are counted from the moment of scripting: `nth` 1 is the next
-/// one. A planned mishap strikes once.
+/// The script can be changed at any time, also while an engine runs on the store; clones share one
+/// script. Calls of each kind are counted from the time of scripting: `nth` 1 is the next one. A
+/// planned fault occurs once.
 ///
-/// | to have | say |
+/// | fault | call |
 /// |---|---|
-/// | the third load fail | `fail(Call::Load, 3, Failure::Unavailable)` |
+/// | the third load fails | `fail(Call::Load, 3, Failure::Unavailable)` |
 /// | the next five commits conflict | `conflict(5)` |
-/// | a commit that never happened, and says so | `crash(1, CrashPoint::BeforeCommit)` |
-/// | a commit cut off, its answer lost | `crash(1, CrashPoint::InCommit)` |
-/// | a commit that happened, its answer lost | `crash(1, CrashPoint::AfterCommit)` |
-/// | the next two questions for an outcome fail | `fail_times(Call::Outcome, 2, failure)` |
-/// | a change that the store cannot hold | `refuse_if(\|changes\| ..)` |
-/// | a store that is away for a while | `outage(failure)`, later `recover()` |
-/// | commits that take long | `slow_commits(Duration::from_millis(100))` |
-/// | nothing more go wrong | `calm()` |
-/// | one engine's commit held while another runs | `pause_commit(1)` |
+/// | a commit fails, with a known outcome | `crash(1, CrashPoint::BeforeCommit)` |
+/// | a commit fails, and its response is lost | `crash(1, CrashPoint::InCommit)` |
+/// | a commit succeeds, and its response is lost | `crash(1, CrashPoint::AfterCommit)` |
+/// | the next two outcome lookups fail | `fail_times(Call::Outcome, 2, failure)` |
+/// | some change sets are refused | `refuse_if(\|changes\| ..)` |
+/// | the store is unavailable for a while | `outage(failure)`, later `recover()` |
+/// | commits are slow | `slow_commits(Duration::from_millis(100))` |
+/// | no more faults | `calm()` |
+/// | a commit is held while another engine runs | `pause_commit(1)` |
 ///
-/// After a crash with a lost answer [`Store::outcome`] tells the truth about the ticket, unless it
-/// was told to fail first. To let two engines meet, wrap two handles on one place, each in a
-/// `FaultStore` of its own. A store that admits one transaction at a time makes the second engine
-/// wait for as long as the first one's commit is held.
+/// After a crash with a lost response [`Store::outcome`] returns the true outcome, unless it is
+/// planned to fail first. To let two engines conflict, wrap two handles on one place in a
+/// `FaultStore` each. In a store with one transaction at a time the second engine waits while the
+/// first one's commit is held.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,7 +61,7 @@ impl FaultStore {
         Self { inner, script: Arc::default() }
     }
 
-    /// Fails the `nth` call of this kind from here on, without passing it on.
+    /// Fails the `nth` call of this kind, without forwarding it.
     pub fn fail(&self, call: Call, nth: u64, failure: Failure) {
         lock(&self.script).plan(call, nth, Mishap::Fail(failure));
     }
@@ -71,28 +71,27 @@ impl FaultStore {
         (1..=times).for_each(|nth| self.fail(call, nth, failure));
     }
 
-    /// Makes the next `times` commits meet a conflict that is not there.
+    /// Makes the next `times` commits fail with an artificial conflict.
     pub fn conflict(&self, times: u64) {
         self.fail_times(Call::Commit, times, Failure::Conflict);
     }
 
-    /// Cuts the `nth` commit from here on off.
+    /// Cuts off the `nth` commit.
     pub fn crash(&self, nth: u64, point: CrashPoint) {
         lock(&self.script).plan(Call::Commit, nth, Mishap::Crash(point));
     }
 
-    /// Fails every call until [`FaultStore::recover`], except for those that are planned to go
-    /// wrong in another way.
+    /// Fails every call until [`FaultStore::recover`], except for those with another planned fault.
     pub fn outage(&self, failure: Failure) {
         lock(&self.script).set_outage(Some(failure));
     }
 
-    /// Refuses every commit of a change set like this, as a store does that cannot hold it.
+    /// Refuses every commit of a matching change set, like a store that cannot hold it.
     pub fn refuse_if(&self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
         lock(&self.script).refuse(refused);
     }
 
-    /// Lets every commit take so long from here on.
+    /// Delays every later commit by this duration.
     pub fn slow_commits(&self, by: Duration) {
         lock(&self.script).set_slow(by);
     }
@@ -101,13 +100,13 @@ impl FaultStore {
         lock(&self.script).set_outage(None);
     }
 
-    /// Forgets everything that is planned to go wrong, and ends an outage.
+    /// Clears all planned faults, and ends an outage.
     pub fn calm(&self) {
         lock(&self.script).calm();
     }
 
-    /// Holds the `nth` commit from here on until the test lets it go. What else is planned for
-    /// that commit happens after that.
+    /// Holds the `nth` commit until the test releases it. Other faults planned for that commit
+    /// occur after that.
     ///
     /// ```no_run
     /// # async fn example(store: windlass_store_test::FaultStore) {
@@ -124,22 +123,22 @@ impl FaultStore {
         pause
     }
 
-    /// Calls of this kind so far, those that went wrong included.
+    /// Calls of this kind so far, including failed ones.
     pub fn calls(&self, call: Call) -> u64 {
         lock(&self.script).calls(call)
     }
 
-    /// Commits so far that wrote something, those whose answer was lost included.
+    /// Commits with changes so far, including those with a lost response.
     pub fn commits(&self) -> u64 {
         lock(&self.script).commits()
     }
 
-    /// Rows that were read so far: loaded, found by scans and queries, and payloads.
+    /// Rows read so far: loaded, found by scans and queries, and payloads.
     pub fn rows(&self) -> u64 {
         lock(&self.script).rows()
     }
 
-    /// Whether everything that was planned has happened.
+    /// Whether all planned faults have occurred.
     pub fn is_spent(&self) -> bool {
         lock(&self.script).is_spent()
     }
@@ -159,7 +158,7 @@ impl fmt::Debug for FaultStore {
 }
 
 fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
-    // What `refuse_if` was given may panic, which is a fault like others.
+    // The `refuse_if` closure may panic, which is a fault like others.
     script.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

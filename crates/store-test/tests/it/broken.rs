@@ -1,4 +1,4 @@
-//! The suites can fail: each way of being broken is caught.
+//! The suites catch each kind of broken store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ enum Mode {
     HearsNothing,
 }
 
-/// How a store is broken, a case that tells, and whether the differential tells as well.
+/// A kind of broken store, a case that catches it, and whether the differential run does too.
 const MODES: &[(Mode, &str, bool)] = &[
     (Mode::IgnoresReads, "a_read_checks_its_version", false),
     (Mode::Upserts, "an_insert_is_an_insert", false),
@@ -69,21 +69,21 @@ const MODES: &[(Mode, &str, bool)] = &[
 ];
 
 #[tokio::test]
-async fn conformance_catches_what_is_broken() {
+async fn conformance_catches_broken_stores() {
     for (mode, expected, _) in MODES {
         let factory = BrokenFactory::new(*mode);
         let case = conformance::CASES.iter().find(|case| case.name == *expected);
-        let verdict = case.expect("the table names a case").run(&factory).await;
-        assert!(verdict.is_err(), "{expected} does not tell that a store {mode:?}");
+        let verdict = case.expect("the case exists").run(&factory).await;
+        assert!(verdict.is_err(), "{expected} does not catch a store that {mode:?}");
     }
 }
 
 #[tokio::test]
-async fn the_differential_catches_what_is_broken() {
+async fn the_differential_run_catches_broken_stores() {
     for (mode, _, _) in MODES.iter().filter(|(_, _, told)| *told) {
         let factory = BrokenFactory::new(*mode);
         let run = differential::run(0..40, &[("broken", &factory)]).await;
-        let divergence = run.expect_err("a broken store differs from the shelf");
+        let divergence = run.expect_err("a broken store differs from the reference tables");
         assert_eq!(divergence.store, "broken", "{mode:?}: {divergence}");
         let line = divergence.to_string();
         assert!(line.starts_with("WINDLASS_SEED=") && !line.contains('\n'), "{line}");
@@ -121,7 +121,7 @@ impl Factory for BrokenFactory {
 struct Broken {
     mode: Mode,
     inner: Arc<dyn Store>,
-    /// Another handle, which hears what the first one does.
+    /// Another handle, which gets the notices of the first one.
     bystander: Arc<dyn Store>,
     clock: Arc<ManualClock>,
     commits: Arc<AtomicU64>,
@@ -210,7 +210,7 @@ struct BrokenTx {
 }
 
 impl BrokenTx {
-    /// The change set as a store with this fault takes it.
+    /// The change set as modified by this fault.
     async fn bend(&mut self, changes: &ChangeSet) -> Result<ChangeSet, StoreError> {
         let mut changes = changes.clone();
         match self.mode {

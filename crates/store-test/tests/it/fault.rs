@@ -1,4 +1,4 @@
-//! What a script says happens, and nothing else.
+//! A script's faults occur, and no others.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn store() -> FaultStore {
     FaultStore::new(Arc::new(MemoryStore::new()))
 }
 
-/// A short name of what a store answered.
+/// A short name for the result of a store call.
 fn name<T>(answer: &Result<T, StoreError>) -> &'static str {
     match answer {
         Ok(_) => "ok",
@@ -92,7 +92,7 @@ async fn a_crash_leaves_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_no_unknown_outcome() {
+async fn a_conflict_is_not_an_unknown_outcome() {
     let (one, two) = two_handles();
     one.crash(1, CrashPoint::AfterCommit);
     let mut pause = one.pause_commit(1);
@@ -103,13 +103,13 @@ async fn a_conflict_is_no_unknown_outcome() {
     pause.reached().await;
     execute(&two, &create("same")).await.unwrap().unwrap();
     pause.release();
-    // The held commit meets a real conflict, and the rerun finds the task.
+    // The held commit meets a real conflict, and the retry finds the task.
     assert_eq!(name(&first.await.unwrap()), "ok");
     assert_eq!((one.calls(Call::Commit), one.commits(), two.commits()), (2, 0, 1));
 }
 
 #[tokio::test]
-async fn conflicts_lead_to_reruns() {
+async fn conflicts_are_retried() {
     let store = store();
     store.conflict(3);
     execute(&store, &create("t")).await.unwrap().unwrap();
@@ -150,24 +150,24 @@ async fn a_held_commit_lets_another_go_first() {
     let slow = slow.await.unwrap().unwrap().unwrap();
     let count = |outcome| match outcome {
         windlass_core::Outcome::Claimed(tasks) => tasks.len(),
-        other => panic!("a claim claims, not {other:?}"),
+        other => panic!("unexpected outcome of a claim: {other:?}"),
     };
     assert_eq!((count(quick), count(slow)), (1, 0));
 }
 
 #[tokio::test]
-async fn a_forgotten_pause_holds_nothing_up() {
+async fn a_dropped_pause_blocks_nothing() {
     let store = store();
     drop(store.pause_commit(1));
     assert_eq!(name(&execute(&store, &create("t")).await), "ok");
 }
 
 #[tokio::test]
-async fn a_calm_store_forgets_its_plans_and_keeps_its_truths() {
+async fn a_calm_store_clears_its_plans_but_not_known_outcomes() {
     let store = store();
     store.crash(1, CrashPoint::AfterCommit);
     let Err(StoreError::OutcomeUnknown(ticket)) = execute(&store, &create("a")).await else {
-        panic!("its answer is lost")
+        panic!("the response is lost")
     };
     store.fail(Call::Begin, 1, Failure::Full);
     store.fail(Call::Outcome, 1, Failure::Unavailable);
@@ -175,6 +175,6 @@ async fn a_calm_store_forgets_its_plans_and_keeps_its_truths() {
     store.refuse_if(|_| true);
     store.calm();
     assert!(store.is_spent());
-    assert!(store.outcome(&ticket).await.expect("it is asked in calm"));
+    assert!(store.outcome(&ticket).await.expect("no fault is planned"));
     assert_eq!(name(&execute(&store, &create("b")).await), "ok");
 }

@@ -1,4 +1,4 @@
-//! The suites on the store in memory, and on stores that are broken on purpose.
+//! The suites on the in-memory store, and on deliberately broken stores.
 
 mod broken;
 mod fault;

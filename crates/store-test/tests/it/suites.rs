@@ -10,7 +10,7 @@ async fn memory_conforms() {
 }
 
 #[tokio::test]
-async fn memory_does_what_the_shelf_does() {
+async fn memory_matches_the_reference_tables() {
     let seeds = differential::seeds(DEFAULT_SEEDS, 1);
     let factory = MemoryFactory::default();
     let run = differential::run(seeds.clone(), &[("memory", &factory)]).await;
@@ -22,11 +22,11 @@ async fn memory_does_what_the_shelf_does() {
 }
 
 #[tokio::test]
-async fn memory_comes_to_the_same_end_through_every_mishap() {
+async fn memory_reaches_the_same_result_under_every_fault() {
     assert!(mishap::run(&MemoryFactory::default()).await > 70);
 }
 
-/// Batches of several engines run side by side in memory as they do on a server.
+/// Batches of several engines run concurrently in memory as they do on a server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_keeps_the_times_of_a_task_in_order() {
     let memory = MemoryStore::new();
