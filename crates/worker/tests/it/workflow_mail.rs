@@ -32,7 +32,7 @@ async fn an_event_that_does_not_come_in_time() {
     let test = WorkflowTest::new(approval, &5).event_at(seconds(99), "approved", &());
     let tested = test.run().await.unwrap();
     let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-    assert_eq!(failure.reason(), "it did not come in time");
+    assert_eq!(failure.reason(), "the wait timed out");
     assert_eq!(tested.elapsed, seconds(15));
 }
 
@@ -45,7 +45,7 @@ async fn what_never_comes_is_named() {
     assert_eq!(stuck, TestFailure::Stuck { waits: vec!["message `go`".to_owned()] });
     let other = WorkflowTest::new(waiting, &()).event_at(seconds(1), "gone", &());
     let stuck = other.run().await.unwrap_err().to_string();
-    assert_eq!(stuck, "nothing more comes, and the workflow waits for message `go`");
+    assert_eq!(stuck, "no input is scheduled, and the workflow waits for message `go`");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn what_does_not_decode_is_an_error_of_the_await() {
     let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
     let tested = test.run().await.unwrap();
     let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-    assert!(failure.reason().starts_with("what came of `n` does not decode"), "{failure}");
+    assert!(failure.reason().starts_with("the value of `n` does not decode"), "{failure}");
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ fn more_bytes_than_can_be_carried_are_not_lost() {
     async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.event::<()>("go").await?;
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
-        assert!(refused.to_string().contains("bytes, 4194304 at most go along"), "{refused}");
+        assert!(refused.to_string().contains("bytes, 4194304 at most are carried"), "{refused}");
         ctx.event::<String>("large").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }

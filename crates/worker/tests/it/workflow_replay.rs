@@ -35,7 +35,7 @@ fn history() -> Recorded {
     Recorded { begin: Begin::new("w", 7), rows: written }
 }
 
-const ADVICE: &str = "The history is untouched, and the workflow goes on once the code fits it: \
+const ADVICE: &str = "The history is unchanged, and the workflow resumes once the code matches it: \
                       deploy the code that wrote it, or put the change behind ctx.patched(..)";
 
 /// What the code and the history disagree on.

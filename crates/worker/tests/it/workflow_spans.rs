@@ -15,7 +15,8 @@ use crate::stage::{EVER, Stage};
 
 type Fields = BTreeMap<String, String>;
 
-/// Keeps each log line of this file, and each warning of what runs workflows, with the spans that it stands in, the innermost last.
+/// Collects log lines of this file and warnings of the workflow code, each with its spans, the
+/// innermost last.
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<Pages>>);
 
@@ -146,5 +147,5 @@ async fn a_refused_post_is_warned_of_once() {
     drop(guard);
     let pages = book.0.lock().unwrap();
     let told: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(told, ["what a workflow sent is refused"]);
+    assert_eq!(told, ["workflow post or start rejected"]);
 }
