@@ -110,7 +110,7 @@ impl Ahead {
         }
     }
 
-    /// Continues under a lease of the workflow, if no other turn came in between.
+    /// Continues under a lease of the workflow, if no other turn was committed in between.
     pub(crate) fn under(self, leased: &Task) -> Option<Box<Begun>> {
         let Ahead { from, instance, turn, came, .. } = self;
         let is_next = leased.epoch == from.epoch + 1 && Position::of(leased) == Some(from);

@@ -26,7 +26,7 @@ const UNKNOWN_KIND: Duration = Duration::from_secs(10);
 /// The request at the end of an attempt, if any, and the response.
 type Came = (Option<Asked>, Answer);
 
-/// One run of a handler under one lease.
+/// An attempt of a task: the runs of its handler under one lease.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     team: Arc<Team>,

@@ -264,7 +264,7 @@ impl Lease {
 
     /// Releases a lease that this worker stopped acting under, because it could not renew it or
     /// send heartbeats. In the store the lease may last for much longer. Retries until the store
-    /// has answered, the lease has expired there too, or the worker ends; a lease that is not
+    /// has responded, the lease has expired there too, or the worker stops; a lease that is not
     /// released by then is not held, and a heartbeat reports that.
     pub(crate) async fn give_up(&self) {
         let ending = async {

@@ -121,7 +121,7 @@ impl TurnAttempt {
     }
 
     /// A lease that is lost or near expiry while a settle is in flight may have been ended by that
-    /// settle. Its response tells, and has the leases that it granted.
+    /// settle. Its response shows that, and has the leases that it granted.
     async fn answered(&self, turns: &mut JoinSet<Stop>) -> Option<Stop> {
         if !self.settles.load(Ordering::Relaxed) {
             return None;

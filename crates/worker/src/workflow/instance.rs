@@ -73,7 +73,7 @@ pub enum Turn {
 pub struct Finished {
     /// To be committed one after the other under one lease; empty if there was nothing to do.
     pub parts: Vec<Part>,
-    /// How many inputs were delivered. The rest came after the end of the code.
+    /// How many inputs were delivered. The rest arrived after the end of the code.
     pub told: usize,
     pub standing: Standing,
     /// Local activities are left that did not fit into its row: the next turn follows at once,

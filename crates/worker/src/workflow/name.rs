@@ -4,7 +4,7 @@ use std::fmt;
 /// A function without a stable name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unnamed {
-    /// What the compiler calls it.
+    /// Its path, as the compiler prints it.
     pub function: &'static str,
 }
 

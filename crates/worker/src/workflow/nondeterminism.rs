@@ -9,7 +9,7 @@ pub struct Nondeterminism {
     pub turn: u64,
     /// The position among the commands of that row, from 1.
     pub place: usize,
-    /// What the history says.
+    /// What the history has.
     pub expected: Doing,
     /// What the code did.
     pub found: Doing,

@@ -56,7 +56,8 @@ impl Program {
         Self { name: name.into(), version: None, run: Arc::new(run) }
     }
 
-    /// Restricts the code to workflows started with this version, such as `1.2.0`.
+    /// The version of workflows that run this code, such as `1.2.0`. Without unversioned code, the
+    /// latest version also runs workflows without one.
     #[must_use]
     pub fn at_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());

@@ -19,7 +19,7 @@ impl Script {
         Self { made, place: 0, last_row, deviation: None }
     }
 
-    /// The patches that come next. Code without a recorded patch always takes its branch.
+    /// The patches recorded next. Code without a recorded patch always takes its branch.
     fn patches(&self) -> impl Iterator<Item = &String> {
         self.made[self.place..].iter().map_while(|made| match made {
             Made::Patch { id } => Some(id),
