@@ -14,32 +14,31 @@ use crate::team::Team;
 use crate::turn::Begun;
 use crate::workflow::{Finished, Instance, Turn};
 
-/// A turn that a workflow in memory has made of the result of its activity, before that is kept:
-/// one commit does for both.
+/// A speculative turn: a cached workflow runs with the result of its activity before that result is
+/// committed. One commit covers both.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     workflow: TaskKey,
-    /// Where the workflow stood before.
+    /// The position of the workflow before the turn.
     from: Position,
     instance: Instance,
     turn: Turn,
     came: Came,
 }
 
-/// What came of a turn that was made ahead.
+/// The outcome of a speculative turn.
 #[derive(Debug)]
 pub(crate) enum Advanced {
-    /// It is kept, with the activities that follow from it here, and with the workflow if its lease
-    /// stays.
+    /// It is committed. Has its eager activities, and the workflow if its lease continues.
     Kept { followers: Option<Followers>, turn: Option<NextTurn> },
-    /// It needs a lease of its own before it is over.
+    /// It needs a lease of the workflow before it can end.
     Unfinished(Box<Ahead>),
-    /// Somebody else made another one.
+    /// It was rejected, for example because another worker committed a turn.
     Refused,
 }
 
 impl Ahead {
-    /// Makes the turn, if the workflow is in memory and nobody else makes one.
+    /// Runs the turn, if the workflow is cached and has no other turn in progress.
     pub(crate) fn make(team: &Team, activity: &Task, handled: &Handled) -> Option<Self> {
         let (Some(parent), Some(step), Ok(result)) = (&activity.parent, activity.step, handled)
         else {
@@ -54,12 +53,12 @@ impl Ahead {
         let arrival = Arrival::Report { step, outcome };
         let came = Came { seq: Message::of_step(step), arrival: arrival.clone() };
         instance.set_attempt(1);
-        // What is wrong with it is found again, and told, by the turn that is made in its place.
+        // The regular turn that replaces it finds and reports the same failure.
         let turn = instance.turn(team.worker.engine.now(), vec![arrival]).ok()?;
         Some(Self { workflow, from, instance, turn, came })
     }
 
-    /// Keeps the turn together with the end of the activity.
+    /// Commits the turn together with the end of the activity.
     pub(crate) async fn keep(
         self,
         team: &Team,
@@ -99,7 +98,7 @@ impl Ahead {
                 });
                 Ok(Advanced::Kept { followers, turn })
             }
-            Ok((other, _)) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Ok((other, _)) => unreachable!("a turn is not answered with {other:?}"),
             Err(Answer::Refused(Error::Rejected(_))) => {
                 drop(cache.take_at(&workflow, after));
                 Ok(Advanced::Refused)
@@ -111,7 +110,7 @@ impl Ahead {
         }
     }
 
-    /// Goes on under the lease that the workflow has by now, if it is still the same turn.
+    /// Continues under a lease of the workflow, if no other turn was committed in between.
     pub(crate) fn under(self, leased: &Task) -> Option<Box<Begun>> {
         let Ahead { from, instance, turn, came, .. } = self;
         let is_next = leased.epoch == from.epoch + 1 && Position::of(leased) == Some(from);

@@ -20,13 +20,13 @@ use crate::team::Team;
 use crate::token::Token;
 use crate::turn::Begun;
 
-/// How long a task of an unknown kind is put off.
+/// How long a task of an unknown kind is snoozed.
 const UNKNOWN_KIND: Duration = Duration::from_secs(10);
 
-/// What was asked at the end of an attempt, if anything, and what came of that.
+/// The request at the end of an attempt, if any, and the response.
 type Came = (Option<Asked>, Answer);
 
-/// One run of a handler under one lease.
+/// An attempt of a task: the runs of its handler under one lease.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     team: Arc<Team>,
@@ -34,22 +34,22 @@ pub(crate) struct Attempt {
     lease: Arc<Lease>,
     token: Token,
     waits: Arc<Waits>,
-    /// Whether what follows may be leased at once.
+    /// Whether follow-up work may be leased without a claim.
     leads: bool,
-    /// The turn that was made of the result.
+    /// The speculative turn that was run with the result.
     ahead: Arc<Mutex<Option<Ahead>>>,
     next: Mutex<Option<Next>>,
 }
 
-/// What this worker goes on with after an attempt: what its commit has leased.
+/// The follow-up work of an attempt, leased by its commit.
 #[derive(Debug, Default)]
 pub(crate) struct Next {
-    /// The activities that the workflow of this one goes on with.
+    /// The eager activities of the speculative turn.
     pub(crate) followers: Option<Followers>,
     pub(crate) turn: Option<NextTurn>,
 }
 
-/// A workflow that is leased.
+/// A leased workflow.
 #[derive(Debug)]
 pub(crate) struct NextTurn {
     pub(crate) granted: Granted,
@@ -66,7 +66,7 @@ impl Attempt {
         Self { team: team.clone(), claimed, lease, token, waits, leads, ahead, next }
     }
 
-    /// Makes the attempt and tells what came of it. Gives what goes on with that.
+    /// Runs the attempt and reports its outcome. Returns the follow-up work.
     pub(crate) async fn run(self, home: &Handle, interrupting: Token) -> Next {
         let begun = Instant::now();
         let (asked, answer) = self.attend(home, interrupting).await;
@@ -83,7 +83,7 @@ impl Attempt {
         self.next.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
-    /// The workflow that this is a step of, where this worker may have it in memory.
+    /// The workflow that this is a step of, if this worker may have it cached.
     fn workflow(&self) -> Option<TaskKey> {
         let task = &self.claimed.task;
         let workflow = task.step.and(task.parent.as_ref());
@@ -91,7 +91,7 @@ impl Attempt {
         Some(TaskKey::new(&task.tenant, workflow))
     }
 
-    /// Settles, and nothing follows from it here. Whoever is about to leave says so in the same
+    /// Settles without follow-up work. A draining worker clears its sticky assignment in the same
     /// commit, so that the workflow does not wait for it.
     async fn settle_alone(&self, command: Command) -> Result<Outcome, Answer> {
         let Some(workflow) = self.workflow().filter(|_| self.team.is_closing()) else {
@@ -101,7 +101,7 @@ impl Attempt {
         self.lease.settle_with(command, unstick.into()).await.map(|settled| settled.first)
     }
 
-    /// Settles, and goes on in the same commit with the workflow that it was a step of.
+    /// Settles, and leases the workflow of this step in the same commit.
     async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
         let Some(workflow) = self.workflow().filter(|_| !self.team.is_closing()) else {
             return self.settle_alone(command).await;
@@ -135,11 +135,11 @@ impl Attempt {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 
-    /// Runs the handler until it ends, the lease is lost, or `interrupting` says to give it back.
+    /// Runs the handler until it ends, the lease is lost, or `interrupting` requests a release.
     async fn attend(&self, home: &Handle, interrupting: Token) -> Came {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
-            tracing::warn!(task = %task.id, "a claim took as long as its lease");
+            tracing::warn!(task = %task.id, "claim took as long as its lease");
             self.lease.give_up().await;
             return (None, Answer::LeaseOver);
         }
@@ -153,12 +153,12 @@ impl Attempt {
         }
     }
 
-    /// Runs the handler once. None when what it was about to wait for has come by then: it goes on
-    /// at once, under the same lease.
+    /// Runs the handler once. None if it waits for children that have all ended by then: it runs
+    /// again at once, under the same lease.
     async fn run_handler(&self, home: &Handle, interrupting: &Token) -> Option<Came> {
         let task = &self.claimed.task;
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
-        // In a set, the handler does not outlive this attempt, however that ends.
+        // Dropping the set aborts the handler, so that it does not outlive this attempt.
         let mut handler = JoinSet::new();
         let workflow = task.step.and(task.parent.as_ref()).map(tracing::field::display);
         let span = tracing::info_span!(
@@ -192,12 +192,12 @@ impl Attempt {
         let (token, deadline) = (self.token.clone(), self.lease.watch());
         let (until, waits) = (self.lease.deadline(), self.waits.clone());
         async move {
-            // A handler may block its thread. What that thread was about to run next goes first:
-            // where the engine has no threads of its own, that may be a heartbeat.
+            // A handler may block its thread. Yield first to tasks queued on that thread: if the
+            // engine shares this runtime, one of them may be a heartbeat.
             tokio::task::yield_now().await;
             let Claimed { task, input, .. } = claimed;
             let worker = &team.worker;
-            let handler = worker.handlers.get(&task.kind).expect("run has looked for it");
+            let handler = worker.handlers.get(&task.kind).expect("attend checks that it exists");
             let payload = match input {
                 Input::None => None,
                 Input::Here(payload) => Some(payload),
@@ -206,7 +206,7 @@ impl Attempt {
             let engine = worker.engine.clone();
             let context = Context::new(engine, task.clone(), payload, token, deadline, waits);
             let handled = handler.call(context).await;
-            // This is where the code of users runs, also that of their workflows.
+            // User code runs on this runtime, also that of workflows.
             if let Some(made) = Ahead::make(&team, &task, &handled) {
                 *ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
             }
@@ -219,7 +219,7 @@ impl Attempt {
             Ok(handled) => handled,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
-                // The runtime is at its end: nobody is left to settle anything.
+                // The runtime is shutting down: nothing can be settled.
                 Err(_) => return Some((None, Answer::LeaseOver)),
             },
         };
@@ -242,15 +242,15 @@ impl Attempt {
         (Some(asked), settled.unwrap_or(Answer::Settled))
     }
 
-    /// Leaves a task to a worker that knows its kind.
+    /// Snoozes a task, so that a worker with a handler for its kind can claim it.
     async fn put_off(&self) -> Came {
         let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
-        tracing::warn!(%task, %kind, "a task of a kind without a handler is put off");
+        tracing::warn!(%task, %kind, "task without a handler is snoozed");
         let reason = format!("this worker has no handler for {kind}");
         self.settle(Asked::Delay { pause: UNKNOWN_KIND, reason }).await
     }
 
-    /// Stops the handler and releases its task. Work that is done by then is kept.
+    /// Stops the handler and releases its task. A result that it returns by then is committed.
     async fn give_back(&self, handler: &mut JoinSet<Handled>) -> Came {
         match timeout_at(self.lease.deadline(), self.stop(handler)).await {
             Ok(Some(Ok(Ok(result)))) => self.settle(Asked::Complete(result)).await,
@@ -260,7 +260,7 @@ impl Attempt {
             Ok(_) => self.settle(Asked::Release).await,
             // A handler that blocks its thread may still act: its lease is held until it ends.
             Err(_) => {
-                tracing::warn!(task = %self.claimed.task.id, "a handler does not stop in time");
+                tracing::warn!(task = %self.claimed.task.id, "handler does not stop in time");
                 let (mut handler, lease) = (std::mem::take(handler), self.lease.clone());
                 tokio::spawn(async move {
                     handler.shutdown().await;
@@ -271,7 +271,7 @@ impl Attempt {
         }
     }
 
-    /// Tells the handler to stop, and drops it if it does not. Says how it ended if it did.
+    /// Cancels the handler, and drops it if it does not stop. Returns how it ended if it did.
     async fn stop(&self, handler: &mut JoinSet<Handled>) -> Option<Result<Handled, JoinError>> {
         self.token.cancel();
         let ended = timeout(self.lease.last_words(), handler.join_next()).await;
@@ -280,7 +280,7 @@ impl Attempt {
     }
 }
 
-/// Gets a payload that was too large to come along, for as long as the first lease lasts.
+/// Loads a payload that was too large for the claim. Retries until the first lease expires.
 async fn fetch(engine: &Engine, key: &PayloadKey, until: Instant) -> Result<Payload, Failure> {
     let mut pause = Pause::default();
     loop {
@@ -294,7 +294,7 @@ async fn fetch(engine: &Engine, key: &PayloadKey, until: Instant) -> Result<Payl
         if Instant::now() + pause >= until {
             return Err(Failure::transient(format!("the payload could not be read: {error}")));
         }
-        tracing::warn!(task = %key.task, %error, "reading a payload failed and is tried again");
+        tracing::warn!(task = %key.task, %error, "reading a payload failed and is retried");
         sleep(pause).await;
     }
 }

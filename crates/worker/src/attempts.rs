@@ -2,8 +2,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::task::{JoinError, JoinSet};
 
-/// Everything that a worker attends to, whatever it followed from. Nobody waits for what follows
-/// from its own work, so that a long row of it holds on to nothing.
+/// All attempts that a worker runs, in one flat set. No attempt awaits its follow-up work, so that
+/// a long chain of attempts retains nothing.
 #[derive(Debug)]
 pub(crate) struct Attempts(Mutex<Option<JoinSet<()>>>);
 
@@ -15,10 +15,10 @@ impl Default for Attempts {
 
 impl Attempts {
     fn open(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
-        self.0.lock().expect("nothing panics while it holds what is attended to")
+        self.0.lock().expect("no panic while the attempts are locked")
     }
 
-    /// Starts one, unless all are aborted.
+    /// Starts an attempt, unless all are aborted.
     pub(crate) fn spawn(&self, attempt: impl Future<Output = ()> + Send + 'static) {
         if let Some(attempts) = &mut *self.open() {
             reap(attempts);
@@ -30,12 +30,12 @@ impl Attempts {
         self.open().as_ref().is_none_or(JoinSet::is_empty)
     }
 
-    /// Looks at those that have ended.
+    /// Reaps the attempts that have ended.
     pub(crate) fn reap(&self) {
         self.open().iter_mut().for_each(reap);
     }
 
-    /// Waits for all of them, also for those that start meanwhile.
+    /// Waits for all attempts, also for those that start meanwhile.
     pub(crate) async fn ended(&self) {
         loop {
             let mut attempts = self.open().as_mut().map(std::mem::take).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Attempts {
         }
     }
 
-    /// Ends all of them where they are. None starts after this.
+    /// Aborts all attempts. None starts after this.
     pub(crate) fn abort(&self) {
         let attempts = self.open().take();
         drop(attempts);

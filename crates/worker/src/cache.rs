@@ -6,8 +6,8 @@ use windlass_core::{Task, TaskKey};
 
 use crate::workflow::Instance;
 
-/// Workflows that this worker has in memory between their turns: as many as it may have, those
-/// that were touched last.
+/// The sticky cache: workflows in memory between their turns. The least recently cached ones are
+/// evicted.
 pub(crate) struct Cache {
     most: usize,
     kept: Mutex<Kept>,
@@ -16,7 +16,7 @@ pub(crate) struct Cache {
 #[derive(Default)]
 struct Kept {
     instances: BTreeMap<TaskKey, Entry>,
-    /// The order in which they were kept.
+    /// The cached workflows, least recently cached first.
     order: BTreeMap<u64, TaskKey>,
     count: u64,
 }
@@ -32,18 +32,18 @@ impl Kept {
 struct Entry {
     instance: Instance,
     at: Position,
-    /// It is known to be in the store like that, and nobody has a lease of it.
+    /// Whether this state is known to be committed, and the workflow not leased.
     settled: bool,
     nth: u64,
 }
 
-/// Where the history of a workflow stands.
+/// A position in the history of a workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) generation: u32,
-    /// How many rows it has.
+    /// The number of rows.
     pub(crate) turns: u32,
-    /// Of the lease under which the last was written: another worker may have written others.
+    /// Of the lease that wrote the last row: another worker may have written a different one.
     pub(crate) epoch: u64,
 }
 
@@ -54,7 +54,7 @@ impl Position {
         Some(Self { generation: task.generation, turns, epoch })
     }
 
-    /// With so many rows more.
+    /// The position this many rows later.
     pub(crate) fn after(self, rows: usize) -> Self {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         Self { turns: self.turns.saturating_add(rows), ..self }
@@ -73,50 +73,50 @@ impl Cache {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("nothing panics while it holds the workflows in memory")
+        self.kept.lock().expect("no panic while the cache is locked")
     }
 
-    /// Forgets all of them. Says which there were.
+    /// Evicts all workflows and returns their keys.
     pub(crate) fn clear(&self) -> Vec<TaskKey> {
         let kept = std::mem::take(&mut *self.kept());
         kept.instances.into_keys().collect()
     }
 
-    /// Forgets those that nobody makes a turn of, as far as is known here. Says which.
+    /// Evicts workflows without a turn in progress, as far as is known here. Returns their keys.
     pub(crate) fn take_idle(&self) -> Vec<TaskKey> {
         let mut kept = self.kept();
         let idle = kept.instances.iter().filter(|(_, entry)| entry.settled);
         let idle: Vec<TaskKey> = idle.map(|(key, _)| key.clone()).collect();
         let dropped: Vec<_> = idle.iter().filter_map(|key| kept.remove(key)).collect();
         drop(kept);
-        // What the code of users does when it is dropped is nobody's to wait for.
+        // Dropping runs user code, so it happens outside of the lock.
         drop(dropped);
         idle
     }
 
-    /// The workflow as it is in the store, if it is in memory. One that is not as the store has it
-    /// is of no use.
+    /// Takes the workflow, if it is cached at the position that the store has. A stale entry is
+    /// dropped.
     pub(crate) fn take(&self, task: &Task) -> Option<Instance> {
         let known = self.kept().remove(&task.task_key())?;
         (Position::of(task) == Some(known.at)).then_some(known.instance)
     }
 
-    /// The workflow, if it stands there. What somebody else has made of it is left alone.
+    /// Takes the workflow, if it is cached at this position. Any other entry is left alone.
     pub(crate) fn take_at(&self, key: &TaskKey, at: Position) -> Option<Instance> {
         let mut kept = self.kept();
         kept.instances.get(key).filter(|entry| entry.at == at)?;
         kept.remove(key).map(|entry| entry.instance)
     }
 
-    /// The workflow, if nobody makes a turn of it, as far as is known here. While it has much under
-    /// way somebody is about to: that is left to a turn that gathers what has come.
+    /// Takes the workflow, if it has no turn in progress, as far as is known here, and one open
+    /// task. With more open tasks, its inputs are left to a turn that takes several at once.
     pub(crate) fn take_settled(&self, key: &TaskKey) -> Option<(Instance, Position)> {
         let mut kept = self.kept();
         kept.instances.get(key).filter(|entry| entry.settled && entry.instance.tasks() == 1)?;
         kept.remove(key).map(|entry| (entry.instance, entry.at))
     }
 
-    /// What was kept like that is in the store, and nobody has a lease of it.
+    /// Marks this position as committed, and the workflow as not leased.
     pub(crate) fn settled(&self, key: &TaskKey, at: Position) {
         if let Some(entry) = self.kept().instances.get_mut(key).filter(|entry| entry.at == at) {
             entry.settled = true;
@@ -135,7 +135,7 @@ impl Cache {
             dropped.push(kept.instances.remove(&oldest));
         }
         drop(kept);
-        // What the code of users does when it is dropped is nobody's to wait for.
+        // Dropping runs user code, so it happens outside of the lock.
         drop(dropped);
     }
 }
@@ -159,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn only_those_go_for_which_there_is_no_room() {
+    fn the_oldest_workflow_is_evicted_when_the_cache_is_full() {
         let cache = Cache::new(2);
         cache.keep(key("a"), AT, instance());
-        // However often another one comes and goes.
+        // However often another one is cached and taken.
         for _ in 0..100 {
             cache.keep(key("b"), AT, instance());
             assert!(cache.take_at(&key("b"), AT).is_some());
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_elsewhere_is_left_to_whom_it_concerns() {
+    fn a_workflow_is_taken_only_at_its_position() {
         let cache = Cache::new(2);
         cache.keep(key("a"), AT, instance());
         assert!(cache.take_at(&key("a"), AT.after(1)).is_none());
         assert!(cache.take_settled(&key("a")).is_none(), "its commit is not known");
         cache.settled(&key("a"), AT.after(1));
-        assert!(cache.take_settled(&key("a")).is_none(), "that was another one");
-        assert!(cache.take_idle().is_empty(), "somebody may be at it");
+        assert!(cache.take_settled(&key("a")).is_none(), "that was another position");
+        assert!(cache.take_idle().is_empty(), "a turn may be in progress");
         assert!(cache.take_at(&key("a"), AT).is_some());
         assert_eq!(cache.kept().order.len(), 0);
     }

@@ -5,7 +5,7 @@ use windlass_engine::{EffectCall, Engine};
 
 use crate::workflow::Calls;
 
-/// Calls to others under the lease of a turn.
+/// External calls under the lease of a turn.
 pub(crate) struct TurnCalls {
     engine: Engine,
     fence: Fence,

@@ -21,7 +21,7 @@ use crate::worker::Worker;
 /// The shortest time for which a claim waits for a task before it is sent again.
 const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 
-/// How soon to warn again.
+/// The shortest time between two warnings.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
@@ -31,10 +31,10 @@ pub(crate) struct Claimer {
     stop: Stop,
     team: Arc<Team>,
     slots: Arc<Semaphore>,
-    /// How many tasks were given to a handler.
+    /// How many claimed tasks have a handler here.
     started: u64,
     pulse: Pulse,
-    /// When it last warned that its leases are too short.
+    /// When it last warned of short leases.
     warned_at: Option<Instant>,
 }
 
@@ -54,24 +54,24 @@ impl Claimer {
         Self { worker, stop, team, slots, started: 0, pulse, warned_at: None }
     }
 
-    /// Claims until it is told to stop, then waits for the attempts under way.
+    /// Claims until it is stopped, then waits for the attempts in flight.
     pub(crate) async fn run(mut self) {
         let _end = End(self.team.clone());
         let closing = self.stop.closing.clone();
         tokio::select! {
             biased;
-            // A claim that is dropped here gives back what it was handed.
+            // A claim that is dropped here releases the tasks that it was granted.
             () = closing.cancelled() => {}
             () = async { self.pulse.tried().await; self.claim().await } => {}
         }
-        // Those that wait have nothing to do with the attempts under way, however long these take.
+        // Idle workflows are released before the attempts in flight end, which may take long.
         let idle = self.worker.cache.take_idle();
         tokio::join!(self.worker.let_go(idle), self.team.attempts.ended());
         self.worker.let_go(self.worker.cache.clear()).await;
         self.pulse.retire().await;
     }
 
-    /// Returns when the engine shuts down, or when the worker is to end by itself.
+    /// Returns when the engine shuts down, or when the task limit or idle time is reached.
     async fn claim(&mut self) {
         let mut pause = Pause::default();
         let mut busy_at = Instant::now();
@@ -86,7 +86,7 @@ impl Claimer {
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
             let request = self.worker.leases.request();
             let claim = Claim { limit, request: Some(request.id()), ..self.worker.claim.clone() };
-            // A claim that waits may end before it was decided; the last look does not.
+            // A claim that waits may time out undecided; the last one does not wait.
             let last_look = self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
             let wait = if last_look { Duration::ZERO } else { self.longest_wait() };
             match self.worker.engine.claim(claim, wait).await {
@@ -99,9 +99,9 @@ impl Claimer {
                 }
                 Err(Error::ShuttingDown) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "a claim failed and is tried again");
+                    tracing::warn!(%error, "claim failed and is retried");
                     tokio::time::sleep(pause.next()).await;
-                    // Whether there is anything to do is not known.
+                    // It is unknown whether any task is ready.
                     busy_at = Instant::now();
                 }
             }
@@ -129,13 +129,13 @@ impl Claimer {
         self.worker.short_leases.tell(&short);
     }
 
-    /// How many tasks may be started before this worker ends by itself.
+    /// How many tasks may be started before this worker stops.
     fn tasks_left(&self) -> usize {
         let left = self.worker.end.tasks.map(|tasks| tasks.saturating_sub(self.started));
         left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// All free slots that one claim can fill, as soon as there is one.
+    /// Waits for a free slot, and takes all that one claim can fill.
     async fn free_slots(&self) -> OwnedSemaphorePermit {
         let first = self.slots.clone().acquire_owned().await;
         let mut slots = first.expect("the slots are never closed");
@@ -158,8 +158,8 @@ impl Claimer {
             self.check_length(first.leased_from.elapsed());
         }
         for claimed in claimed {
-            let slot = slots.split(1).expect("no more is claimed than there are slots");
-            // A task that is put off is none of this worker's.
+            let slot = slots.split(1).expect("a claim is limited to the free slots");
+            // A task without a handler here is snoozed, and not counted.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
             let granted = Granted::new(claimed, request);
             let attend = self.team.clone().attend(granted, Slot::new(slot));
@@ -168,7 +168,7 @@ impl Claimer {
     }
 }
 
-/// However a claimer ends, nothing that it has started goes on.
+/// Aborts all attempts however the claimer ends.
 struct End(Arc<Team>);
 
 impl Drop for End {

@@ -13,10 +13,10 @@ use crate::team::Team;
 use crate::worker::Worker;
 use crate::workflow::{Deed, HandedOver, Part, Standing};
 
-/// For how long the worker that has a workflow in memory is asked first.
+/// How long the next turn of a workflow is sticky to the worker that has it cached.
 const STICKY_MS: u64 = 5_000;
 
-/// A part of a turn as it is to be kept.
+/// A part of a turn to be committed.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) fence: Fence,
@@ -28,7 +28,7 @@ pub(crate) struct Draft {
     pub(crate) then: Then,
 }
 
-/// Room for the activities of a turn that this worker can run itself, with their inputs.
+/// Slots for the eager activities of a turn, with their inputs.
 #[derive(Debug)]
 pub(crate) struct Room {
     inputs: BTreeMap<TaskId, Option<Payload>>,
@@ -36,21 +36,21 @@ pub(crate) struct Room {
     request: PendingRequest,
 }
 
-/// Activities that a commit has leased to this worker, with room for them.
+/// Eager activities that a commit has leased to this worker, with their slots.
 #[derive(Debug)]
 pub(crate) struct Followers {
     pub(crate) granted: Vec<Granted>,
-    /// For all of them but one, which has the room of the turn.
+    /// For all of them but one, which uses the slot of the turn.
     pub(crate) slots: Option<OwnedSemaphorePermit>,
 }
 
 impl Draft {
-    /// The command that keeps it, and room for what follows from it here, if anything may.
+    /// The command that commits it, and slots for its eager activities.
     pub(crate) fn command(self, team: &Team, leads: bool) -> Result<(CommitTurn, Room), Error> {
         let workflow = self.fence.task.id.clone();
         let (row, deeds) = self.part.map(|part| (part.row, part.deeds)).unzip();
         let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
-        // Whoever is about to leave takes nothing more, and is not to be waited for.
+        // A draining worker leases no eager activities and is not sticky.
         let stays = !team.is_closing();
         let leads = leads && stays;
         let runs = |task: &NewTask| leads && team.worker.runs(task);
@@ -89,12 +89,12 @@ impl Room {
         Self { inputs, slots: slots.flatten(), request: team.worker.leases.request() }
     }
 
-    /// The request that all leases of the commit are granted to.
+    /// The request to which all leases of the commit are granted.
     pub(crate) fn request(&self) -> &PendingRequest {
         &self.request
     }
 
-    /// How to lease as many as there is room for.
+    /// A claim for as many eager activities as there are slots.
     fn claim(&self, worker: &Worker) -> Option<Claim> {
         let room = self.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + 1;
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
@@ -102,7 +102,7 @@ impl Room {
         (!self.inputs.is_empty()).then(|| Claim { limit, request, ..worker.claim.clone() })
     }
 
-    /// What was leased of it.
+    /// The eager activities that were leased.
     pub(crate) fn filled(
         &mut self,
         leased: Vec<Arc<Task>>,
@@ -118,7 +118,7 @@ impl Room {
     }
 }
 
-/// What the engine is asked to do for what the code of a workflow did.
+/// Converts a workflow command to what the engine is to do.
 fn command_of(runs: impl Fn(&NewTask) -> bool, workflow: &TaskId, deed: Deed) -> Command {
     let started = |task: NewTask| {
         let workflow = Some(task.workflow.clone().unwrap_or_default());
@@ -152,7 +152,7 @@ fn command_of(runs: impl Fn(&NewTask) -> bool, workflow: &TaskId, deed: Deed) ->
     }
 }
 
-/// How a workflow stands after its turn, for the engine.
+/// Converts the state of a workflow after its turn to how the turn ends.
 pub(crate) fn then(standing: Standing, values: BTreeMap<String, Carried>) -> Result<Then, Error> {
     Ok(match standing {
         Standing::Waiting { .. } => Then::Wait,

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::lease::Deadline;
 use crate::token::Token;
 
-/// What a handler knows of the attempt that it makes. Clones are cheap and share it.
+/// The attempt that a handler runs. Clones are cheap and share its state.
 #[derive(Clone, Debug)]
 pub struct Context(Arc<Inner>);
 
@@ -29,12 +29,12 @@ struct Inner {
     waits: Arc<Waits>,
 }
 
-/// What is known of the waits of an attempt under one lease, however often its handler is run.
+/// The waits of an attempt under one lease, shared by all runs of its handler.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    /// How often it was asked to suspend the task.
+    /// The number of suspend requests sent.
     requests: AtomicU32,
-    /// What last let the attempt go on.
+    /// What last resumed the attempt.
     resumption: Mutex<Option<Resumption>>,
 }
 
@@ -57,17 +57,17 @@ impl Context {
         Self(Arc::new(Inner { engine, task, payload, token, deadline, waits }))
     }
 
-    /// Numbers a request to be suspended.
+    /// The number of the next suspend request.
     pub(crate) fn next_request(&self) -> u32 {
         self.0.waits.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn resumed(&self) -> Option<Resumption> {
-        self.0.waits.resumption.lock().expect("nothing panics while it holds it").clone()
+        self.0.waits.resumption.lock().expect("no panic while the lock is held").clone()
     }
 
     pub(crate) fn go_on(&self, resumption: Resumption) {
-        let mut last = self.0.waits.resumption.lock().expect("nothing panics while it holds it");
+        let mut last = self.0.waits.resumption.lock().expect("no panic while the lock is held");
         *last = Some(resumption);
     }
 
@@ -87,17 +87,17 @@ impl Context {
         &self.0.task.lane
     }
 
-    /// How often the task was replayed before.
+    /// The number of times the task was replayed.
     pub fn generation(&self) -> u32 {
         self.0.task.generation
     }
 
-    /// Which attempt this is, from one.
+    /// The number of this attempt, starting at 1.
     pub fn attempt(&self) -> u32 {
         self.0.task.attempts
     }
 
-    /// Names this run for good: no other run of any task has the same fence.
+    /// Identifies the lease of this attempt: no other lease of any task has the same fence.
     pub fn fence(&self) -> Fence {
         self.0.task.fence()
     }
@@ -106,55 +106,53 @@ impl Context {
         &self.0.task.labels
     }
 
-    /// The payload as it was given; none when the task was created without one.
+    /// The payload as stored; none if the task was created without one.
     pub fn payload(&self) -> Option<&Payload> {
         self.0.payload.as_ref()
     }
 
-    /// The engine that the task came from, as for creating what is to be done next.
+    /// The engine of the task, for example to create follow-up tasks.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
     }
 
-    /// Tells, durably, how far this attempt is. Whoever looks at the task sees the last report.
+    /// Reports the progress of this attempt durably. The task shows the last report.
     ///
-    /// Refused when the lease is lost or the task has ended: a good moment to stop.
+    /// Rejected if the lease is lost or the task has ended; the handler should stop then.
     pub async fn progress(&self, percent: u8, message: impl Into<String>) -> Result<(), Error> {
         let report = ReportProgress { fence: self.fence(), percent, message: message.into() };
         self.0.engine.submit(report).await.map(drop)
     }
 
-    /// Creates a child of this task, in its lane unless another is said: say what it should be,
-    /// then await it.
+    /// Creates a child of this task, by default in the task's lane: configure it, then await it.
     ///
-    /// The name tells the children of one task apart. A handler that runs again, as after a
-    /// failure or after [`Context::wait_children`], finds the child that it made under this name
-    /// before; asking for another one under it is a conflict. A task that is replayed makes its
-    /// children afresh.
+    /// The name identifies the child within its parent. A handler that runs again, for example
+    /// after a failure or after [`Context::wait_children`], gets the child that it created under
+    /// this name; a different task under the same name is a conflict. A replayed task creates its
+    /// children anew.
     pub fn spawn_child(&self, name: &str, kind: impl Into<Kind>) -> Creation<'_> {
         let child = self.child_key(name);
         let creation = self.0.engine.create(kind).tenant(child.tenant).id(child.id);
         creation.lane(self.lane().clone()).parent(self.id().clone())
     }
 
-    /// A child that was made under this name, or will be.
+    /// A handle to the child with this name. The child need not exist yet.
     pub fn child(&self, name: &str) -> TaskHandle {
         self.0.engine.handle(self.child_key(name))
     }
 
-    /// Waits until every child of this task has ended, however that is, and says how they did.
+    /// Waits until every child of this task has ended, in any state, and returns their counts.
     ///
-    /// While one is open this run of the handler is over: the error is to be passed on, as with
-    /// `?`, and the task waits without a lease and without a worker. When the last child has
-    /// ended the handler runs again from its start, as the same attempt; what it has spawned is
-    /// there, and this returns at once. While nobody awaits them children may also be left to
-    /// themselves: a task can end before they do.
+    /// While a child is open this returns an error that the handler must pass on, as with `?`.
+    /// The run ends, and the task waits without a lease and without a worker. When the last child
+    /// has ended, the handler runs again from its start, as the same attempt: its children exist,
+    /// and this returns at once. Waiting is optional: a task can end before its children.
     pub async fn wait_children(&self) -> Result<ChildCounts, Failure> {
         let counts = self.0.engine.child_counts(&self.key()).await?;
         if counts.open > 0 { Err(Failure::wait_children()) } else { Ok(counts) }
     }
 
-    /// The id of the task of this name: no two names, and no two generations, have the same.
+    /// The id of the child with this name. Ids are distinct across names and generations.
     fn child_key(&self, name: &str) -> TaskKey {
         let task = &self.0.task;
         let name = name.replace('%', "%25").replace('/', "%2F").replace('~', "%7E");
@@ -165,28 +163,28 @@ impl Context {
         TaskKey::new(&task.tenant, &id.into())
     }
 
-    /// To end this attempt with: try again after so long, while attempts are left.
+    /// A failure that retries the task after `pause`, while attempts are left.
     pub fn retry_after(&self, pause: Duration, reason: impl fmt::Display) -> Failure {
         Failure::retry_after(reason, pause)
     }
 
-    /// To end this attempt with: never try again.
+    /// A failure that is never retried.
     pub fn give_up(&self, reason: impl fmt::Display) -> Failure {
         Failure::give_up(reason)
     }
 
-    /// Until when the lease is surely held, by this machine's own clock. It moves with every
-    /// renewal.
+    /// The time until which the lease is held for certain, by this machine's clock. Renewals and
+    /// heartbeats extend it.
     pub fn lease_deadline(&self) -> Instant {
         self.0.deadline.at()
     }
 
-    /// Whether to stop: the lease is lost, the task was cancelled, or the worker is at its end.
+    /// Whether to stop: the lease is lost, the task was cancelled, or the worker is stopping.
     pub fn is_cancelled(&self) -> bool {
         self.0.token.is_cancelled()
     }
 
-    /// Waits until it is time to stop. The handler has a moment from then on before it is dropped.
+    /// Waits until the handler should stop. It is dropped at most one second after that.
     pub async fn cancelled(&self) {
         self.0.token.cancelled().await;
     }

@@ -6,12 +6,12 @@ use windlass_core::{FailureClass, Fence, Retry, RetryPolicy, limits};
 
 use crate::workflow::StepError;
 
-/// Why an attempt failed, and what its handler says about the next one.
+/// Why an attempt failed, and whether and when to retry it.
 ///
-/// What implements [`std::error::Error`] becomes a transient failure through `?`, but for what goes
-/// back to a [`StepError`], which keeps its class. To let it, this type is not an error itself.
-/// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and plain texts do not implement it: they say
-/// how they count, as in `.map_err(Failure::transient)?`.
+/// `?` turns any [`std::error::Error`] into a transient failure, except an error caused by a
+/// [`StepError`], which keeps its class. To allow this, `Failure` is not an error itself.
+/// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and plain text are not errors either: convert
+/// them explicitly, as in `.map_err(Failure::transient)?`.
 ///
 /// ```
 /// use windlass_worker::Failure;
@@ -34,61 +34,61 @@ pub struct Failure {
     class: FailureClass,
     reason: String,
     retry: Retry,
-    /// For how long the task is put off instead.
+    /// How long the task is snoozed instead.
     pause: Option<Duration>,
     /// Whether the task waits for its children instead.
     waits: bool,
-    /// It is no failure: the task is suspended, and this run of its handler is over.
+    /// Not a failure: the task is suspended, and this run of its handler is over.
     suspended: bool,
 }
 
 impl Failure {
-    /// It may pass by itself: the task's policy says whether and when it is tried again.
+    /// A temporary failure: the task's policy decides whether and when to retry.
     pub fn transient(reason: impl fmt::Display) -> Self {
         Self::new(FailureClass::Transient, &reason, Retry::Policy)
     }
 
-    /// Trying again does not help, unless the task's policy says that it does.
+    /// A failure that is not retried, unless the task's policy retries permanent failures.
     pub fn permanent(reason: impl fmt::Display) -> Self {
         Self::new(FailureClass::Permanent, &reason, Retry::Policy)
     }
 
-    /// Try again after so long, whatever the policy says of when, while attempts are left.
+    /// Retries after `pause` instead of the policy's backoff, while attempts are left.
     pub fn retry_after(reason: impl fmt::Display, pause: Duration) -> Self {
         let most_ms = u64::try_from(limits::BACKOFF_MS.max).unwrap_or(u64::MAX);
         let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).min(most_ms);
         Self::new(FailureClass::Transient, &reason, Retry::After { ms })
     }
 
-    /// Never try again, whatever the policy says.
+    /// A failure that is never retried, whatever the policy says.
     pub fn give_up(reason: impl fmt::Display) -> Self {
         Self::new(FailureClass::Permanent, &reason, Retry::GiveUp)
     }
 
-    /// It says nothing about the task, as when what the handler needs is away: the task is put off
-    /// for so long, and the attempt is not counted.
+    /// Snoozes the task for `pause`, for example because a dependency of the handler is
+    /// unavailable. The attempt is not counted.
     pub fn put_off(reason: impl fmt::Display, pause: Duration) -> Self {
         let most_ms = u64::try_from(limits::DELAY_MS.max).unwrap_or(u64::MAX);
         let pause = pause.min(Duration::from_millis(most_ms));
         Self { pause: Some(pause), ..Self::transient(reason) }
     }
 
-    /// Nothing has failed: children are open, and the task waits for them.
+    /// Not a failure: the task waits for its open children.
     pub(crate) fn wait_children() -> Self {
         Self { waits: true, ..Self::transient("children of the task are open") }
     }
 
-    /// Whether this says no more than that the task waits for its children.
+    /// Whether this is not a failure, but a wait for the children of the task.
     pub fn waits_for_children(&self) -> bool {
         self.waits
     }
 
-    /// What ends the run of a handler whose task is suspended.
+    /// Ends the run of a handler whose task is suspended.
     pub(crate) fn suspended() -> Self {
         Self { suspended: true, ..Self::transient("the task is suspended") }
     }
 
-    /// Whether it is none: the task is suspended, and its handler is called again.
+    /// Whether this is not a failure: the task is suspended, and its handler is called again.
     pub fn is_suspended(&self) -> bool {
         self.suspended
     }
@@ -105,12 +105,12 @@ impl Failure {
         self.retry
     }
 
-    /// For how long the task is put off, if that is what this says.
+    /// How long the task is snoozed, if it is.
     pub fn pause(&self) -> Option<Duration> {
         self.pause
     }
 
-    /// When the next attempt follows, if one does, for those who try by themselves.
+    /// The backoff before the next attempt, if any, for attempts that the engine does not schedule.
     pub(crate) fn pause_ms(&self, retry: Option<&RetryPolicy>, attempt: u32) -> Option<u64> {
         let retry = retry.filter(|retry| attempt < retry.max_attempts)?;
         match self.retry {
@@ -135,7 +135,7 @@ impl Failure {
     }
 }
 
-/// What of a reason can be stored: a failure must not be refused for what it says.
+/// Makes a reason storable: a failure must not be rejected because of its text.
 pub(crate) fn fitting(mut reason: String) -> String {
     reason.retain(|c| c != '\0');
     reason.truncate(reason.floor_char_boundary(limits::REASON.max_bytes));
@@ -149,7 +149,7 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
     }
 }
 
-/// What goes back to a step of a workflow fails as the step did; all else may pass by itself.
+/// An error caused by a workflow step keeps the class of the step; any other is transient.
 fn class_of(error: &(dyn std::error::Error + 'static)) -> FailureClass {
     let mut cause = Some(error);
     while let Some(error) = cause {

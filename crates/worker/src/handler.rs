@@ -8,7 +8,7 @@ use windlass_core::Payload;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// What came of an attempt: the result to be stored, or why there is none.
+/// The outcome of an attempt: the result to store, or the failure.
 pub(crate) type Handled = Result<Option<Payload>, Failure>;
 
 type Boxed = Pin<Box<dyn Future<Output = Handled> + Send>>;
@@ -70,7 +70,7 @@ pub(crate) fn encode<O: Serialize + ?Sized>(output: &O) -> Handled {
     fitting(Some(Payload::new("application/json", bytes)))
 }
 
-/// A result that is too large fails its attempt, and says so.
+/// Fails the attempt if its result is too large.
 fn fitting(result: Option<Payload>) -> Handled {
     if let Some(payload) = &result
         && let Err(refusal) = payload.check()

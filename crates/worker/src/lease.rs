@@ -14,14 +14,14 @@ use crate::settlement::Answer;
 use crate::team::Team;
 use crate::token::Token;
 
-/// How soon to look again after a look: where anything may have happened, it may again and again.
+/// The pause between two checks of a lease: notifications may come in quick succession.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The most time a handler has to end by itself once it is told to stop.
+/// The most time a handler has to stop once it is cancelled.
 const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The right to act on a task, by this worker's own clock: counted from the start of the batch that
-/// granted it, so that it is over here before it is over in the store.
+/// The right to act on a task, by this worker's clock: counted from the start of the batch that
+/// granted it, so that it expires here before it expires in the store.
 #[derive(Debug)]
 pub(crate) struct Lease {
     engine: Engine,
@@ -29,9 +29,9 @@ pub(crate) struct Lease {
     length: Duration,
     renewed: watch::Sender<Instant>,
     deadline: Deadline,
-    /// Set when the grace of a drain is over.
+    /// Set when the grace period of a drain is over.
     interrupting: Token,
-    /// Heartbeats report the lease as held for as long as this is here.
+    /// Heartbeats report the lease as held until this is dropped.
     _held: HeldLease,
 }
 
@@ -48,7 +48,7 @@ impl Granted {
         Self { claimed, held }
     }
 
-    /// A workflow whose lease came with the end of one of its activities.
+    /// A workflow that was leased by the commit that ended its activity.
     pub(crate) fn workflow(
         task: Arc<Task>,
         leased_from: Instant,
@@ -59,8 +59,8 @@ impl Granted {
     }
 }
 
-/// Until when a lease may be counted on: as long as it was renewed for, and as long as the worker
-/// was heard of, since the leases of one that was not end before their time.
+/// Until when a lease can be relied on: until it expires, and until the worker may be declared dead
+/// for missed heartbeats, which revokes its leases early.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline {
     renewed: watch::Receiver<Instant>,
@@ -76,7 +76,7 @@ impl Deadline {
 /// Why a lease is not renewed again.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// It is held, and so close to its end that the handler must stop.
+    /// It is held, and so close to expiry that the handler must stop.
     Near,
     Over,
     Lost(Rejection),
@@ -103,35 +103,35 @@ impl Lease {
         self.deadline.clone()
     }
 
-    /// How long a handler has to end by itself once it is told to stop.
+    /// How long a handler has to stop once it is cancelled.
     pub(crate) fn last_words(&self) -> Duration {
         LONGEST_LAST_WORDS.min(self.length / 6)
     }
 
-    /// Keeps the lease until the handler must stop.
+    /// Renews the lease until the handler must stop.
     pub(crate) async fn keep(&self) -> Ending {
         tokio::select! {
-            // Without chance, so that a simulation of it runs the same way twice.
+            // Biased, so that simulations are deterministic.
             biased;
             ending = self.renew_in_time() => ending,
             rejection = self.taken_away() => Ending::Lost(rejection),
         }
     }
 
-    /// Waits until somebody else has taken the task away. Word of that comes with the commit.
+    /// Waits until the lease is revoked. The engine is notified by the commit that revokes it.
     async fn taken_away(&self) -> Rejection {
         let holding = self.engine.holding(&self.fence.task);
         loop {
             holding.disturbed().await;
             if let Some(rejection) = self.look().await {
-                tracing::warn!(task = %self.fence.task.id, %rejection, "a lease was taken away");
+                tracing::warn!(task = %self.fence.task.id, %rejection, "lease revoked");
                 return rejection;
             }
             sleep(LOOK_AGAIN).await;
         }
     }
 
-    /// Why the lease is this worker's no more, if the store says so.
+    /// Returns why the lease has ended in the store, if it has.
     async fn look(&self) -> Option<Rejection> {
         match self.engine.task(&self.fence.task).await {
             Ok(None) => Some(Rejection::TaskNotFound),
@@ -145,12 +145,12 @@ impl Lease {
                 }
                 _ => Some(Rejection::NotLeased),
             },
-            // The next renewal tells.
+            // The next renewal finds out.
             Err(_) => None,
         }
     }
 
-    /// Renews the lease again and again, until the handler must stop.
+    /// Renews the lease repeatedly, until the handler must stop.
     async fn renew_in_time(&self) -> Ending {
         let task = &self.fence.task.id;
         let last_moment = || self.deadline() - self.last_words();
@@ -160,11 +160,11 @@ impl Lease {
             sleep_until(next.min(last_moment())).await;
             let asked = Instant::now();
             if asked >= last_moment() {
-                tracing::warn!(%task, "a lease runs out unrenewed");
+                tracing::warn!(%task, "lease is about to expire unrenewed");
                 return if asked < self.deadline() { Ending::Near } else { Ending::Over };
             }
             if asked < next {
-                // The worker was heard of meanwhile.
+                // A heartbeat has moved the deadline.
                 continue;
             }
             match timeout_at(last_moment(), self.renew()).await {
@@ -174,20 +174,20 @@ impl Lease {
                     pause = Pause::default();
                 }
                 Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
-                    tracing::warn!(%task, %rejection, "a lease is lost");
+                    tracing::warn!(%task, %rejection, "lease lost");
                     return Ending::Lost(rejection);
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%task, %error, "a renewal failed");
+                    tracing::warn!(%task, %error, "lease renewal failed");
                     next = Instant::now() + pause.next();
                 }
-                // The last moment has come, which the next round finds.
+                // Too late to renew, which the next iteration finds.
                 Err(_) => {}
             }
         }
     }
 
-    /// Renews the lease. Returns from when it counts.
+    /// Renews the lease. Returns the time from which it counts.
     async fn renew(&self) -> Result<Instant, Error> {
         let lease_ms = u64::try_from(self.length.as_millis()).unwrap_or(u64::MAX);
         let renew = Renew { fence: self.fence.clone(), lease_ms };
@@ -196,14 +196,14 @@ impl Lease {
         Ok(answers.batch_began)
     }
 
-    /// Ends the lease with a command that is safe to repeat. Asks until there is an answer or the
-    /// lease is over.
+    /// Ends the lease with an idempotent command. Retries until there is a response or the lease
+    /// expires.
     pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, Answer> {
         self.settle_timed(command).await.map(|(outcome, _)| outcome)
     }
 
-    /// As [`Lease::settle`], with when the batch began that settled it: leases that it granted
-    /// count from there.
+    /// Like [`Lease::settle`]; also returns when the batch began that settled it: leases that it
+    /// granted count from there.
     pub(crate) async fn settle_timed(
         &self,
         command: Command,
@@ -211,7 +211,7 @@ impl Lease {
         self.settle_first(vec![command]).await.map(|settled| (settled.first, settled.batch_began))
     }
 
-    /// As [`Lease::settle`], with another command in the same commit, whose answer comes along.
+    /// Like [`Lease::settle`], with a second command in the same commit, and its response.
     pub(crate) async fn settle_with(
         &self,
         command: Command,
@@ -232,8 +232,8 @@ impl Lease {
                 let first = each.next().unwrap_or(Err(Error::OutcomeUnknown))?;
                 Ok(SettledWith { first, second: each.next(), batch_began })
             };
-            // A settle that was sent before the deadline counts if its batch began in time: its
-            // answer is worth waiting for, as no code acts under the lease meanwhile.
+            // A settle that was sent before the deadline counts if its batch began in time. No
+            // code acts under the lease meanwhile, so it is safe to wait for its response.
             match timeout_at(self.deadline() + PATIENCE, answer).await {
                 Ok(Ok(settled)) => {
                     tracing::debug!(
@@ -242,29 +242,29 @@ impl Lease {
                     return Ok(settled);
                 }
                 Ok(Err(error)) if may_pass(&error) => {
-                    tracing::warn!(%task, %error, "a settle failed and is tried again");
+                    tracing::warn!(%task, %error, "settle failed and is retried");
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
-                    // What was done ahead of others may find itself overtaken.
+                    // A speculative turn may lose against another worker's turn.
                     if matches!(commands[0], Command::Advance(_)) {
-                        tracing::debug!(%task, %error, "a turn that was made ahead is refused");
+                        tracing::debug!(%task, %error, "speculative turn rejected");
                     } else {
-                        tracing::warn!(%task, %error, "a settle was refused");
+                        tracing::warn!(%task, %error, "settle rejected");
                     }
                     return Err(Answer::Refused(error));
                 }
                 Err(_) => break,
             }
         }
-        tracing::warn!(%task, "a lease was over before it could be settled");
+        tracing::warn!(%task, "lease expired before it could be settled");
         self.give_up().await;
         Err(Answer::LeaseOver)
     }
 
     /// Releases a lease that this worker stopped acting under, because it could not renew it or
     /// send heartbeats. In the store the lease may last for much longer. Retries until the store
-    /// has answered, the lease has expired there too, or the worker ends; a lease that is not
+    /// has responded, the lease has expired there too, or the worker stops; a lease that is not
     /// released by then is not held, and a heartbeat reports that.
     pub(crate) async fn give_up(&self) {
         let ending = async {
@@ -276,9 +276,9 @@ impl Lease {
             biased;
             () = self.release() => {}
             () = sleep_until(*self.renewed.borrow()) => {
-                tracing::debug!(%task, "a lease expired before it could be released");
+                tracing::debug!(%task, "lease expired before it could be released");
             }
-            () = ending => tracing::warn!(%task, "a lease could not be released in time"),
+            () = ending => tracing::warn!(%task, "releasing a lease timed out"),
         }
     }
 
@@ -287,7 +287,7 @@ impl Lease {
         let mut pause = Pause::default();
         loop {
             match self.engine.submit(Release { fence: self.fence.clone() }).await {
-                Ok(_) => return tracing::debug!(%task, "a lease is released"),
+                Ok(_) => return tracing::debug!(%task, "lease released"),
                 Err(Error::Rejected(rejection)) => {
                     return tracing::debug!(%task, %rejection, "there is no lease to release");
                 }
@@ -295,13 +295,13 @@ impl Lease {
                     tracing::warn!(%task, %error, "releasing a lease failed and is retried");
                     sleep(pause.next()).await;
                 }
-                Err(error) => return tracing::warn!(%task, %error, "a lease is not released"),
+                Err(error) => return tracing::warn!(%task, %error, "releasing a lease failed"),
             }
         }
     }
 }
 
-/// What settled a lease, with the answer to the command that was sent along.
+/// The outcome of a settle, with the response to the second command.
 #[derive(Debug)]
 pub(crate) struct SettledWith {
     pub(crate) first: Outcome,

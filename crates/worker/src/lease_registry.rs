@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use windlass_core::{Fence, HeldLeases, LeaseRequest, TaskId, limits};
 
-/// The leases that a worker holds, and its requests under way that may grant it more. Each
+/// The leases that a worker holds, and its requests in flight that may grant it more. Each
 /// heartbeat reports them, so that the store ends leases that the worker does not know of.
 #[derive(Debug)]
 pub(crate) struct LeaseRegistry {
@@ -19,7 +19,7 @@ struct State {
     held: BTreeSet<(TaskId, u64)>,
 }
 
-/// A request that may grant leases, until its answer is here or nobody waits for it.
+/// A request in flight that may grant leases. Dropped when it is answered or abandoned.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     registry: Arc<LeaseRegistry>,
@@ -43,7 +43,7 @@ impl Default for LeaseRegistry {
 
 impl LeaseRegistry {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds the registry")
+        self.state.lock().expect("no panic while the registry is locked")
     }
 
     pub(crate) fn request(self: &Arc<Self>) -> PendingRequest {
@@ -54,7 +54,7 @@ impl LeaseRegistry {
         PendingRequest { registry: self.clone(), number }
     }
 
-    /// What a heartbeat reports; none when there are more leases than one can report.
+    /// The leases for a heartbeat; none if there are more than it can report.
     pub(crate) fn report(&self) -> Option<HeldLeases> {
         let state = self.state();
         limits::HELD_LEASES.check(state.held.len()).ok()?;
@@ -67,12 +67,12 @@ impl LeaseRegistry {
 }
 
 impl PendingRequest {
-    /// The name of the request in the leases that it grants.
+    /// The id of the request, stored in the leases that it grants.
     pub(crate) fn id(&self) -> LeaseRequest {
         LeaseRequest { instance: self.registry.instance, number: self.number }
     }
 
-    /// Holds a lease that the answer granted.
+    /// Registers a lease that the response granted.
     pub(crate) fn granted(&self, fence: &Fence) -> HeldLease {
         let lease = (fence.task.id.clone(), fence.epoch);
         self.registry.state().held.insert(lease.clone());
@@ -115,7 +115,7 @@ mod tests {
         let third = registry.request();
         assert_eq!(reported(&registry), (0, vec![]));
         drop(second);
-        assert_eq!(reported(&registry).0, 0, "the first is under way");
+        assert_eq!(reported(&registry).0, 0, "the first is in flight");
         let held = first.granted(&fence("a", 7));
         drop(first);
         assert_eq!(reported(&registry), (2, vec![("a".into(), 7)]));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_of_one_task_are_told_apart() {
+    fn leases_of_one_task_are_distinct() {
         let registry = Arc::new(LeaseRegistry::default());
         let request = registry.request();
         let first = request.granted(&fence("a", 7));

@@ -1,9 +1,9 @@
 //! Runs user code for the tasks of an engine.
 //!
-//! A worker claims tasks, gives each to the handler of its kind, keeps the lease while the handler
-//! runs, and settles what came of it. It owns no rule: whether a failure is followed by another
-//! attempt is decided by the task's policy, in the engine. A handler may run more than once for
-//! one task, as when its worker lost the lease; only one of the runs is ever settled.
+//! A worker claims tasks, runs the handler of each task's kind, renews the lease while the handler
+//! runs, and settles the outcome. Whether a failed attempt is retried is decided by the task's
+//! policy, in the engine. A handler may run more than once for one task, for example after its
+//! worker lost the lease; a run whose fence is stale cannot be settled.
 //! Start at [`Worker`].
 //!
 //! ```

@@ -3,7 +3,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How long to wait before asking again: twice as long each time.
+/// Backoff between retries: doubles up to [`LONGEST`].
 #[derive(Debug)]
 pub(crate) struct Pause(Duration);
 

@@ -4,13 +4,13 @@ use windlass_core::{CodeVersion, Kind, Rejection, Task, limits};
 
 use crate::workflow::Program;
 
-/// The code of the workflows that a worker has: of each as many versions as it likes.
+/// The workflow code of a worker, in any number of versions per workflow.
 #[derive(Debug, Default)]
 pub(crate) struct Programs(BTreeMap<Kind, Versions>);
 
 #[derive(Debug, Default)]
 struct Versions {
-    /// For workflows that were started without one.
+    /// For workflows that were started without a version.
     plain: Option<Program>,
     pinned: BTreeMap<CodeVersion, Program>,
 }
@@ -31,7 +31,7 @@ impl Programs {
         self.0.is_empty()
     }
 
-    /// The code of a workflow. One without a version gets what has none, or else the latest.
+    /// The code of a workflow. One without a version gets the plain code, or else the latest.
     pub(crate) fn of(&self, task: &Task) -> Option<&Program> {
         let known = self.0.get(&task.kind)?;
         match &task.workflow.as_ref()?.version {
@@ -40,7 +40,7 @@ impl Programs {
         }
     }
 
-    /// What tells that this worker can replay the versions that it has.
+    /// The capabilities that let this worker claim workflows of its versions.
     pub(crate) fn capabilities(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(kind, versions)| {
             versions.pinned.keys().map(move |version| version.capability(kind))

@@ -13,31 +13,31 @@ use crate::settlement::Listener;
 use crate::token::Token;
 use crate::worker::Worker;
 
-/// How soon to try again what failed.
+/// How soon to retry a failed heartbeat.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long the last word may take. Without it the worker is taken for dead, after a while.
+/// How long the last requests may take. A worker that does not deregister is declared dead.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Registers a worker and says again and again that it is there, until it is dropped.
+/// Registers a worker and sends its heartbeats, until it is dropped.
 ///
-/// Whoever stops without [`Pulse::retire`] is taken for dead after a while, and what it holds is
-/// free before its leases run out.
+/// A worker that stops without [`Pulse::retire`] is declared dead after a while, and its leases are
+/// revoked before they expire.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     engine: Engine,
     heartbeat: Heartbeat,
-    /// Its first beat was answered, whatever the answer.
+    /// Set when the first heartbeat has succeeded or failed.
     tried: Token,
     stop: Token,
     heard: Heard,
     beats: JoinHandle<()>,
 }
 
-/// Until when nobody takes the worker for dead, by its own clock: counted from before it said that
-/// it is there.
+/// Until when the worker cannot be declared dead, by its clock: counted from before its last
+/// successful heartbeat was sent.
 pub(crate) type Heard = watch::Receiver<Instant>;
 
-/// As long as nobody was ever told of a worker, nobody misses it.
+/// A worker that is not registered yet cannot be declared dead.
 const EVER: Duration = Duration::from_secs(366 * 86_400);
 
 impl Pulse {
@@ -65,17 +65,17 @@ impl Pulse {
         self.heard.clone()
     }
 
-    /// Waits for the answer to the first beat, so that nothing is claimed by a worker that nobody
-    /// would miss. A store that refuses it does not keep the worker from its work.
+    /// Waits for the response to the first heartbeat: leases of an unregistered worker would not be
+    /// revoked if it died. If the heartbeat fails, the worker claims all the same.
     pub(crate) async fn tried(&self) {
         self.tried.cancelled().await;
     }
 
-    /// Says that the worker is about to end.
+    /// Deregisters the worker.
     pub(crate) async fn retire(mut self) {
         self.stop.cancel();
         let retired = tokio::time::timeout(PATIENCE, async {
-            // A beat that is under way would register it again.
+            // A heartbeat in flight would register it again.
             drop((&mut self.beats).await);
             // A heartbeat ends one page of leases that are not held.
             while self.retire_once().await? > 0 {}
@@ -83,8 +83,8 @@ impl Pulse {
         });
         match retired.await {
             Ok(Ok(()) | Err(Error::ShuttingDown)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "a worker could not say that it ends"),
-            Err(_) => tracing::warn!("a worker could not say in time that it ends"),
+            Ok(Err(error)) => tracing::warn!(%error, "worker deregistration failed"),
+            Err(_) => tracing::warn!("worker deregistration timed out"),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Drop for Pulse {
     }
 }
 
-/// What a worker says of itself.
+/// Composes the heartbeats of a worker.
 #[derive(Clone, Debug)]
 struct Heartbeat {
     register: RegisterWorker,
@@ -115,20 +115,20 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The worker is there, and holds what it holds at this moment.
+    /// A heartbeat that reports the leases that the worker holds.
     fn compose(&self) -> RegisterWorker {
         RegisterWorker { held: self.leases.report(), ..self.register.clone() }
     }
 
-    /// The worker is about to end. Leases that it does not hold end before that: a worker that is
-    /// not registered cannot be declared dead.
+    /// The last heartbeat and the deregistration. The heartbeat ends leases that the worker does
+    /// not hold: a worker that is not registered cannot be declared dead.
     fn last(&self) -> Vec<Command> {
         let RegisterWorker { tenant, id, .. } = self.register.clone();
         vec![self.compose().into(), RetireWorker { tenant, id }.into()]
     }
 }
 
-/// What the beats tell, and what they are told.
+/// The channels of the heartbeat loop.
 struct Signs {
     tried: Token,
     stop: Token,
@@ -149,18 +149,18 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Sign
         tried.cancel();
         let pause = match answer {
             Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
-                tracing::warn!(%worker, lost, "leases that this worker does not hold were ended");
+                tracing::warn!(%worker, lost, "ended leases that this worker does not hold");
                 Duration::ZERO
             }
-            // A late answer leaves little time until the worker is declared dead.
+            // A late response leaves little time until the worker is declared dead.
             Ok(_) => every.saturating_sub(asked.elapsed()),
             Err(Error::ShuttingDown) => return,
             Err(Error::Rejected(rejection)) => {
-                tracing::error!(%worker, %rejection, "a worker cannot register");
+                tracing::error!(%worker, %rejection, "worker registration rejected");
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "a worker could not say that it is there");
+                tracing::warn!(%error, "worker heartbeat failed");
                 failures.tell(&error);
                 every.min(AGAIN)
             }

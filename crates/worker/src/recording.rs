@@ -1,4 +1,4 @@
-//! A workflow as the store has it, with all that it takes to run its code again.
+//! Reads the recorded executions of a workflow, with everything that a replay needs.
 
 use windlass_core::{Carried, Execution, PayloadKey, Task};
 use windlass_engine::{Engine, Error, Input, WorkflowHandle};
@@ -8,8 +8,8 @@ use crate::workflow::testing::Recorded;
 use crate::workflow::{Begin, HandedOver};
 
 impl Recorded {
-    /// What the store has of a workflow: its executions that are kept, in order, the present one
-    /// last. Nothing else is needed to try code against them.
+    /// The retained executions of a workflow, in order, the current one last. They are all that is
+    /// needed to check code against them.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -45,7 +45,7 @@ impl Recorded {
     /// ```
     pub async fn of<O>(workflow: &WorkflowHandle<O>) -> Result<Vec<Self>, Error> {
         let engine = workflow.engine();
-        // Read first: what continues as new in the meantime is among the executions as well.
+        // Read first: if it continues as new meanwhile, no earlier execution is missing below.
         let task = workflow.info().await?;
         let mut all = Vec::new();
         for execution in workflow.executions().await? {
@@ -57,13 +57,13 @@ impl Recorded {
         Ok(all)
     }
 
-    /// The present execution of a workflow.
+    /// The current execution of a workflow.
     pub async fn of_present(engine: &Engine, task: &Task) -> Result<Self, Error> {
         let begin = begin(engine, task, &stored(task.input_key())).await?;
         Ok(Self { begin, rows: engine.history(task, 0).await? })
     }
 
-    /// An execution of it that was followed by another one.
+    /// An earlier execution of a workflow.
     pub async fn of_past(
         engine: &Engine,
         task: &Task,
@@ -81,7 +81,7 @@ fn stored(input: Option<PayloadKey>) -> Input {
     input.map_or(Input::None, Input::Elsewhere)
 }
 
-/// With what the present execution of a workflow begins.
+/// The start parameters of the current execution of a workflow.
 pub(crate) async fn begin(engine: &Engine, task: &Task, input: &Input) -> Result<Begin, Error> {
     let begin = begin_at(engine, task, task.generation, input, task.carried_key()).await?;
     let state = task.workflow.as_deref();

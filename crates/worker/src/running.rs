@@ -7,8 +7,8 @@ use crate::claimer::Claimer;
 use crate::token::Token;
 use crate::worker::Worker;
 
-/// A worker at work. Dropped without [`Running::drain`], it stops at once, and its leases run out
-/// by themselves.
+/// Handle of a started worker. If it is dropped without [`Running::drain`], the worker stops at
+/// once; its leases expire or are revoked when it is declared dead.
 #[derive(Debug)]
 pub struct Running {
     stop: Stop,
@@ -16,17 +16,17 @@ pub struct Running {
     claimer: Option<JoinHandle<()>>,
 }
 
-/// How a worker is told to stop, in two steps.
+/// Stops a worker in two steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     /// Claim nothing more.
     pub(crate) closing: Token,
-    /// Give back what is not done.
+    /// Release tasks whose handlers still run.
     pub(crate) interrupting: Token,
 }
 
 impl Running {
-    /// Handlers run where this is called; claims and heartbeats run with the engine.
+    /// Handlers run on the caller's runtime; claims and heartbeats run on the engine's.
     pub(crate) fn start(worker: Worker) -> Self {
         let stop = Stop::default();
         let engine = worker.engine.runtime().clone();
@@ -35,21 +35,21 @@ impl Running {
         Self { stop, claimer: Some(engine.spawn(run)) }
     }
 
-    /// Waits until the worker has ended by itself, with everything settled: as
-    /// [`Worker::at_most`] and [`Worker::until_idle`] say, or because its engine shuts down.
+    /// Waits until the worker has stopped and everything is settled, because of
+    /// [`Worker::at_most`] or [`Worker::until_idle`], or because its engine shuts down.
     ///
     /// Dropping this future changes nothing.
     pub async fn ended(&mut self) {
         let Some(claimer) = &mut self.claimer else { return };
         if let Err(error) = claimer.await {
-            tracing::error!(%error, "a worker ended by itself: this is a bug");
+            tracing::error!(%error, "a worker ended abnormally: this is a bug");
         }
         self.claimer = None;
     }
 
-    /// Claims nothing more and lets handlers finish. Those that take longer than `grace` are
-    /// cancelled, and their tasks released unbilled. Returns when no handler runs and everything
-    /// is settled; with a store that does not answer, when the leases are over.
+    /// Stops claiming and lets handlers finish. Those that take longer than `grace` are cancelled,
+    /// and their tasks are released without counting the attempt. Returns when no handler runs and
+    /// everything is settled; if the store does not respond, when the leases have expired.
     pub async fn drain(mut self, grace: Duration) {
         self.stop.closing.cancel();
         if tokio::time::timeout(grace, self.ended()).await.is_err() {

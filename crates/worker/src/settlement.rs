@@ -9,52 +9,52 @@ use windlass_engine::Error;
 use crate::failure::Failure;
 use crate::handler::Handled;
 
-/// What came of one attempt; see [`crate::Worker::on_settled`].
+/// The outcome of one attempt; see [`crate::Worker::on_settled`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// Task and epoch: they name the attempt for good.
+    /// Task and epoch: they identify the lease of the attempt.
     pub fence: Fence,
     pub kind: Kind,
     pub lane: LaneName,
-    /// Which attempt it was, from one.
+    /// The number of the attempt, starting at 1.
     pub attempt: u32,
-    /// What the store was asked to do; none when there was no right to ask for anything.
+    /// What the worker requested; none if it held no lease to settle.
     pub asked: Option<Asked>,
     pub answer: Answer,
-    /// From the start of the attempt to the answer.
+    /// From the start of the attempt to the response.
     pub took: Duration,
 }
 
-/// What a worker asks for at the end of an attempt.
+/// What a worker requests at the end of an attempt.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// The handler succeeded, with this result.
     Complete(Option<Payload>),
     Fail(Failure),
-    /// Give the task back, the attempt not counted.
+    /// Release the task; the attempt is not counted.
     Release,
-    /// Put the task off for so long, the attempt not counted.
+    /// Snooze the task; the attempt is not counted.
     Delay {
         pause: Duration,
         reason: String,
     },
-    /// Wait for the children of the task; the same attempt goes on after that.
+    /// Wait for the children of the task; the same attempt resumes after that.
     WaitChildren,
-    /// The handler has suspended the task: the lease ended with that.
+    /// The handler has suspended the task, which ended the lease.
     Suspend,
 }
 
-/// What came of what was asked.
+/// The response to what was requested.
 #[derive(Debug)]
 pub enum Answer {
-    /// It is done, durably.
+    /// The request is committed.
     Settled,
-    /// It was refused, as when the task was cancelled on the way.
+    /// The request was rejected, for example because the task was cancelled meanwhile.
     Refused(Error),
-    /// The lease was over before there was an answer. What was asked may be done or not.
+    /// The lease expired before there was a response. The request may be committed or not.
     LeaseOver,
-    /// The lease was lost while the handler ran. It was told to stop, and nothing was asked.
+    /// The lease was lost while the handler ran. The handler was stopped; nothing was requested.
     Lost(Rejection),
 }
 
@@ -63,7 +63,7 @@ impl Answer {
         matches!(self, Answer::Settled)
     }
 
-    /// The stable name of why it is not settled.
+    /// The stable code of why it is not settled.
     pub fn code(&self) -> Option<&'static str> {
         match self {
             Answer::Settled => None,
@@ -79,7 +79,7 @@ impl fmt::Display for Answer {
         match self {
             Answer::Settled => f.write_str("settled"),
             Answer::Refused(error) => error.fmt(f),
-            Answer::LeaseOver => f.write_str("the lease was over before it could be settled"),
+            Answer::LeaseOver => f.write_str("the lease expired before it could be settled"),
             Answer::Lost(rejection) => rejection.fmt(f),
         }
     }
@@ -98,7 +98,7 @@ impl Asked {
         }
     }
 
-    /// The command that settles the attempt; none if it is settled.
+    /// The command that settles the attempt; none if it is settled already.
     pub(crate) fn command(&self, fence: Fence) -> Option<Command> {
         Some(match self {
             Asked::Complete(result) => Complete { fence, result: result.clone() }.into(),
@@ -116,7 +116,7 @@ impl Asked {
 
 type Listen<T> = dyn Fn(&T) + Send + Sync;
 
-/// A function that is called with every event of a kind, if there is one. Clones share it.
+/// An optional callback for events of type `T`. Clones share it.
 pub(crate) struct Listener<T>(Option<Arc<Listen<T>>>);
 
 impl<T> Listener<T> {

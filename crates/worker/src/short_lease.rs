@@ -1,8 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A lease is to last for so many times as long as the store takes to grant it: it is renewed when
-/// a third has passed, and each renewal takes about as long.
+/// A lease must last this many times as long as the store takes to grant it: it is renewed when a
+/// third has passed, and a renewal takes about as long as the grant.
 const LEAST_SHARE: u32 = 6;
 
 /// A lease that is too short for its store; see [`crate::Worker::on_short_lease`].
@@ -10,18 +10,18 @@ const LEAST_SHARE: u32 = 6;
 #[non_exhaustive]
 pub struct ShortLease {
     pub lease: Duration,
-    /// How long it took from the start of the batch that granted it until the worker had it.
+    /// The time from the start of the batch that granted it until the worker received it.
     pub took: Duration,
 }
 
 impl ShortLease {
-    /// Whether a lease that took so long to grant is too short.
+    /// Reports a lease that is too short for the time that its grant took.
     pub(crate) fn check(lease: Duration, took: Duration) -> Option<Self> {
         let short = Self { lease, took };
         (short.recommended() > lease).then_some(short)
     }
 
-    /// How long leases should be for this store.
+    /// The shortest lease that suits this store.
     pub fn recommended(&self) -> Duration {
         LEAST_SHARE * self.took
     }

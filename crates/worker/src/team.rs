@@ -13,7 +13,7 @@ use crate::running::Stop;
 use crate::turn::TurnAttempt;
 use crate::worker::Worker;
 
-/// What all attempts of a worker share.
+/// The state that all attempts of a worker share.
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) worker: Arc<Worker>,
@@ -25,15 +25,15 @@ pub(crate) struct Team {
     pub(crate) attempts: Attempts,
 }
 
-/// How much is done in one room, each because of the one before it, until the next is anybody's:
-/// a workflow that always has something to do keeps nobody else from it.
+/// How many attempts may follow each other in one slot without a claim. The limit keeps a busy
+/// workflow from starving other tasks.
 const MOST_IN_A_ROW: u32 = 32;
 
-/// Room for one attempt. A turn shares its own with the first activity that follows it.
+/// A slot for one attempt. A turn shares its slot with the first activity that follows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     permit: Arc<OwnedSemaphorePermit>,
-    /// How much was done in a row before this.
+    /// How many attempts followed each other in this slot.
     followed: u32,
 }
 
@@ -42,20 +42,20 @@ impl Slot {
         Self { permit: Arc::new(permit), followed: 0 }
     }
 
-    /// Whether what follows may be leased at once.
+    /// Whether follow-up work may be leased without a claim.
     fn may_lead(&self) -> bool {
         self.followed < MOST_IN_A_ROW
     }
 }
 
 impl Team {
-    /// Whether nothing more is taken on.
+    /// Whether the worker has stopped claiming.
     pub(crate) fn is_closing(&self) -> bool {
         self.stop.closing.is_cancelled()
     }
 
-    /// Attends to what was claimed, and to what follows from it here: the activities that a turn
-    /// leaves to this worker, and the turn that the last of them calls for.
+    /// Runs a claimed task and its follow-up work on this worker: the eager activities of a turn,
+    /// and the turn that follows the last of them.
     pub(crate) fn attend(
         self: Arc<Self>,
         granted: Granted,
@@ -77,7 +77,7 @@ impl Team {
         })
     }
 
-    /// Starts what follows from an attempt, but for the one piece of it that has the same room.
+    /// Starts the follow-up work of an attempt. Returns the one item that runs in the same slot.
     fn follow(self: &Arc<Self>, next: Next, slot: &Slot) -> Option<Work> {
         let Next { followers, turn } = next;
         if turn.is_some() {
@@ -90,7 +90,7 @@ impl Team {
         Some(Work::of(first))
     }
 
-    /// Makes turns of a workflow. Its activities start as soon as they are leased.
+    /// Runs turns of a workflow. Its activities start as soon as they are leased.
     async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot) {
         let (sender, mut followers) = mpsc::unbounded_channel();
         let turns = TurnAttempt::new(self, turn, sender, slot.may_lead());
@@ -98,7 +98,7 @@ impl Team {
         let mut is_over = false;
         while !is_over {
             tokio::select! {
-                // Without chance, so that a simulation of it runs the same way twice.
+                // Biased, so that simulations are deterministic.
                 biased;
                 () = &mut turns => is_over = true,
                 Some(more) = followers.recv() => self.start(more, slot),
@@ -120,7 +120,7 @@ impl Team {
     }
 }
 
-/// What is done in one room, one after the other.
+/// The work of one slot, one item after the other.
 enum Work {
     Attempt(Granted),
     Turns(NextTurn),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Says once, to everybody who holds a clone, that it is time to stop.
+/// A cancellation token. All clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Token(Arc<watch::Sender<bool>>);
 

@@ -27,11 +27,11 @@ use crate::token::Token;
 use crate::worker::Worker;
 use crate::workflow::{Finished, Instance, Part, Turn, TurnFailure};
 
-/// How long a workflow is put off whose code is not known here, or does not fit its history.
+/// How long a workflow is snoozed whose code is unknown here, or does not match its history.
 const UNKNOWN: Duration = Duration::from_secs(10);
 const BROKEN: Duration = Duration::from_secs(30);
 
-/// One lease of a workflow: as many turns as there are to be made under it.
+/// One lease of a workflow, with one or more turns.
 #[derive(Debug)]
 pub(crate) struct TurnAttempt {
     team: Arc<Team>,
@@ -40,35 +40,35 @@ pub(crate) struct TurnAttempt {
     lease: Lease,
     begun: Mutex<Option<Box<Begun>>>,
     followers: UnboundedSender<Followers>,
-    /// Whether what follows may be leased at once.
+    /// Whether eager activities may be leased.
     leads: bool,
-    /// Whether it waits to hear of a commit.
+    /// Whether a commit is in flight.
     settles: AtomicBool,
 }
 
-/// A workflow in memory that is leased, and how far it is with a turn.
+/// A leased workflow in memory, and its turn in progress.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) instance: Instance,
-    /// The turn that is under way, and what it is made of.
+    /// The turn in progress, and its inputs.
     pub(crate) turn: Option<(Turn, Vec<Came>)>,
 }
 
-/// Why no more turns are made under a lease.
+/// Why the turns under a lease have ended.
 enum Stop {
-    /// The workflow waits or has ended, or its next turn is anybody's.
+    /// The workflow waits or has ended, or any worker may claim its next turn.
     Done,
-    /// Its code cannot go on as it is.
+    /// Its code failed the turn, or does not match the history.
     Broken(TurnFailure),
-    /// What it asks for is nothing that can be kept.
+    /// The commit was rejected as invalid.
     Refused(Rejection),
-    /// Something is wrong with what is stored, or with the way to it.
+    /// Stored data is damaged, or reading it failed.
     Failed(Error),
-    /// There is more to do, which is not done here.
+    /// There is more to do, which is left to another lease.
     GivenBack,
-    /// The lease has run out by this worker's clock.
+    /// The lease has expired by this worker's clock.
     Over,
-    /// What was asked was refused or came too late: the lease is not this worker's.
+    /// The commit was rejected or too late: this worker does not hold the lease.
     Lost,
 }
 
@@ -90,7 +90,7 @@ impl TurnAttempt {
         &self.team.worker
     }
 
-    /// Makes turns until the workflow waits.
+    /// Runs turns until the workflow waits.
     pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
         let this = Arc::new(self);
         let mut turns = JoinSet::new();
@@ -120,8 +120,8 @@ impl TurnAttempt {
         this.conclude(stop).await;
     }
 
-    /// A lease that is lost, or near its end, while its settle is under way may end with that: the
-    /// answer says so, and what it has leased.
+    /// A lease that is lost or near expiry while a settle is in flight may have been ended by that
+    /// settle. Its response shows that, and has the leases that it granted.
     async fn answered(&self, turns: &mut JoinSet<Stop>) -> Option<Stop> {
         if !self.settles.load(Ordering::Relaxed) {
             return None;
@@ -135,19 +135,19 @@ impl TurnAttempt {
         match stop {
             Stop::Done | Stop::Lost => {}
             Stop::Broken(failure) => {
-                tracing::error!(%task, kind = %self.task.kind, %failure, "a workflow cannot go on");
+                tracing::error!(%task, kind = %self.task.kind, %failure, "workflow turn failed");
                 self.put_off(BROKEN, &failure.to_string()).await;
             }
             Stop::Refused(refusal) => {
-                tracing::error!(%task, kind = %self.task.kind, %refusal, "a turn is refused");
-                self.put_off(BROKEN, &format!("its turn is refused: {refusal}")).await;
+                tracing::error!(%task, kind = %self.task.kind, %refusal, "workflow turn rejected");
+                self.put_off(BROKEN, &format!("turn rejected: {refusal}")).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                tracing::error!(%task, %error, "what is stored of a workflow cannot be read");
+                tracing::error!(%task, %error, "stored data of a workflow cannot be read");
                 self.fail_for_now(&error.to_string()).await;
             }
             Stop::Failed(error) => {
-                tracing::warn!(%task, %error, "a turn is given back");
+                tracing::warn!(%task, %error, "turn failed and is released");
                 self.release().await;
             }
             Stop::GivenBack => self.release().await,
@@ -156,30 +156,30 @@ impl TurnAttempt {
     }
 
     async fn release(&self) {
-        // Whatever came of it, the lease is over soon.
+        // If this fails, the lease expires soon.
         let _ = self.lease.settle(Release { fence: self.lease.fence() }.into()).await;
     }
 
-    /// Says what is wrong, where people look.
+    /// Reports what is wrong as the progress of the task.
     async fn tell(&self, reason: &str) {
         let message = told(reason);
         let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker().engine.submit(report).await {
-            tracing::debug!(%error, "what is wrong with a workflow could not be told");
+            tracing::debug!(%error, "reporting the failure of a workflow failed");
         }
     }
 
-    /// Says why, and leaves the workflow alone for a while.
+    /// Reports the reason and snoozes the workflow.
     async fn put_off(&self, pause: Duration, reason: &str) {
         self.tell(reason).await;
         let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        // Whatever came of it, the lease is over soon.
+        // If this fails, the lease expires soon.
         let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
     }
 
-    /// Says why, and counts: what is damaged is tried again for some hours, further and further
-    /// apart, and then it is given up, so that nobody looks at it for ever.
+    /// Reports the reason and fails the attempt. A damaged workflow is retried with backoff for
+    /// some hours, and then fails for good, so that it does not occupy workers forever.
     async fn fail_for_now(&self, reason: &str) {
         self.tell(reason).await;
         let fence = self.lease.fence();
@@ -188,7 +188,7 @@ impl TurnAttempt {
         let (class, retry) = (FailureClass::Crash, Retry::After { ms });
         let reason = told(reason);
         let fail = Fail { fence, class, reason, retry };
-        // Whatever came of it, the lease is over soon.
+        // If this fails, the lease expires soon.
         let _ = self.lease.settle(fail.into()).await;
     }
 
@@ -229,14 +229,14 @@ impl TurnAttempt {
             now = now.max(self.worker().engine.now());
             match self.worker().cache.take_at(&task.task_key(), at) {
                 Some(kept) => instance = kept,
-                // There are more of them than fit into memory: its next turn replays it.
+                // It was evicted from the cache: its next turn replays it.
                 None => return Stop::GivenBack,
             }
         }
     }
 
-    /// Commits a turn. Between its turns the workflow is in memory, for whoever makes the next:
-    /// that may be before this one hears of its commit. Gives the workflow if the lease stays.
+    /// Commits a turn. The workflow is cached before the commit: another attempt may run its next
+    /// turn before this one has the response. Returns the workflow if its lease continues.
     async fn keep(
         &self,
         instance: Instance,
@@ -257,11 +257,11 @@ impl TurnAttempt {
         kept.inspect_err(|_| drop(cache.take_at(&key, after)))
     }
 
-    /// The workflow as live code: from memory, or from its history.
+    /// The workflow as live code: from the cache, or replayed from its history.
     async fn instance(&self) -> Result<Instance, Stop> {
         let Some(program) = self.worker().programs.of(&self.task) else {
             let kind = &self.task.kind;
-            tracing::warn!(task = %self.task.id, %kind, "a workflow without code here is put off");
+            tracing::warn!(task = %self.task.id, %kind, "workflow without code is snoozed");
             self.put_off(UNKNOWN, &format!("a worker has no code for {kind}")).await;
             return Err(Stop::Done);
         };
@@ -278,13 +278,13 @@ impl TurnAttempt {
         Ok(instance)
     }
 
-    /// What has come, asked for until the lease is over.
+    /// Reads the pending inputs. Retries until the lease expires.
     async fn came(&self, task: &Task) -> Result<Vec<Came>, Error> {
         let mut pause = Pause::default();
         loop {
             match self.worker().engine.came(task).await {
                 Err(error) if may_pass(&error) && Instant::now() < self.lease.deadline() => {
-                    tracing::warn!(task = %task.id, %error, "reading what came failed");
+                    tracing::warn!(task = %task.id, %error, "reading a mailbox failed");
                     sleep(pause.next()).await;
                 }
                 came => return came,
@@ -292,8 +292,8 @@ impl TurnAttempt {
         }
     }
 
-    /// Brings a turn of the code to its end, with the local activities that it asks for. Those that
-    /// run on are for the next turn, if there are any that did not fit.
+    /// Runs a turn to its end, with its local activities. Those that still run when the row is full
+    /// are left to the next turn.
     async fn finish(
         &self,
         instance: &mut Instance,
@@ -305,7 +305,7 @@ impl TurnAttempt {
             match turn {
                 Turn::Finished(finished) => {
                     if !finished.goes_on {
-                        // What runs on is nobody's.
+                        // No turn awaits those that still run.
                         *locals = JoinSet::new();
                     }
                     return Ok(finished);
@@ -337,7 +337,7 @@ impl TurnAttempt {
         let mut taken: Vec<u64> = came[..told.min(came.len())].iter().map(|c| c.seq).collect();
         let then =
             if has_more { Then::GoOn } else { then(standing, values).map_err(Stop::Failed)? };
-        // Somebody may have woken it without a word: then there is nothing to remember.
+        // A wake without inputs has no parts: it is committed without a row.
         let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
         let last = if parts.is_empty() { None } else { parts.pop().flatten() };
         let fence = self.lease.fence();
@@ -367,23 +367,23 @@ impl TurnAttempt {
                     self.worker().cache.settled(&self.task.task_key(), after);
                 }
                 if let Some(followers) = room.filled(claimed, began) {
-                    // Whoever started this turn listens until it is over.
+                    // The receiver is open until this attempt is over.
                     let _ = self.followers.send(followers);
                 }
                 Ok(goes_on)
             }
-            Ok((other, _)) => unreachable!("a turn is answered as a turn, not {other:?}"),
+            Ok((other, _)) => unreachable!("a turn is not answered with {other:?}"),
             Err(Answer::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
                 Err(Stop::Refused(refusal))
             }
             Err(answer) => {
-                tracing::warn!(task = %self.task.id, %answer, "a turn could not be kept");
+                tracing::warn!(task = %self.task.id, %answer, "turn commit failed");
                 Err(Stop::Lost)
             }
         }
     }
 
-    /// When the lease was given, by the clock of the store.
+    /// When the lease was granted, by the clock of the store.
     fn claimed_at(&self) -> Timestamp {
         match &self.task.lifecycle {
             Lifecycle::Active(lease) => lease.expires_at.minus_ms(self.worker().claim.lease_ms),
@@ -392,12 +392,12 @@ impl TurnAttempt {
     }
 }
 
-/// As much of a reason as people are told.
+/// Truncates a reason to what is reported.
 fn told(reason: &str) -> String {
     reason.chars().take(256).collect()
 }
 
-/// Whether trying again does not help before somebody has mended something.
+/// Whether stored data is missing or damaged, so that a retry fails until it is repaired.
 fn is_of_what_is_stored(error: &Error) -> bool {
     use Error::{BadHistory, BadMessage, NoHistory, NoPayload, Payload};
     let is_lost = matches!(error, NoHistory { .. } | NoPayload { .. });

@@ -12,28 +12,28 @@ pub struct Until {
 }
 
 impl Until {
-    /// A message of this name, from anywhere.
+    /// A message with this name, from any sender.
     pub fn signal(name: impl Into<String>) -> Self {
         Condition::signal(name).into()
     }
 
-    /// A message of any name through this waitpoint.
+    /// The completion of this waitpoint, by a message of any name.
     pub fn waitpoint(id: impl Into<WaitpointId>) -> Self {
         Condition::waitpoint(id).into()
     }
 
-    /// Nothing but this time.
+    /// This duration only.
     pub fn elapsed(pause: Duration) -> Self {
         Self::from(Condition::Timeout).timeout(pause, OnTimeout::Resume)
     }
 
-    /// Why, for people and for lists.
+    /// The reason of the wait, shown to people and in lists.
     pub fn reason(mut self, reason: SuspendReason) -> Self {
         self.reason = reason;
         self
     }
 
-    /// What follows when it takes longer than this.
+    /// Limits the wait; `then` says what happens after that.
     pub fn timeout(mut self, after: Duration, then: OnTimeout) -> Self {
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         self.timeout = Some(SuspendTimeout { after_ms, then });

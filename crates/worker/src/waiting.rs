@@ -11,28 +11,28 @@ use crate::lease::may_pass;
 use crate::pause::Pause;
 use crate::until::Until;
 
-/// Waiting for the world: people, callbacks, timers.
+/// Waiting for people, callbacks and timers.
 impl Context {
-    /// A waitpoint of this task under a name of its own, with the token that whoever is to answer
-    /// needs. Asking again, also in a later attempt, gives the same one, until it has expired
-    /// unused or its message was taken out with [`Context::take`]: then it is a fresh one, with a
-    /// token of its own. So it is when the task is replayed.
+    /// Creates a waitpoint of this task with this name, and the token that completes it. A repeated
+    /// call, also in a later attempt, returns the same waitpoint, until it has expired unused or
+    /// its message was consumed with [`Context::take`]; then the call creates another one with a
+    /// different token. So does a replay of the task.
     pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
         let id = WaitpointId::of_task(&self.key(), self.generation(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
     }
 
-    /// A call to somebody else that must not happen twice, however often this task is tried: see
+    /// An external call that must not happen twice, however many attempts the task takes: see
     /// [`EffectCall::run`].
     pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
         self.engine().effect(Caller::Task(self.fence()), provider)
     }
 
-    /// Waits until there is what it asks for. When it is there already, this returns, and
-    /// [`Context::signals`] tells what it was. Otherwise the task is suspended and this run ends:
-    /// hand the failure on with `?`. The handler is called again when the task goes on, as the same
-    /// attempt, with [`Context::resumption`] set: ask for that first where a message is waited for
-    /// by its name, or a second one of that name is waited for. A waitpoint stays answered.
+    /// Waits until a condition holds. If it holds already, this returns, and [`Context::signals`]
+    /// has the messages. Otherwise the task is suspended and this run ends: pass the failure on
+    /// with `?`. When the task resumes, its handler is called again, as the same attempt, with
+    /// [`Context::resumption`] set. Check that before waiting for a message by name, or the handler
+    /// waits for a second message of that name. A waitpoint stays completed.
     pub async fn suspend(&self, until: impl Into<Until>) -> Result<(), Failure> {
         let Until { condition, reason, timeout } = until.into();
         let suspend = Suspend {
@@ -50,14 +50,14 @@ impl Context {
         }
     }
 
-    /// Asks until there is an answer or the lease is over: a repeat gets the same one.
+    /// Retries until there is a response or the lease expires. Suspend requests are idempotent.
     async fn ask(&self, suspend: Suspend) -> Result<Suspended, Error> {
         let mut pause = Pause::default();
         loop {
             let answer = self.engine().suspend(suspend.clone());
             match timeout_at(self.lease_deadline(), answer).await {
                 Ok(Err(error)) if may_pass(&error) && Instant::now() < self.lease_deadline() => {
-                    tracing::warn!(task = %self.id(), %error, "suspending is tried again");
+                    tracing::warn!(task = %self.id(), %error, "suspend failed and is retried");
                     sleep(pause.next()).await;
                 }
                 Ok(answer) => return answer,
@@ -66,12 +66,12 @@ impl Context {
         }
     }
 
-    /// What last let this attempt go on; none in its first run, before it waited for anything.
+    /// What last resumed this attempt; none before its first wait.
     pub fn resumption(&self) -> Option<Resumption> {
         self.resumed()
     }
 
-    /// The messages that last let this attempt go on, with what they carry.
+    /// The messages that last resumed this attempt, with their payloads.
     pub async fn signals(&self) -> Result<Vec<Received>, Error> {
         match self.resumption() {
             Some(resumption) => self.engine().received(&self.key(), &resumption.messages).await,
@@ -79,7 +79,7 @@ impl Context {
         }
     }
 
-    /// Takes messages out of the mailbox, so that no later attempt sees them again.
+    /// Consumes messages, so that no later attempt sees them again.
     pub async fn take(&self, messages: &[Received]) -> Result<(), Error> {
         let seqs: Vec<u64> = messages.iter().map(|received| received.message.seq).collect();
         if seqs.is_empty() {

@@ -24,16 +24,16 @@ use crate::settlement::{Listener, Settlement};
 use crate::short_lease::ShortLease;
 use crate::workflow::{Program, Unnamed, Workflow, name_of};
 
-/// How often a worker says that it is there, unless told otherwise.
+/// The default heartbeat interval.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// How many workflows stay in memory between their turns, unless told otherwise.
+/// The default size of the workflow cache.
 const WORKFLOWS_IN_MEMORY: usize = 1_000;
 
-/// A worker to be: what it takes, how much at once, and the code for each kind of task.
+/// Builder of a worker: the tasks that it claims, its concurrency, and the code for each kind.
 ///
-/// Unless told otherwise it takes untagged tasks of the default lane of the default tenant that
-/// demand no capability, one at a time, under leases of thirty seconds.
+/// By default it claims untagged tasks of the default lane of the default tenant that require no
+/// capability, one at a time, under leases of thirty seconds.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) engine: Engine,
@@ -42,9 +42,9 @@ pub struct Worker {
     pub(crate) beat_every: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
     pub(crate) programs: Programs,
-    /// A function that was registered and has no name that would stay.
+    /// A registered function without a stable name.
     unnamed: Option<Unnamed>,
-    /// What is wrong with code that was registered.
+    /// Why registered code was rejected.
     refused: Option<Rejection>,
     pub(crate) cache: Cache,
     pub(crate) leases: Arc<LeaseRegistry>,
@@ -54,12 +54,12 @@ pub struct Worker {
     pub(crate) short_leases: Listener<ShortLease>,
 }
 
-/// When a worker ends by itself. Unless told otherwise, never.
+/// When a worker stops without a drain; by default never.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// After so many tasks.
+    /// After this many tasks.
     pub(crate) tasks: Option<u64>,
-    /// After nothing was to be done for so long.
+    /// After this long without work.
     pub(crate) idle: Option<Duration>,
 }
 
@@ -90,7 +90,7 @@ impl Worker {
         self
     }
 
-    /// The lanes to take tasks from. They take turns.
+    /// The lanes to claim tasks from, in rotation.
     #[must_use]
     pub fn lanes<L: Into<LaneName>>(mut self, lanes: impl IntoIterator<Item = L>) -> Self {
         self.claim.lanes = lanes.into_iter().map(Into::into).collect();
@@ -107,15 +107,15 @@ impl Worker {
         if sessions { self.sessions() } else { self }
     }
 
-    /// Takes tasks of sessions as well. Whoever takes the first task of a session owns it: the
-    /// others run at the same worker, until it has run nothing of the session for a minute.
+    /// Claims tasks of sessions as well. The worker that claims the first task of a session owns
+    /// the session: its tasks run at that worker until none has run there for a minute.
     #[must_use]
     pub fn sessions(mut self) -> Self {
         self.claim.offer.capabilities.insert(SESSIONS.to_owned());
         self
     }
 
-    /// For how long a session stays with this worker after something of it has run; kept within
+    /// How long this worker owns a session after it last ran one of its tasks; clamped to
     /// [`limits::SESSION_IDLE_MS`].
     #[must_use]
     pub fn session_idle(mut self, idle: Duration) -> Self {
@@ -125,8 +125,8 @@ impl Worker {
         self
     }
 
-    /// Takes what is granted to it by its name as well.
-    /// Each claim looks for that. Who takes sessions does so anyhow.
+    /// Claims tasks granted to this worker by name as well. Every claim looks for them.
+    /// Implied by [`Worker::sessions`].
     #[must_use]
     pub fn grants(mut self) -> Self {
         self.claim.grants = true;
@@ -146,8 +146,8 @@ impl Worker {
         self
     }
 
-    /// How long a task stays leased after the last sign of life; kept within
-    /// [`limits::LEASE_MS`]. A handler may take longer: its lease is renewed while it runs.
+    /// The length of a lease, clamped to [`limits::LEASE_MS`]. A handler may run longer: its lease
+    /// is renewed while it runs.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
@@ -156,8 +156,8 @@ impl Worker {
         self
     }
 
-    /// How often it says that it is there; kept within [`limits::BEAT_MS`]. After three beats that
-    /// did not come it is taken for dead, and what it holds is free before its leases run out.
+    /// The heartbeat interval, clamped to [`limits::BEAT_MS`]. A worker is declared dead 3.5
+    /// intervals after its last heartbeat, and its leases are revoked before they expire.
     #[must_use]
     pub fn beat_every(mut self, every: Duration) -> Self {
         let ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
@@ -166,32 +166,32 @@ impl Worker {
         self
     }
 
-    /// Ends by itself after so many tasks, whatever came of them; see [`Running::ended`].
+    /// Stops after claiming this many tasks for its handlers, whatever their outcome; see
+    /// [`Running::ended`].
     #[must_use]
     pub fn at_most(mut self, tasks: u64) -> Self {
         self.end.tasks = Some(tasks);
         self
     }
 
-    /// Ends by itself when no handler ran and nothing was ready for so long; see
-    /// [`Running::ended`].
+    /// Stops when no handler ran and no task was ready for this long; see [`Running::ended`].
     #[must_use]
     pub fn until_idle(mut self, idle: Duration) -> Self {
         self.end.idle = Some(idle);
         self
     }
 
-    /// Is told of every attempt what came of it, when nothing more comes of it: once for every
-    /// task that was claimed, also for those that are put off, given back or lost. What is under
-    /// way when a worker is dropped is not told. It must not block.
+    /// Calls `listen` with the outcome of every attempt of a handler: once per claimed task, also
+    /// if it is snoozed, released or lost. Turns of workflows, and attempts in flight when the
+    /// worker is dropped, are not reported. `listen` must not block.
     #[must_use]
     pub fn on_settled(mut self, listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
         self.listener = Listener::new(listen);
         self
     }
 
-    /// Calls `listen` each time a heartbeat of this worker fails, as when the store does not
-    /// answer. The worker tries again every second. `listen` must not block.
+    /// Calls `listen` each time a heartbeat of this worker fails, for example because the store
+    /// is unavailable. The worker retries within a second. `listen` must not block.
     #[must_use]
     pub fn on_heartbeat_failed(mut self, listen: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.heartbeat_failures = Listener::new(listen);
@@ -199,18 +199,18 @@ impl Worker {
     }
 
     /// Calls `listen` when leases are too short for the store, at most once a minute. The worker
-    /// goes on with them. `listen` must not block.
+    /// keeps using them. `listen` must not block.
     #[must_use]
     pub fn on_short_lease(mut self, listen: impl Fn(&ShortLease) + Send + Sync + 'static) -> Self {
         self.short_leases = Listener::new(listen);
         self
     }
 
-    /// The code for a kind of task. The payload is read as JSON, none as `null`; the result is
-    /// stored as JSON, `null` as none. An attempt ends with what this returns, or with a panic.
+    /// The handler of a kind of task. The payload is decoded from JSON, no payload as `null`; the
+    /// result is stored as JSON, `null` as no result. A panic fails the attempt.
     ///
-    /// A task of a kind that has no handler here is put off for a while, unbilled, so that a
-    /// worker that knows it can take it.
+    /// A task whose kind has no handler here is snoozed without counting the attempt, so that
+    /// another worker can claim it.
     #[must_use]
     pub fn handler<F, I, O, Fut>(mut self, kind: impl Into<Kind>, run: F) -> Self
     where
@@ -223,7 +223,7 @@ impl Worker {
         self
     }
 
-    /// As [`Worker::handler`], from the payload as it is to a result that is stored as it is.
+    /// Like [`Worker::handler`], without decoding the payload or encoding the result.
     #[must_use]
     pub fn raw_handler<F, Fut>(mut self, kind: impl Into<Kind>, run: F) -> Self
     where
@@ -234,7 +234,7 @@ impl Worker {
         self
     }
 
-    /// The code of an activity, under the name of its function.
+    /// The code of an activity, registered under the name of its function.
     #[must_use]
     pub fn activity<F, I, O, E, Fut>(mut self, function: F) -> Self
     where
@@ -259,8 +259,8 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::activity`], with something that its runs share, as a client or a pool: each
-    /// gets a clone of it in front. Workflow code asks for it as for any other.
+    /// Like [`Worker::activity`], with shared state such as a client or a pool: every call gets a
+    /// clone as its first argument. Workflow code calls it like any other activity.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -319,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// The code of a workflow, under the name of its function.
+    /// The code of a workflow, registered under the name of its function.
     #[must_use]
     pub fn workflow<F, I, O, E, Fut>(mut self, function: F) -> Self
     where
@@ -338,8 +338,8 @@ impl Worker {
         }
     }
 
-    /// The code of a version of a workflow, under the name of its function. Several versions may
-    /// stand side by side; those that this worker has not it does not take.
+    /// The code of one version of a workflow, registered under the name of its function. A worker
+    /// can have several versions; it does not claim workflows of versions that it lacks.
     #[must_use]
     pub fn workflow_version<F, I, O, E, Fut>(
         mut self,
@@ -370,15 +370,15 @@ impl Worker {
         self
     }
 
-    /// How many workflows it keeps in memory between their turns. One that is not is replayed.
+    /// The size of the workflow cache. A workflow that is not cached is replayed at its next turn.
     #[must_use]
     pub fn workflows_in_memory(mut self, most: usize) -> Self {
         self.cache = Cache::new(most);
         self
     }
 
-    /// Starts to claim, in the background of the present Tokio runtime. Refused when a name or a
-    /// number is outside its limits, or there is no handler, before anything is claimed.
+    /// Starts to claim in the background; handlers run on the current Tokio runtime. Rejected,
+    /// before anything is claimed, if a name or number is out of range or no code is registered.
     pub fn start(mut self) -> Result<Running, Error> {
         if let Some(refusal) = self.refused {
             return Err(refusal.into());
@@ -389,7 +389,7 @@ impl Worker {
             limits::KIND.check(kind.as_str())?;
         }
         if let Some(unnamed) = self.unnamed {
-            tracing::error!(%unnamed, "a worker does not start");
+            tracing::error!(%unnamed, "worker not started");
             return Err(Rejection::Invalid { field: "name", problem: Problem::Empty }.into());
         }
         if self.handlers.is_empty() && self.programs.is_empty() {
@@ -398,7 +398,7 @@ impl Worker {
         Ok(Running::start(self))
     }
 
-    /// Leases the workflow that goes on with what came of one of its steps.
+    /// The command that leases the workflow whose step has just ended.
     pub(crate) fn consume(&self, workflow: TaskKey, request: &PendingRequest) -> Consume {
         let Claim { worker, lease_ms, registered, .. } = &self.claim;
         let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
@@ -406,13 +406,13 @@ impl Worker {
         Consume { task: workflow, worker, lease_ms, begin: true, registered, request }
     }
 
-    /// Says that it is not to be asked first for these workflows.
+    /// The command that clears the sticky assignment of these workflows to this worker.
     pub(crate) fn unstick(&self, workflows: Vec<TaskId>) -> Unstick {
         let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
         Unstick { tenant, worker, workflows }
     }
 
-    /// Leaves workflows that it had in memory to others, who need not wait for it.
+    /// Releases sticky workflows, so that other workers can claim their turns at once.
     pub(crate) async fn let_go(&self, workflows: Vec<TaskKey>) {
         let workflows: Vec<TaskId> = workflows.into_iter().map(|key| key.id).collect();
         let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
@@ -421,18 +421,18 @@ impl Worker {
             match tokio::time::timeout(PATIENCE, self.engine.submit(unstick)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "workflows could not be left to others");
+                    tracing::debug!(%error, "releasing sticky workflows failed");
                     return;
                 }
                 Err(_) => {
-                    tracing::warn!("workflows could not be left to others in time");
+                    tracing::warn!("releasing sticky workflows timed out");
                     return;
                 }
             }
         }
     }
 
-    /// Whether this worker can run a task that was made for one of its workflows.
+    /// Whether this worker can run a task that a workflow creates.
     pub(crate) fn runs(&self, task: &NewTask) -> bool {
         let Claim { lanes, offer, .. } = &self.claim;
         let lane = lanes.contains(&task.lane);

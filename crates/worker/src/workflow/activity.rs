@@ -14,7 +14,7 @@ use super::name::name_of;
 use super::signature::Signature;
 use super::step::{Step, result};
 
-/// An activity to be: say how it is to be done, then await or start it.
+/// Builder of an activity: configure it, then await or start it.
 #[must_use = "an activity is scheduled when it is awaited or started"]
 pub struct Activity<O> {
     workflow: Workflow,
@@ -24,8 +24,8 @@ pub struct Activity<O> {
 }
 
 impl Workflow {
-    /// Has this activity done by a worker. The function is not called: it says the name of the
-    /// activity, what it takes and what it gives.
+    /// Schedules an activity, to be run by a worker. The function is not called here: it gives the
+    /// name of the activity and the types of its input and output.
     pub fn activity<F, Form>(&self, function: F, input: &F::Input) -> Activity<F::Output>
     where
         F: Signature<Form>,
@@ -42,7 +42,7 @@ impl Workflow {
         }
     }
 
-    /// As [`Workflow::activity`], by its name.
+    /// Like [`Workflow::activity`], by name.
     pub fn activity_named<O: DeserializeOwned>(
         &self,
         name: impl Into<String>,
@@ -54,7 +54,7 @@ impl Workflow {
     }
 }
 
-/// A task that has an input, and no id yet.
+/// A task with an input, and without an id.
 pub(super) fn planned(
     workflow: &Workflow,
     name: &str,
@@ -72,17 +72,17 @@ impl<O> Activity<O> {
         self
     }
 
-    /// How often it is tried, and how far apart. Unsaid, a failure that is reported is final.
+    /// The retry policy. Without one, a reported failure is final.
     pub fn retry(self, retry: RetryPolicy) -> Self {
         self.with(|task| task.policy.retry = Some(retry))
     }
 
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|task| task.policy.attempt_timeout_ms = Some(ms(timeout)))
     }
 
-    /// How long it may take with all its attempts and pauses.
+    /// The timeout of all attempts and backoffs together.
     pub fn total_timeout(self, timeout: Duration) -> Self {
         self.with(|task| task.deadline_ms = Some(ms(timeout)))
     }
@@ -91,22 +91,22 @@ impl<O> Activity<O> {
         self.with(|task| task.lane = lane.into())
     }
 
-    /// The word by which workers choose.
+    /// The tag by which workers select tasks.
     pub fn tag(self, tag: impl Into<String>) -> Self {
         self.with(|task| task.tag = Some(tag.into()))
     }
 
-    /// The session that it belongs to: its tasks run at one worker.
+    /// The session of the task: tasks of one session run at one worker.
     pub fn session(self, session: impl Into<String>) -> Self {
         self.with(|task| task.gate = Some(GateKey::Session(session.into())))
     }
 
-    /// Tasks of one key run one at a time, or as its limits say.
+    /// The concurrency key. Its tasks run one at a time, or up to its concurrency limit.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.with(|task| task.gate = Some(GateKey::Key(key.into())))
     }
 
-    /// Schedules it at once.
+    /// Schedules the activity at once.
     pub fn start(self) -> Step<O>
     where
         O: DeserializeOwned,
@@ -138,7 +138,7 @@ fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// A step that the engine would refuse would stop its workflow: the code is told instead.
+/// Validates a step. The code gets the error: a commit that is rejected would block the workflow.
 pub(super) fn checked(
     workflow: &Workflow,
     name: &str,
@@ -147,7 +147,7 @@ pub(super) fn checked(
     const SLASH_AND_STEP: usize = 21;
     let derived = workflow.id().as_str().len() + SLASH_AND_STEP;
     if task.id.as_str().is_empty() && derived > limits::TASK_ID.max_bytes {
-        let why = "the id of its workflow is too long for a derived one";
+        let why = "the id of the workflow is too long to derive one from it";
         return Err(StepError::refused(name, why));
     }
     match check(&task) {

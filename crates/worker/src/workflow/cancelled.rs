@@ -3,7 +3,7 @@ use std::task::{Context, Poll};
 
 use super::context::Workflow;
 
-/// Waits until a workflow is asked to end.
+/// Waits until cancellation of a workflow is requested.
 #[derive(Debug)]
 #[must_use = "it waits when it is awaited"]
 pub struct Cancelled {

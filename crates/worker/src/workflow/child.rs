@@ -14,14 +14,14 @@ use super::journal::Plan;
 use super::name::name_of;
 use super::step::{Step, result};
 
-/// Another workflow to be: await it, or start it and go on.
+/// Builder of a child workflow: configure it, then await or start it.
 #[must_use = "a child is started when it is awaited or started"]
 pub struct Child<O> {
     plan: Planned,
     output: PhantomData<fn() -> O>,
 }
 
-/// Another workflow to be, for which nobody waits: awaiting it starts it and says its id.
+/// Builder of a detached workflow. Awaiting it starts the workflow and returns its id.
 #[must_use = "it is started when it is awaited"]
 pub struct Detached {
     plan: Planned,
@@ -70,8 +70,8 @@ impl Planned {
 }
 
 impl Workflow {
-    /// Has another workflow done. The function is not called: it says the name of the workflow,
-    /// what it takes and what it gives.
+    /// Runs a child workflow. The function is not called here: it gives the name of the workflow
+    /// and the types of its input and output.
     pub fn child<F, I, O, E, Fut>(&self, function: F, input: &I) -> Child<O>
     where
         F: Fn(Workflow, I) -> Fut,
@@ -82,7 +82,7 @@ impl Workflow {
         Child { plan: Planned::new(self, &function, input), output: PhantomData }
     }
 
-    /// As [`Workflow::child`], by its name.
+    /// Like [`Workflow::child`], by name.
     pub fn child_named<O: DeserializeOwned>(
         &self,
         name: &str,
@@ -91,8 +91,8 @@ impl Workflow {
         Child { plan: Planned::named(self, name, input), output: PhantomData }
     }
 
-    /// Starts another workflow and leaves it to itself. It starts when the turn is committed: what
-    /// is refused then, as an id that is taken, is told in the history.
+    /// Starts a detached workflow when the turn is committed. A rejection at the commit, for
+    /// example because the id is taken, is recorded in the history.
     pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Detached
     where
         F: Fn(Workflow, I) -> Fut,
@@ -102,14 +102,14 @@ impl Workflow {
         Detached { plan: Planned::new(self, &function, input) }
     }
 
-    /// As [`Workflow::start`], by its name.
+    /// Like [`Workflow::start`], by name.
     pub fn start_named(&self, name: &str, input: &(impl Serialize + ?Sized)) -> Detached {
         Detached { plan: Planned::named(self, name, input) }
     }
 }
 
 impl<O> Child<O> {
-    /// An id of its own, in place of one that is derived from its parent.
+    /// Sets the id, instead of one derived from its parent.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.plan = self.plan.with(|task| task.id = id.into());
         self
@@ -120,7 +120,7 @@ impl<O> Child<O> {
         self
     }
 
-    /// The version of its code. Only workers that have it take it.
+    /// The version of its code. Only workers with this version claim it.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         let workflow = NewWorkflow { version: Some(version.into()) };
         self.plan = self.plan.with(|task| task.workflow = Some(workflow));
@@ -147,7 +147,7 @@ impl<O: DeserializeOwned> IntoFuture for Child<O> {
 }
 
 impl Detached {
-    /// An id of its own, in place of one that is derived from who starts it.
+    /// Sets the id, instead of one derived from the workflow that starts it.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.plan = self.plan.with(|task| task.id = id.into());
         self
@@ -158,7 +158,7 @@ impl Detached {
         self
     }
 
-    /// The version of its code. Only workers that have it take it.
+    /// The version of its code. Only workers with this version claim it.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         let workflow = NewWorkflow { version: Some(version.into()) };
         self.plan = self.plan.with(|task| task.workflow = Some(workflow));

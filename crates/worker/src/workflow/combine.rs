@@ -4,22 +4,22 @@ use std::task::{Context, Poll};
 
 use super::crowd::Crowd;
 
-/// Several futures that are waited for together.
+/// Several futures that are awaited together.
 pub trait Join {
     type Output;
 
     fn join(self) -> impl Future<Output = Self::Output> + Send;
 }
 
-/// Several futures that are waited for together, as long as none of them fails.
+/// Several futures that are awaited together, until one of them fails.
 pub trait TryJoin {
-    /// A `Result`: what came of all of them, or the first error.
+    /// A `Result`: all values, or the first error.
     type Output;
 
     fn try_join(self) -> impl Future<Output = Self::Output> + Send;
 }
 
-/// Several futures of which the first counts.
+/// Several futures of which the first to be ready counts.
 pub trait Select {
     type Output;
 
@@ -28,7 +28,7 @@ pub trait Select {
 
 macro_rules! one_of {
     ($One:ident: $($F:ident $Place:ident)+) => {
-        /// What came first.
+        /// The output of the first future that was ready.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $One<$($F),+> {
             $($Place($F),)+
@@ -44,7 +44,7 @@ one_of!(OneOf6: A First B Second C Third D Fourth E Fifth F Sixth);
 one_of!(OneOf7: A First B Second C Third D Fourth E Fifth F Sixth G Seventh);
 one_of!(OneOf8: A First B Second C Third D Fourth E Fifth F Sixth G Seventh H Eighth);
 
-/// A future, or what came of it.
+/// A future, or its output.
 enum Slot<F: Future> {
     Running(Pin<Box<F>>),
     Done(Option<F::Output>),
@@ -94,7 +94,7 @@ macro_rules! join {
         {
             type Output = ($($F::Output,)+);
 
-            #[allow(non_snake_case, reason = "each is called as its type")]
+            #[allow(non_snake_case, reason = "each is named like its type")]
             fn join(self) -> impl Future<Output = Self::Output> + Send {
                 let ($($F,)+) = self;
                 let ($(mut $F,)+) = ($(Slot::new($F.into_future()),)+);
@@ -128,18 +128,18 @@ macro_rules! try_join {
         {
             type Output = Result<($($T,)+), Error>;
 
-            #[allow(non_snake_case, reason = "each is called as its type")]
+            #[allow(non_snake_case, reason = "each is named like its type")]
             fn try_join(self) -> impl Future<Output = Self::Output> + Send {
                 let ($($F,)+) = self;
                 let mut running = Some(($(Slot::new($F.into_future()),)+));
                 poll_fn(move |context| {
-                    let ($($F,)+) = running.as_mut().expect("it is not polled after its end");
+                    let ($($F,)+) = running.as_mut().expect("it is not polled after it is ready");
                     let mut all_done = true;
                     $(
                         let done = $F.is_done(context);
                         all_done &= done;
                         if let Some(error) = $F.take_error() {
-                            // What the others stand for is cancelled.
+                            // Dropping the others cancels their steps.
                             running = None;
                             return Poll::Ready(Err(error));
                         }
@@ -219,15 +219,15 @@ macro_rules! select {
         {
             type Output = $One<$($F::Output),+>;
 
-            #[allow(non_snake_case, reason = "each is called as its type")]
+            #[allow(non_snake_case, reason = "each is named like its type")]
             fn select(self) -> impl Future<Output = Self::Output> + Send {
                 let ($($F,)+) = self;
                 let mut running = Some(($(Box::pin($F.into_future()),)+));
                 poll_fn(move |context| {
-                    let ($($F,)+) = running.as_mut().expect("it is not polled after its end");
+                    let ($($F,)+) = running.as_mut().expect("it is not polled after it is ready");
                     $(
                         if let Poll::Ready(output) = $F.as_mut().poll(context) {
-                            // What the others stand for is cancelled.
+                            // Dropping the others cancels their steps.
                             running = None;
                             return Poll::Ready($One::$Place(output));
                         }
@@ -247,7 +247,7 @@ select!(OneOf6: A First B Second C Third D Fourth E Fifth F Sixth);
 select!(OneOf7: A First B Second C Third D Fourth E Fifth F Sixth G Seventh);
 select!(OneOf8: A First B Second C Third D Fourth E Fifth F Sixth G Seventh H Eighth);
 
-/// The place of what came first, and its output. Of none, nothing ever comes.
+/// The index of the first future that was ready, and its output. Without futures it never ends.
 impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {
     type Output = (usize, F::Output);
 

@@ -22,11 +22,11 @@ use super::timeout::timeout;
 use crate::failure::Failure;
 use crate::handler::encode;
 
-/// How many messages that nobody has read go on into the next execution.
+/// The largest number of unread messages that continue-as-new carries over.
 pub const MOST_CARRIED: usize = 100;
 
-/// What the code of a workflow does everything through that is to outlive it. Clones are cheap
-/// and are the same workflow.
+/// The context through which workflow code does everything durable. Clones are cheap and refer to
+/// the same workflow.
 #[derive(Clone)]
 pub struct Workflow {
     shared: Arc<Shared>,
@@ -45,14 +45,14 @@ impl Workflow {
     }
 
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.shared.journal.lock().expect("nothing panics while it holds it")
+        self.shared.journal.lock().expect("no panic while the lock is held")
     }
 
     pub(super) fn begin(&self) -> &Begin {
         &self.shared.begin
     }
 
-    /// Refuses what is to be awaited once the workflow is asked to end.
+    /// Fails once cancellation of the workflow is requested, unless this context is shielded.
     pub(super) fn check_cancel(&self) -> Result<(), StepError> {
         match self.journal().cancel() {
             Some(reason) if !self.shielded => Err(StepError::Cancelled { reason: reason.clone() }),
@@ -69,23 +69,23 @@ impl Workflow {
         &self.begin().id
     }
 
-    /// Whether this was done before, and is gone through again. For what is no part of the
-    /// workflow, as measurements: decisions must not depend on it.
+    /// Whether the code is being replayed. For side concerns such as metrics only: decisions of the
+    /// workflow must not depend on it.
     pub fn is_replaying(&self) -> bool {
         self.journal().is_replaying()
     }
 
-    /// The time of the turn. It stands still while the code runs.
+    /// The time of the turn. It does not advance while the code runs.
     pub fn now(&self) -> Timestamp {
         self.journal().now
     }
 
-    /// A number by chance, the same one when the code is replayed. It is no secret.
+    /// A random number, the same in every replay. It is predictable: not for secrets.
     pub fn random(&self) -> u64 {
         self.journal().draw()
     }
 
-    /// A UUID by chance (version 4), the same one when the code is replayed. It is no secret.
+    /// A random UUID (version 4), the same in every replay. It is predictable: not for secrets.
     pub fn uuid(&self) -> String {
         const VERSION: u64 = 0x4000;
         const VARIANT: u64 = 0x8000_0000_0000_0000;
@@ -100,9 +100,9 @@ impl Workflow {
         parts.join("-")
     }
 
-    /// Whether to go the way of a change to the code. Executions that passed this place before the
-    /// change answer `false`, all others `true`. A call may be removed together with the old way,
-    /// once no execution is left that goes it.
+    /// Whether to take the branch of a code change. Executions that passed this point before the
+    /// change get `false`, all others `true`. The call may be removed together with the old branch
+    /// once no execution takes that branch.
     pub fn patched(&self, id: &str) -> bool {
         self.journal().patched(id)
     }
@@ -120,7 +120,7 @@ impl Workflow {
         Step::new(self, "sleep".to_owned(), Ok(Plan::Timer(until)), fired)
     }
 
-    /// Gives up on a future after so long, and drops it.
+    /// Drops a future that takes longer than `limit` and returns [`StepError::TimedOut`].
     pub fn timeout<F: IntoFuture>(
         &self,
         limit: Duration,
@@ -129,9 +129,9 @@ impl Workflow {
         timeout(future.into_future(), self.sleep(limit))
     }
 
-    /// Runs something within the turn, in the process of the worker: short, and no step of its own
-    /// to wait for. What came of it is remembered; when the worker dies before the turn is
-    /// committed, it runs again.
+    /// Runs a local activity: a short piece of code within the turn, in the worker's process,
+    /// without a task. Its outcome is recorded in the history. If the worker dies before the turn
+    /// is committed, it runs again.
     pub fn local<F, Fut, O, E>(&self, name: &str, run: F) -> Step<O>
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -144,8 +144,8 @@ impl Workflow {
         Step::new(self, name.to_owned(), plan, result)
     }
 
-    /// As [`Workflow::local`], and tried again within the same turn when it fails. That must be
-    /// short: at most ten tries with ten seconds of pauses in all, or it is refused.
+    /// Like [`Workflow::local`], and retried within the same turn when it fails. A policy of more
+    /// than ten attempts, or more than ten seconds of backoff in total, is rejected.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicU32, Ordering};
@@ -181,18 +181,18 @@ impl Workflow {
         Step::new(self, name.to_owned(), plan, result)
     }
 
-    /// Waits for a message of this name.
+    /// Waits for a message with this name.
     pub fn event<T>(&self, name: &str) -> Event<T> {
         Event::new(self, name)
     }
 
-    /// The messages of this name, the first that came first.
+    /// The messages with this name, in order of arrival.
     pub fn queue<T>(&self, name: &str) -> Queue<T> {
         Queue::new(self, name)
     }
 
-    /// Sends a message to a workflow or another task. It is sent when the turn is committed: what
-    /// is refused then is told in the history, not here.
+    /// Sends a message to a workflow or another task when the turn is committed. A rejection at
+    /// the commit is recorded in the history, not returned here.
     pub fn post<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,
@@ -202,8 +202,8 @@ impl Workflow {
         self.send(to.into(), name, encoded(name, payload)?, None)
     }
 
-    /// As [`Workflow::post`], to a workflow that may not be started yet: the message is kept for it
-    /// for so long.
+    /// Like [`Workflow::post`], to a workflow that may not be started yet: the message is buffered
+    /// for this long.
     pub fn post_or_keep<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,
@@ -233,13 +233,13 @@ impl Workflow {
         Ok(())
     }
 
-    /// Waits for all of them: a tuple or a `Vec`.
+    /// Waits for all futures of a tuple or a `Vec`.
     pub fn join<J: Join>(&self, all: J) -> impl Future<Output = J::Output> + use<J> {
         all.join()
     }
 
-    /// Waits for all of them, a tuple or a `Vec`, as long as none fails. The first error is the
-    /// answer at once; the others are dropped then, and what they stand for is cancelled.
+    /// Waits for all futures of a tuple or a `Vec`, or for the first error. An error is returned at
+    /// once; the other futures are dropped, which cancels their steps.
     ///
     /// ```
     /// # use windlass_worker::workflow::testing::WorkflowTest;
@@ -268,20 +268,20 @@ impl Workflow {
         all.try_join()
     }
 
-    /// Waits for the first of them: of a tuple, up to eight, it is told by its place, as in
-    /// [`Either`](super::Either) and [`OneOf3`](super::OneOf3), of a `Vec` by its index. They are
-    /// asked in their order. The others are dropped, and what they stand for is cancelled.
+    /// Waits for the first future of a tuple (two to eight, returned by position, as in
+    /// [`Either`](super::Either) and [`OneOf3`](super::OneOf3)) or of a `Vec` (returned by index).
+    /// Futures are polled in order. The others are dropped, which cancels their steps.
     pub fn select<S: Select>(&self, some: S) -> impl Future<Output = S::Output> + use<S> {
         some.select()
     }
 
-    /// What the workflow says of itself, for whoever looks at it.
+    /// Sets the status text of the workflow, readable from outside.
     pub fn set_status(&self, status: impl Into<String>) -> Result<(), StepError> {
         let set = self.journal().state.set_status(status.into());
         set.map_err(|why| StepError::refused("status", why))
     }
 
-    /// Keeps a value that can be read from outside, and by later executions.
+    /// Stores a value that is readable from outside and by later executions.
     pub fn set_value<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), StepError> {
         let bytes = serde_json::to_vec(value).map_err(|why| StepError::refused(key, why))?;
         let set = self.journal().state.set(key, Payload::new("application/json", bytes));
@@ -297,10 +297,10 @@ impl Workflow {
         self.journal().state.remove(key);
     }
 
-    /// Ends this execution and begins the next, with this input and an empty history. It only
-    /// returns when that is refused: when the workflow is asked to end, when more than
-    /// [`MOST_CARRIED`] messages are unread, or when these and the values come to more than 4 MiB.
-    /// Nothing is lost then: the code may read some of them, or remove a value, and try again.
+    /// Ends this execution and starts the next one, with this input and an empty history. Returns
+    /// only if that is rejected: cancellation is requested, more than [`MOST_CARRIED`] messages are
+    /// unread, these and the values exceed 4 MiB, or an argument is invalid. Nothing is lost then:
+    /// the code may read messages or remove values, and retry.
     pub async fn continue_as_new<I: Serialize + ?Sized>(
         &self,
         input: &I,
@@ -308,7 +308,7 @@ impl Workflow {
         self.start_over(input, None).await
     }
 
-    /// As [`Workflow::continue_as_new`], with another version of the code: who has it goes on.
+    /// Like [`Workflow::continue_as_new`], with another version of the code.
     pub async fn continue_as_new_version<I: Serialize + ?Sized>(
         &self,
         version: &str,
@@ -341,14 +341,14 @@ impl Workflow {
         poll_fn(|_| Poll::Pending).await
     }
 
-    /// The same workflow, for what must be done also when it is asked to end: what is awaited
-    /// through it is not cancelled.
+    /// The same workflow, for cleanup: steps awaited through it are not cancelled when cancellation
+    /// of the workflow is requested.
     #[must_use]
     pub fn shielded(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), shielded: true }
     }
 
-    /// Waits until the workflow is asked to end, and says why.
+    /// Waits until cancellation of the workflow is requested, and returns the reason.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self)
     }
@@ -360,7 +360,7 @@ impl fmt::Debug for Workflow {
     }
 }
 
-/// What a step is given, if it can be written and is not too large.
+/// Encodes the input of a step; fails if it does not serialize or is too large.
 pub(super) fn encoded<I: Serialize + ?Sized>(
     name: &str,
     input: &I,

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Any number of futures, of which only those are polled that were woken, in their order: one that
-/// comes costs no poll of all the others.
+/// A set of futures. Only those that were woken are polled, in order, so that one wake does not
+/// cost a poll of all others.
 pub(super) struct Crowd<F: Future> {
     members: Vec<Option<Member<F>>>,
     running: usize,
@@ -19,11 +19,11 @@ struct Member<F> {
 
 struct Woken {
     places: BTreeSet<usize>,
-    /// Who polls the crowd.
+    /// The waker of the task that polls the set.
     poller: Option<Waker>,
 }
 
-/// The waker of one of them.
+/// The waker of one future.
 struct Call {
     place: usize,
     woken: Arc<Mutex<Woken>>,
@@ -43,7 +43,7 @@ impl Wake for Call {
 }
 
 fn locked(woken: &Mutex<Woken>) -> MutexGuard<'_, Woken> {
-    woken.lock().expect("nothing panics while it holds it")
+    woken.lock().expect("no panic while the lock is held")
 }
 
 impl<F: Future> Crowd<F> {
@@ -68,14 +68,14 @@ impl<F: Future> Crowd<F> {
         self.running == 0
     }
 
-    /// Drops those that are still there.
+    /// Drops the remaining futures.
     pub(super) fn clear(&mut self) {
         self.members.clear();
         self.running = 0;
     }
 
-    /// Polls those that were woken. What came of them, with their places; nothing behind the first
-    /// that is the last word.
+    /// Polls the futures that were woken. Returns outputs with their positions, up to and including
+    /// the first for which `is_last` holds.
     pub(super) fn poll(
         &mut self,
         context: &Context<'_>,

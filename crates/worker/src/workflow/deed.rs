@@ -1,7 +1,7 @@
 use windlass_core::command::NewTask;
 use windlass_core::{Payload, TaskId, Timestamp};
 
-/// What the commit of a turn does, for what the code of a workflow made.
+/// A workflow command: what the commit of a turn does for the code.
 #[derive(Clone, Debug)]
 pub enum Deed {
     Activity {
@@ -12,7 +12,7 @@ pub enum Deed {
         step: u64,
         task: Box<NewTask>,
     },
-    /// A workflow that nobody waits for.
+    /// A detached workflow.
     Start {
         step: u64,
         task: Box<NewTask>,
@@ -36,12 +36,12 @@ pub enum Deed {
         to: TaskId,
         name: String,
         payload: Option<Payload>,
-        /// For how long it is kept if there is nobody to be told yet.
+        /// How long it is buffered if its target does not exist yet.
         keep_ms: Option<u64>,
     },
-    /// What the workflow says of itself.
+    /// The status of the workflow.
     Status(String),
-    /// A value that can be read from outside; none when it is removed.
+    /// A value that is readable from outside; none if it is removed.
     Value {
         key: String,
         value: Option<Payload>,

@@ -15,13 +15,13 @@ use crate::failure::Failure;
 use crate::lease::may_pass;
 use crate::pause::Pause;
 
-/// Makes calls to others under the lease of a turn, so that none is made twice. Whoever drives
-/// workflows lends it to what runs within the turn.
+/// Makes external calls under the lease of a turn, so that none is made twice. The driver of a
+/// workflow passes it to local activities.
 pub trait Calls: Send + Sync {
     fn effect(&self, provider: &str, name: &str) -> EffectCall;
 }
 
-/// A call to somebody else's service to be: say more about it, then run it.
+/// Builder of an external call: configure it, then run it.
 #[must_use = "nothing is called before it runs"]
 #[derive(Debug)]
 pub struct Effect {
@@ -33,9 +33,9 @@ pub struct Effect {
 }
 
 impl Workflow {
-    /// Calls somebody else's service within the turn, once. The call is known to the engine before
-    /// it is made: when the worker dies before the turn is committed, whoever makes the turn again
-    /// asks the service for that call before it makes it.
+    /// Makes an external call within the turn, once. The engine stores the request id before the
+    /// call: if the worker dies before the turn is committed, the worker that retries the turn
+    /// first looks the call up at the provider.
     pub fn effect(&self, provider: impl Into<String>) -> Effect {
         let (workflow, provider) = (self.clone(), provider.into());
         Effect { workflow, provider, name: None, is_threaded: false, retry: None }
@@ -43,31 +43,31 @@ impl Workflow {
 }
 
 impl Effect {
-    /// Which call it is, for the whole life of the workflow: a second one of the same name and
-    /// provider is the same call. Unsaid, every step is a call of its own.
+    /// Identifies the call throughout the workflow: a second one with the same name and provider
+    /// is the same call. By default, every step is a separate call.
     ///
-    /// Code that goes on after a failure of a call, and makes it again, must name it, so that the
-    /// service is asked first whether it was made.
+    /// Code that repeats a call after it failed must name it, so that the call is first looked up
+    /// at the provider.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// For a provider that is idempotent itself: see [`EffectCall::threaded`].
+    /// For a provider that deduplicates calls: see [`EffectCall::threaded`].
     pub fn threaded(mut self) -> Self {
         self.is_threaded = true;
         self
     }
 
-    /// How often it is tried when it fails, or when it cannot be said whether it was made; and how
-    /// far apart. All of that is within the turn, so it should be short.
+    /// The retry policy for calls that fail or whose outcome is unknown. All attempts are within
+    /// the turn, so they should be short.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// The call. What is asked must be the same when the turn is made again: nothing of
-    /// [`Workflow::now`] may be in it, else it is refused as another one.
+    /// Makes the call. The request must be the same when the turn is retried, or it is rejected as
+    /// a different one: it must not depend on [`Workflow::now`].
     pub fn run<D>(self, downstream: D, request: D::Request) -> Step<D::Answer>
     where
         D: Downstream + Send + 'static,
@@ -94,13 +94,13 @@ impl Effect {
     }
 }
 
-/// A call that is about to be made.
+/// An external call to be made once.
 struct Once {
     request_id: String,
     provider: String,
     name: String,
     is_threaded: bool,
-    /// None where there is no engine: a workflow that runs in memory just calls.
+    /// None without an engine: a workflow test calls the service directly.
     calls: Option<Arc<dyn Calls>>,
 }
 
@@ -120,7 +120,7 @@ impl Once {
                     tokio::time::sleep(pause.next()).await;
                     continue;
                 }
-                // The turn is not this worker's any more, and whoever holds it is told of nothing.
+                // The lease is lost: the call does not return, so that the turn gets no outcome.
                 Err(EffectError::Refused(Error::Rejected(refusal))) if is_lost(&refusal) => {
                     pending().await
                 }

@@ -4,20 +4,20 @@ use windlass_core::FailureClass;
 
 use super::nondeterminism::Nondeterminism;
 
-/// Why an await of a workflow brought nothing.
+/// Why an await of a workflow failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepError {
     /// An activity or a child has failed for good.
     Failed { name: String, class: FailureClass, reason: String },
-    /// Its total time was over.
+    /// The total timeout of the step has passed.
     Expired { name: String },
-    /// The workflow is asked to end.
+    /// Cancellation of the workflow is requested.
     Cancelled { reason: String },
-    /// It did not come in the time that the code gave it.
+    /// The timeout set by the code has passed.
     TimedOut,
-    /// What came is not what the code takes it for.
+    /// The result or message does not decode to the expected type.
     Undecodable { name: String, reason: String },
-    /// It cannot be asked for.
+    /// The request is invalid.
     Refused { name: String, reason: String },
 }
 
@@ -26,7 +26,7 @@ impl StepError {
         Self::Refused { name: name.to_owned(), reason: reason.to_string() }
     }
 
-    /// How a workflow fails that passes it on.
+    /// The failure class of a workflow that returns this error.
     pub fn class(&self) -> FailureClass {
         match self {
             StepError::Failed { class, .. } => *class,
@@ -47,11 +47,11 @@ impl fmt::Display for StepError {
             StepError::Failed { name, class, reason } => {
                 write!(f, "`{name}` failed ({}): {reason}", class.as_str())
             }
-            StepError::Expired { name } => write!(f, "`{name}` was not done in its time"),
+            StepError::Expired { name } => write!(f, "`{name}` exceeded its total timeout"),
             StepError::Cancelled { reason } => write!(f, "cancelled: {reason}"),
-            StepError::TimedOut => f.write_str("it did not come in time"),
+            StepError::TimedOut => f.write_str("the wait timed out"),
             StepError::Undecodable { name, reason } => {
-                write!(f, "what came of `{name}` does not decode: {reason}")
+                write!(f, "the value of `{name}` does not decode: {reason}")
             }
             StepError::Refused { name, reason } => write!(f, "`{name}` is refused: {reason}"),
         }
@@ -60,17 +60,16 @@ impl fmt::Display for StepError {
 
 impl std::error::Error for StepError {}
 
-/// Why a turn cannot be committed. The history is as it was; the code has to be built up again
-/// from it.
+/// Why a turn cannot be committed. The history is unchanged; the code has to be replayed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnFailure {
     Nondeterminism(Nondeterminism),
     Panicked {
         text: String,
     },
-    /// It awaits, and nothing that a workflow can await is under way.
+    /// The code awaits something other than a workflow operation.
     ForeignAwait,
-    /// Its futures wake each other without an end.
+    /// Its futures wake each other endlessly.
     Restless,
 }
 
@@ -86,13 +85,13 @@ impl fmt::Display for TurnFailure {
             TurnFailure::Nondeterminism(found) => found.fmt(f),
             TurnFailure::Panicked { text } => write!(f, "the workflow's code panicked: {text}"),
             TurnFailure::ForeignAwait => f.write_str(
-                "the workflow's code awaits something that no workflow can await: nothing of \
-                 its own is under way that could wake it. Input and output, clocks and tasks of \
-                 a runtime belong into an activity or into ctx.local(..)",
+                "the workflow's code awaits something that a workflow cannot await: no \
+                 pending operation of the workflow can wake it. I/O, clocks and runtime tasks \
+                 belong in an activity or in ctx.local(..)",
             ),
             TurnFailure::Restless => f.write_str(
-                "the workflow's code does not come to rest: its futures wake each other again \
-                 and again within one turn",
+                "the workflow's code never blocks: its futures wake each other endlessly \
+                 within one turn",
             ),
         }
     }

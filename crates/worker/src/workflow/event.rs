@@ -10,10 +10,10 @@ use super::context::Workflow;
 use super::error::StepError;
 use super::step::{Step, decoded};
 
-/// A wait for a message of a name.
+/// A wait for a message with a name.
 ///
-/// The first message goes to the first wait, also when it came before. A wait that is dropped
-/// reads nothing.
+/// The first message goes to the first wait, also if it arrived before the wait. A wait that is
+/// dropped reads nothing.
 #[derive(Debug)]
 #[must_use = "a message is read when this is awaited"]
 pub struct Event<T> {
@@ -37,7 +37,7 @@ impl<T> Event<T> {
         Self { workflow, name, stage: Stage::Planned, limit: None, payload: PhantomData }
     }
 
-    /// Gives up after so long, with [`StepError::TimedOut`].
+    /// Ends the wait with [`StepError::TimedOut`] after `limit`.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Some(self.workflow.sleep(limit));
         self
@@ -105,8 +105,8 @@ impl<T> Drop for Event<T> {
     }
 }
 
-/// The messages of a name, one after the other. Those that nobody has read stay, also when the
-/// workflow continues as new.
+/// The messages with a name, one after the other. Unread ones are carried over when the workflow
+/// continues as new.
 #[derive(Debug)]
 pub struct Queue<T> {
     workflow: Workflow,
@@ -119,7 +119,7 @@ impl<T> Queue<T> {
         Self { workflow: workflow.clone(), name: name.to_owned(), payload: PhantomData }
     }
 
-    /// The next one.
+    /// Waits for the next message.
     pub fn next(&self) -> Event<T> {
         Event::new(&self.workflow, &self.name)
     }

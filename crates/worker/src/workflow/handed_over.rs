@@ -5,7 +5,7 @@ use windlass_core::{Carried, Payload, limits};
 
 use super::mail::Unread;
 
-/// What an execution of a workflow leaves to the next one.
+/// What an execution of a workflow carries over to the next one.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HandedOver {
     #[serde(default)]
@@ -19,12 +19,12 @@ impl HandedOver {
         Ok(Payload::new("application/json", serde_json::to_vec(self)?))
     }
 
-    /// Why it cannot be kept, if it cannot.
+    /// Returns why it cannot be stored, if so.
     pub(super) fn check(&self) -> Result<(), String> {
         let payload = self.written().map_err(|error| error.to_string())?;
         payload.check().map_err(|_| {
             let (bytes, most) = (payload.bytes.len(), limits::PAYLOAD_BYTES.max);
-            format!("unread messages and values come to {bytes} bytes, {most} at most go along")
+            format!("unread messages and values have {bytes} bytes, {most} at most are carried")
         })
     }
 }
@@ -33,9 +33,9 @@ impl HandedOver {
 mod tests {
     use super::*;
 
-    /// It is in databases: an execution that begins with it may do so years later.
+    /// It is stored in databases: an execution may start from it years later.
     #[test]
-    fn it_is_written_as_it_was_read() {
+    fn the_stored_format_is_stable() {
         let lines = [
             concat!(
                 r#"{"unread":[{"name":"go","source":"ada","payload":{"json":{"n": 1}}},"#,

@@ -22,15 +22,15 @@ use super::script::Script;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 
-/// How often code may be polled until it rests.
+/// How often code may be polled before it blocks.
 const MOST_POLLS: u32 = 100_000;
-/// How much of what a workflow waits for is told.
+/// How many waits of a workflow are described.
 const WAITS_TOLD: usize = 8;
 
-/// One execution of a workflow, as live code: what its history made of it.
+/// One execution of a workflow, as live code.
 ///
-/// It is built up by [`Instance::begin`] and [`Instance::replay`] for each row of its history, and
-/// goes on with [`Instance::turn`]. After an error it is of no more use: it is built up again.
+/// It is built by [`Instance::begin`] and [`Instance::replay`] for each row of its history, and
+/// continues with [`Instance::turn`]. After an error it has to be built again.
 pub struct Instance {
     workflow: Workflow,
     /// None once it has ended.
@@ -38,12 +38,12 @@ pub struct Instance {
     woken: Arc<Woken>,
     begun: bool,
     ended: Option<Standing>,
-    /// How many rows were replayed or made.
+    /// How many rows were replayed or written.
     rows: u64,
-    /// The rows of a turn that may not be over: whether one follows that belongs to it is known
-    /// when the next comes.
+    /// The rows of the last turn, not replayed yet: only the next row shows whether it belongs to
+    /// the same turn.
     held: Option<Held>,
-    /// The turn that is under way.
+    /// The turn in progress.
     arrived: Vec<Arrival>,
     arrived_bytes: usize,
     told: usize,
@@ -55,36 +55,36 @@ struct Held {
     at: Timestamp,
     arrived: Vec<Arrival>,
     made: Vec<Made>,
-    /// How much each of its rows says.
+    /// The number of commands in each of its rows.
     lengths: Vec<usize>,
 }
 
-/// How far a turn is.
+/// The progress of a turn.
 #[derive(Debug)]
 pub enum Turn {
-    /// Local activities are under way: these are to be run as well, and what comes of them is to
-    /// be told by [`Instance::resume`].
+    /// Local activities are in progress: start these as well, and pass the outcomes to
+    /// [`Instance::resume`].
     Local(Vec<Local>),
     Finished(Finished),
 }
 
-/// A turn that is to be committed.
+/// A turn to be committed.
 #[derive(Debug)]
 pub struct Finished {
-    /// To be committed one after the other under one lease; none when there was nothing to do.
+    /// To be committed one after the other under one lease; empty if there was nothing to do.
     pub parts: Vec<Part>,
-    /// How many of what arrived the code was told. The rest came after its end.
+    /// How many inputs were delivered. The rest arrived after the end of the code.
     pub told: usize,
     pub standing: Standing,
     /// Local activities are left that did not fit into its row: the next turn follows at once,
-    /// whether or not anything arrives. What runs of them is to be told to that one.
+    /// with or without inputs. Their outcomes are inputs of that turn.
     pub goes_on: bool,
 }
 
-/// How a workflow stands after a turn.
+/// The state of a workflow after a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It waits: for how much, and for what, in words, of the first of it.
+    /// It waits: the number of waits, and descriptions of the first ones.
     Waiting {
         count: usize,
         first: Vec<String>,
@@ -94,10 +94,10 @@ pub enum Standing {
     Cancelled {
         reason: String,
     },
-    /// The execution that follows it, but for the seed and the values.
+    /// The next execution, except for its seed and values.
     ContinueAsNew {
         input: Option<Payload>,
-        /// Of the code that goes on; none for the same.
+        /// The version of the code; none for the same one.
         version: Option<String>,
         carried: Vec<Unread>,
         first_step: u64,
@@ -114,7 +114,7 @@ impl Standing {
     }
 }
 
-/// The waker of the code: remembers that it was called.
+/// The waker of the code: records that it was woken.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -144,12 +144,12 @@ impl Instance {
         }
     }
 
-    /// How often the next turn was begun, for whoever asks.
+    /// Sets the attempt of the next turn, for [`Info`](super::Info).
     pub fn set_attempt(&mut self, attempt: u32) {
         self.workflow.journal().attempt = attempt;
     }
 
-    /// How many activities and children it has that have not ended.
+    /// How many activities and children are open.
     pub fn tasks(&self) -> usize {
         self.workflow.journal().tasks()
     }
@@ -159,7 +159,7 @@ impl Instance {
         self.workflow.journal().next_step()
     }
 
-    /// The values as they are, for the execution that follows it.
+    /// The current values, for the next execution.
     pub fn values(&self) -> BTreeMap<String, Carried> {
         self.workflow.journal().state.all()
     }
@@ -169,8 +169,8 @@ impl Instance {
         self.rows
     }
 
-    /// Goes through what a row of history says. It is held back until the next comes, which may
-    /// be the rest of the same turn: the last is gone through by what follows it.
+    /// Replays a row of history. The row is held back until the next one, which may be the rest of
+    /// the same turn; [`Instance::catch_up`] and [`Instance::turn`] replay the last one.
     pub fn replay(&mut self, row: &Turned) -> Result<(), Nondeterminism> {
         if let Some(held) = &mut self.held
             && row.arrived.is_empty()
@@ -189,7 +189,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Goes through what is held back.
+    /// Replays the rows that are held back.
     pub fn catch_up(&mut self) -> Result<(), Nondeterminism> {
         if let Some(TurnFailure::Nondeterminism(found)) = &self.broken {
             return Err(found.clone());
@@ -227,7 +227,7 @@ impl Instance {
             let found = Doing::Failure(text);
             Err(Deviation { place, expected, found })
         };
-        // What it left out it did not get to.
+        // Missing commands are the consequence of a failure: report the failure.
         match (told.map(|_| self.failure()), journal.end_replay()) {
             (Err(failure), Ok(()) | Err(Deviation { found: Doing::Nothing, .. })) => {
                 failed(failure.to_string())
@@ -237,7 +237,7 @@ impl Instance {
         }
     }
 
-    /// With what its code has failed, if it has.
+    /// The reason with which its code has failed, if it has.
     fn failure(&self) -> Option<String> {
         match &self.ended {
             Some(Standing::Failed(failure)) => Some(failure.reason().to_owned()),
@@ -245,8 +245,8 @@ impl Instance {
         }
     }
 
-    /// One turn: tells the code what arrived, and says what it made of it. Without arrivals there
-    /// is nothing to do, but for the first turn, and for the rest of one that was cut short.
+    /// Runs one turn: delivers inputs to the code and returns its commands. Without inputs there is
+    /// nothing to do, except in the first turn and after a turn that was committed in part.
     pub fn turn(&mut self, at: Timestamp, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
         self.sound()?;
         self.catch_up()?;
@@ -264,7 +264,7 @@ impl Instance {
         self.conclude()
     }
 
-    /// Goes on with a turn: what came of the local activities that it has asked for.
+    /// Continues a turn with the outcomes of its local activities.
     pub fn resume(&mut self, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
         self.sound()?;
         let span = self.span();
@@ -273,14 +273,14 @@ impl Instance {
         self.conclude()
     }
 
-    /// What log lines of the code stand in: which workflow it is, and whose child.
+    /// The span of log lines of the code: the workflow and its parent.
     fn span(&self) -> Span {
         let Begin { id, execution, parent, .. } = self.workflow.begin();
         let parent = parent.as_ref().map(tracing::field::display);
         tracing::info_span!("workflow", %id, execution, parent)
     }
 
-    /// Takes what a turn before has left to be written as parts of this one.
+    /// Makes the uncommitted rest of the turn before this one the first parts of this one.
     fn begin_turn(&mut self, at: Timestamp) {
         let mut journal = self.workflow.journal();
         let left = std::mem::take(&mut journal.entries);
@@ -292,7 +292,7 @@ impl Instance {
         journal.now = journal.now.max(at);
     }
 
-    /// Tells the code what arrived, as long as it has not ended, and lets it run after each.
+    /// Delivers inputs until the code has ended, and runs the code after each of them.
     fn tell_all(&mut self, arrivals: Vec<Arrival>) -> Result<usize, TurnFailure> {
         if !self.begun {
             self.begun = true;
@@ -317,7 +317,7 @@ impl Instance {
         Ok(told)
     }
 
-    /// Polls the code until it rests.
+    /// Polls the code until it blocks.
     fn run(&mut self) -> Result<(), TurnFailure> {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut context = Context::from_waker(&waker);
@@ -339,7 +339,7 @@ impl Instance {
     }
 
     fn end(&mut self, handled: Option<Handled>) -> Result<(), TurnFailure> {
-        // What is under way when it continues as new is given up by this.
+        // If it continues as new, dropping the code cancels its open steps.
         let code = self.code.take();
         guarded(|| drop(code))?;
         let mut journal = self.workflow.journal();
@@ -392,7 +392,7 @@ impl Instance {
         Turn::Finished(Finished { parts, told, standing, goes_on })
     }
 
-    /// How it stands, as far as it was told.
+    /// The state of the workflow after the inputs delivered so far.
     pub fn standing(&self) -> Standing {
         self.ended.clone().unwrap_or_else(|| {
             let journal = self.workflow.journal();
@@ -410,12 +410,12 @@ impl Instance {
         self.abandon();
     }
 
-    /// Drops the code without taking that for something that it does.
+    /// Drops the code without recording cancellations of its steps.
     fn abandon(&mut self) {
         let work = self.workflow.journal().close();
         let code = self.code.take();
         if let Err(failure) = guarded(|| drop((work, code))) {
-            tracing::warn!(workflow = %self.workflow.id(), %failure, "a workflow was let go of");
+            tracing::warn!(workflow = %self.workflow.id(), %failure, "dropping a workflow failed");
         }
     }
 }
@@ -434,13 +434,13 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// Runs the user's code; a panic in it is a failure of the turn.
+/// Runs user code; a panic in it is a failure of the turn.
 fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, TurnFailure> {
     catch_unwind(AssertUnwindSafe(run))
         .map_err(|panic| TurnFailure::Panicked { text: panic_text(panic.as_ref()) })
 }
 
-/// Whoever is asked to end and ends without a result was cancelled, whatever it says of it.
+/// A workflow that ends without a result after a cancel request is cancelled, whatever its error.
 fn ending(handled: Handled, cancel: Option<&String>) -> Standing {
     match (handled, cancel) {
         (Ok(result), _) => Standing::Completed(result),
@@ -455,14 +455,14 @@ fn ending(handled: Handled, cancel: Option<&String>) -> Standing {
     }
 }
 
-/// What is not in the history belongs to the last of its rows.
+/// Adds commands that are not in the history to the last row.
 fn add_deeds(parts: &mut [Part], deeds: Vec<Deed>) {
     if let Some(last) = parts.last_mut() {
         last.deeds.extend(deeds);
     }
 }
 
-/// The row, from zero, and the place in it, from one, of a place in several rows.
+/// The row (from 0), and the position in it (from 1), of a position in several rows.
 fn located(first_row: u64, lengths: &[usize], place: usize) -> (u64, usize) {
     let (mut row, mut place) = (first_row, place);
     for &length in &lengths[..lengths.len() - 1] {

@@ -14,10 +14,10 @@ use super::part::Entry;
 use super::script::Script;
 use super::state::State;
 
-/// How much of what was sent is remembered: as much as one turn does at most.
+/// How many posts and detached starts are remembered: as many as one commit can have.
 const MOST_SENT: usize = 1_400;
 
-/// What the code of a workflow and the instance that polls it both know.
+/// The state that workflow code shares with the instance that polls it.
 #[derive(Debug)]
 pub(super) struct Journal {
     id: TaskId,
@@ -27,29 +27,29 @@ pub(super) struct Journal {
     drawn: u64,
     next_step: u64,
     open: BTreeMap<u64, Open>,
-    /// How many of those that are open run within the turn.
+    /// How many open steps are local activities.
     locals: usize,
-    /// What of those is not running yet.
+    /// Local activities that are not running yet.
     work: BTreeMap<u64, Local>,
     pub(super) mail: Mail,
-    /// What was sent and nobody waits for: the steps of the latest posts and detached starts. Their
-    /// refusal is there for the next turn.
+    /// The steps of the latest posts and detached starts, which no future awaits. The next turn
+    /// gets their rejections.
     sent: BTreeSet<u64>,
     cancel: Option<String>,
-    /// Who waits to be cancelled.
+    /// The wakers of futures that wait for cancellation.
     listeners: BTreeMap<u64, Waker>,
     next_listener: u64,
     pub(super) state: State,
     patches: BTreeMap<String, bool>,
-    /// What was made and is in no row yet.
+    /// Commands that are in no row yet.
     pub(super) entries: Vec<Entry>,
-    /// The row that is replayed.
+    /// The turn that is replayed.
     script: Option<Script>,
-    /// The input of the execution that follows, and the version of its code if it is another.
+    /// The input of the next execution, and the version of its code if that changes.
     pub(super) next: Option<(Option<Payload>, Option<String>)>,
 }
 
-/// What a step is to be.
+/// A step to schedule.
 pub(super) enum Plan {
     Activity(Box<NewTask>),
     Child(Box<NewTask>),
@@ -63,7 +63,7 @@ pub(super) enum Until {
     At(Timestamp),
 }
 
-/// A step that has not ended, or whose end the code has not asked for.
+/// A step that has not ended, or whose outcome the code has not read.
 #[derive(Debug)]
 struct Open {
     kind: Kind,
@@ -79,11 +79,11 @@ pub(super) enum Kind {
     Local(String),
 }
 
-/// What is to be done outside of the lock.
+/// Work that must be done outside of the lock.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) wakers: Vec<Waker>,
-    /// What nobody has to run any more.
+    /// A local activity that need not run, to be dropped.
     pub(super) spared: Option<Local>,
 }
 
@@ -129,7 +129,7 @@ impl Journal {
         self.script.is_some()
     }
 
-    /// A number that is the same whenever the code is replayed.
+    /// A random number that is the same in every replay.
     pub(super) fn draw(&mut self) -> u64 {
         const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
         self.drawn += 1;
@@ -145,7 +145,7 @@ impl Journal {
         step
     }
 
-    /// The id of what has none of its own.
+    /// The id of a step that was given none.
     pub(super) fn derived_id(&self, step: u64) -> TaskId {
         TaskId::from(format!("{}/{step}", self.id))
     }
@@ -200,7 +200,7 @@ impl Journal {
         Kind::Child(name, id)
     }
 
-    /// Starts what nobody waits for, and says under which id.
+    /// Starts a detached workflow and returns its id.
     pub(super) fn launch(&mut self, mut task: Box<NewTask>) -> TaskId {
         let step = self.number();
         if task.id.as_str().is_empty() {
@@ -233,7 +233,7 @@ impl Journal {
         step
     }
 
-    /// How a step has ended, which is told once; else whom to wake when it does.
+    /// The outcome of a step, returned once. Without one, registers the waker.
     pub(super) fn outcome(&mut self, step: u64, waker: &Waker) -> Option<StepOutcome> {
         let open = self.open.get_mut(&step)?;
         if open.outcome.is_none() {
@@ -243,7 +243,7 @@ impl Journal {
         self.open.remove(&step)?.outcome
     }
 
-    /// Nobody waits for this step any more.
+    /// Cancels a step that has not ended.
     pub(super) fn give_up(&mut self, step: u64) -> Option<Local> {
         let open = self.open.remove(&step)?;
         if open.outcome.is_some() {
@@ -262,7 +262,7 @@ impl Journal {
         self.work.remove(&step)
     }
 
-    /// Takes in what comes. What comes for a step that nobody waits for is ignored.
+    /// Delivers an input. An input for a step that is not open is ignored.
     pub(super) fn tell(&mut self, arrival: Arrival) -> Told {
         match arrival {
             Arrival::Report { step, outcome } => self.report(step, outcome),
@@ -290,7 +290,7 @@ impl Journal {
 
     fn report(&mut self, step: u64, outcome: StepOutcome) -> Told {
         if let (true, StepOutcome::Failed { reason, .. }) = (self.sent.remove(&step), &outcome) {
-            tracing::warn!(workflow = %self.id, step, %reason, "what a workflow sent is refused");
+            tracing::warn!(workflow = %self.id, step, %reason, "workflow post or start rejected");
         }
         let Some(open) = self.open.get_mut(&step).filter(|open| open.outcome.is_none()) else {
             return Told::default();
@@ -303,7 +303,7 @@ impl Journal {
         Told { wakers, spared: self.work.remove(&step) }
     }
 
-    /// Wakes this one when the workflow is cancelled.
+    /// Registers a waker for the cancellation of the workflow.
     pub(super) fn listen(&mut self, listener: Option<u64>, waker: &Waker) -> u64 {
         let listener = listener.unwrap_or(self.next_listener);
         self.next_listener = self.next_listener.max(listener + 1);
@@ -315,7 +315,7 @@ impl Journal {
         self.listeners.remove(&listener);
     }
 
-    /// Whether the code goes the way of a change. What it once answered, it answers for good.
+    /// Whether the code takes the branch of a change. The first answer is final.
     pub(super) fn patched(&mut self, id: &str) -> bool {
         if let Some(&known) = self.patches.get(id) {
             return known;
@@ -342,12 +342,12 @@ impl Journal {
         self.script = Some(script);
     }
 
-    /// Where the replay of a row is, and what comes next.
+    /// The position of the replay, and the command expected there.
     pub(super) fn expected(&self) -> (usize, Doing) {
         self.script.as_ref().map_or((0, Doing::Nothing), Script::next)
     }
 
-    /// Ends the replay of a row. What the code made of it and is in no row yet stays.
+    /// Ends the replay of a turn. Commands that are in no row yet stay.
     pub(super) fn end_replay(&mut self) -> Result<(), Deviation> {
         let Some(script) = self.script.take() else { return Ok(()) };
         let followed = script.end(&self.entries)?;
@@ -358,7 +358,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What is to be run before the turn is over.
+    /// The local activities to start within this turn.
     pub(super) fn take_work(&mut self) -> Vec<Local> {
         std::mem::take(&mut self.work).into_values().collect()
     }
@@ -377,22 +377,22 @@ impl Journal {
         steps.chain(messages).chain(self.listeners.keys().map(|_| Awaited::Cancel))
     }
 
-    /// How many activities and children have not ended.
+    /// How many activities and children are open.
     pub(super) fn tasks(&self) -> usize {
         let is_task =
             |open: &&Open| matches!(open.kind, Kind::Activity { .. } | Kind::Child { .. });
         self.open.values().filter(|open| open.outcome.is_none()).filter(is_task).count()
     }
 
-    /// Forgets what is under way, so that dropping the code cancels nothing. What comes back is to
-    /// be dropped outside of the lock.
+    /// Forgets open steps, so that dropping the code cancels nothing. The result must be dropped
+    /// outside of the lock.
     pub(super) fn close(&mut self) -> BTreeMap<u64, Local> {
         self.open.clear();
         std::mem::take(&mut self.work)
     }
 }
 
-/// Something that code awaits, for people.
+/// Something that code awaits, for display.
 pub(super) enum Awaited<'j> {
     Step(u64, &'j Kind),
     Message(&'j str),
@@ -413,7 +413,7 @@ impl fmt::Display for Awaited<'_> {
                 write!(f, "local activity `{name}` (step {step})")
             }
             Awaited::Message(name) => write!(f, "message `{name}`"),
-            Awaited::Cancel => f.write_str("to be cancelled"),
+            Awaited::Cancel => f.write_str("its cancellation"),
         }
     }
 }

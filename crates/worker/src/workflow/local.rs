@@ -13,13 +13,13 @@ use super::effect::Calls;
 use crate::failure::Failure;
 use crate::handler::{Handled, encode};
 
-/// How often a local activity is tried, and how long it pauses in all. Its turn holds a lease, and
-/// everything else that comes for its workflow waits.
+/// The most attempts of a local activity, and its most backoff in total. Its turn holds a lease,
+/// and all other inputs of the workflow wait.
 const MOST_TRIES: u32 = 10;
 const MOST_PAUSES_MS: u64 = 10_000;
 
-/// A local activity: what must be run before the turn is over. Its output is what came of it, to
-/// be told to the code in the same turn. A panic in it is a failure of it.
+/// A local activity, run within a turn. Its output is its outcome, as an input for the code. A
+/// panic in it is a failure of it.
 pub struct Local {
     step: u64,
     name: String,
@@ -31,7 +31,7 @@ type Plan = Box<dyn FnOnce(u64, Option<Arc<dyn Calls>>) -> Running + Send>;
 type Running = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
 enum Run {
-    /// It is not asked for before it is polled, with all that was lent to it.
+    /// Started by the first poll, with its step and its external calls.
     Planned(Option<Plan>),
     Running(Running),
 }
@@ -47,8 +47,7 @@ impl Local {
         Self::lent(name, |_, _| run())
     }
 
-    /// Something that is tried again when it fails, as long as the turn has time for it. A panic is
-    /// final.
+    /// A local activity that is retried, within the limits of a turn. A panic is final.
     pub(super) fn tried<F, Fut, O, E>(name: String, retry: RetryPolicy, run: F) -> Self
     where
         F: Fn() -> Fut + Send + 'static,
@@ -74,21 +73,21 @@ impl Local {
         })
     }
 
-    /// Whether a turn has time for so many tries, and for the pauses between them.
+    /// Rejects a policy with more attempts or backoff than fit into a turn.
     pub(super) fn check_retry(retry: &RetryPolicy) -> Result<(), String> {
         retry.check().map_err(|refusal| refusal.to_string())?;
         let pauses = (1..retry.max_attempts).map(|tries| retry.backoff.after(tries));
         if retry.max_attempts > MOST_TRIES || pauses.sum::<u64>() > MOST_PAUSES_MS {
             let pauses = MOST_PAUSES_MS / 1_000;
             return Err(format!(
-                "within a turn there is time for {MOST_TRIES} tries and {pauses} s of pauses: \
-                 what needs more is an activity"
+                "a local activity may take {MOST_TRIES} attempts and {pauses} s of backoff: \
+                 use an activity for more"
             ));
         }
         Ok(())
     }
 
-    /// Something that knows its step, and makes calls to others.
+    /// A local activity that knows its step, and makes external calls.
     pub(super) fn lent<F, Fut, O, E>(name: String, run: F) -> Self
     where
         F: FnOnce(u64, Option<Arc<dyn Calls>>) -> Fut + Send + 'static,
@@ -105,7 +104,7 @@ impl Local {
         Self { step: 0, name, calls: None, run: Run::Planned(Some(Box::new(run))) }
     }
 
-    /// Lends it what makes calls to others for it.
+    /// Sets what makes its external calls.
     #[must_use]
     pub fn with_calls(self, calls: Arc<dyn Calls>) -> Self {
         Self { calls: Some(calls), ..self }
@@ -117,12 +116,12 @@ impl Local {
 
     fn running(&mut self) -> Pin<&mut (dyn Future<Output = Handled> + Send)> {
         if let Run::Planned(plan) = &mut self.run {
-            let plan = plan.take().expect("it is planned until it runs");
+            let plan = plan.take().expect("a plan is started once");
             self.run = Run::Running(plan(self.step, self.calls.take()));
         }
         match &mut self.run {
             Run::Running(running) => running.as_mut(),
-            Run::Planned(_) => unreachable!("it runs since it was first polled"),
+            Run::Planned(_) => unreachable!("it was started above"),
         }
     }
 
@@ -160,9 +159,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "it says nothing".to_owned())
+        .unwrap_or_else(|| "without a message".to_owned())
 }

@@ -19,7 +19,7 @@ impl From<Unread> for Arrival {
     }
 }
 
-/// What has come, and who waits for it: the first message of a name goes to the first wait for it.
+/// Unread messages and waits. The first message of a name goes to the first wait for that name.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     came: u64,
@@ -28,13 +28,13 @@ pub(super) struct Mail {
 
 #[derive(Debug, Default)]
 struct Named {
-    /// With the place of each in the order in which all came.
+    /// Each with its position in the order of arrival.
     unread: VecDeque<(u64, Unread)>,
     waits: VecDeque<(u64, Option<Waker>)>,
 }
 
 impl Named {
-    /// Those who have something to read.
+    /// The wakers of waits that have a message to read.
     fn called(&self) -> Vec<Waker> {
         let called = self.waits.iter().take(self.unread.len());
         called.filter_map(|(_, waker)| waker.clone()).collect()
@@ -53,7 +53,7 @@ impl Mail {
         self.names.entry(name.to_owned()).or_default().waits.push_back((step, None));
     }
 
-    /// What has come for this wait, which is over then.
+    /// Takes the message for this wait and ends the wait. Without one, registers the waker.
     pub(super) fn take(&mut self, name: &str, step: u64, waker: &Waker) -> Option<Unread> {
         let named = self.names.get_mut(name)?;
         let place = named.waits.iter().position(|(waiting, _)| *waiting == step)?;
@@ -66,7 +66,7 @@ impl Mail {
         Some(message)
     }
 
-    /// Ends a wait that has read nothing; what it would have read goes to the next.
+    /// Ends a wait that has read nothing; its message goes to the next wait.
     pub(super) fn leave(&mut self, name: &str, step: u64) -> Vec<Waker> {
         let Some(named) = self.names.get_mut(name) else { return Vec::new() };
         named.waits.retain(|(waiting, _)| *waiting != step);
@@ -75,7 +75,7 @@ impl Mail {
         called
     }
 
-    /// Names may be made up for each message: only those in use are kept.
+    /// Removes an unused name: names may be unique to each message.
     fn forget_empty(&mut self, name: &str) {
         if self.names.get(name).is_some_and(|n| n.unread.is_empty() && n.waits.is_empty()) {
             self.names.remove(name);
@@ -86,14 +86,14 @@ impl Mail {
         self.names.values().map(|named| named.unread.len()).sum()
     }
 
-    /// All that nobody has read, in the order in which it came.
+    /// All unread messages, in order of arrival.
     pub(super) fn carried(&self) -> Vec<Unread> {
         let unread = self.names.values().flat_map(|named| named.unread.iter().cloned());
         let ordered: BTreeMap<u64, Unread> = unread.collect();
         ordered.into_values().collect()
     }
 
-    /// The names that are waited for, with the wakers of those who do.
+    /// The names that are awaited, with the wakers of the waits.
     pub(super) fn waits(&self) -> impl Iterator<Item = (&str, Option<&Waker>)> {
         self.names.iter().flat_map(|(name, named)| {
             named.waits.iter().map(move |(_, waker)| (name.as_str(), waker.as_ref()))

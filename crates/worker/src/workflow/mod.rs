@@ -1,9 +1,9 @@
-//! Workflows: ordinary async code that is replayed over what it did.
+//! Workflows: ordinary async code that is replayed over its history.
 //!
-//! A [`Program`] is the code; an [`Instance`] is one execution of it, from the rows of its history
-//! and what arrives to what it made and how it ended. Nothing here knows of a clock or a runtime,
-//! nor of an engine but for the calls to others that are lent to what runs within a turn. Code does
-//! all that is to outlive it through its [`Workflow`].
+//! A [`Program`] is the code; an [`Instance`] is one execution of it: it takes history rows and
+//! inputs, and returns workflow commands and the state of the execution. Only local activities use
+//! a clock, a runtime or, for external calls, an engine. Code does everything durable through its
+//! [`Workflow`].
 
 mod activity;
 mod begin;

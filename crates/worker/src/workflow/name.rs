@@ -1,24 +1,24 @@
 use std::any::type_name;
 use std::fmt;
 
-/// A function that has no name of its own.
+/// A function without a stable name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unnamed {
-    /// What the compiler calls it.
+    /// Its path, as the compiler prints it.
     pub function: &'static str,
 }
 
 impl fmt::Display for Unnamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { function } = self;
-        write!(f, "`{function}` has no name that would stay: give it one explicitly")
+        write!(f, "`{function}` has no stable name: give it one explicitly")
     }
 }
 
 impl std::error::Error for Unnamed {}
 
 /// The name of a function: the last part of its path. Closures, pointers and generic functions
-/// have none.
+/// have no stable name.
 pub fn name_of<F>(_: &F) -> Result<&'static str, Unnamed> {
     let function = type_name::<F>();
     let name = function.rsplit("::").next().unwrap_or(function);
@@ -41,6 +41,6 @@ mod tests {
         assert!(name_of(&|| ()).is_err());
         assert!(name_of(&(plain as fn())).is_err());
         let text = name_of(&|| ()).unwrap_err().to_string();
-        assert!(text.ends_with("has no name that would stay: give it one explicitly"), "{text}");
+        assert!(text.ends_with("has no stable name: give it one explicitly"), "{text}");
     }
 }

@@ -2,33 +2,33 @@ use std::fmt;
 
 use windlass_core::Made;
 
-/// The code of a workflow does not do what its history says that it did.
+/// The code of a workflow does not match its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nondeterminism {
-    /// Which row of the execution's history it is, from zero.
+    /// The row of the execution's history, from 0.
     pub turn: u64,
-    /// The place among what that row says was made, from one.
+    /// The position among the commands of that row, from 1.
     pub place: usize,
-    /// What the history says.
+    /// What the history has.
     pub expected: Doing,
     /// What the code did.
     pub found: Doing,
 }
 
-/// What is done at a place of a history.
+/// What the history or the code has at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doing {
     Made(Box<Made>),
     Nothing,
-    /// The code goes on.
+    /// A further turn.
     More,
     /// The code has ended.
     End,
-    /// The code does not get so far.
+    /// The code failed before this position.
     Failure(String),
 }
 
-/// As [`Nondeterminism`], at a place of the turn that is replayed, from zero.
+/// Like [`Nondeterminism`], with the position in the replayed turn, from 0.
 #[derive(Debug)]
 pub(super) struct Deviation {
     pub(super) place: usize,
@@ -41,7 +41,7 @@ impl Doing {
         Self::Made(Box::new(made.clone()))
     }
 
-    /// As `activity`, where it is something that is made.
+    /// The kind of a command, such as `activity`; none if it is not a command.
     pub fn kind(&self) -> Option<&'static str> {
         match self {
             Doing::Made(made) => Some(sketch(made).kind),
@@ -64,7 +64,7 @@ impl Doing {
     }
 }
 
-/// What must be the same when a step is made again.
+/// The parts of a command that must match in a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sketch<'m> {
     kind: &'static str,
@@ -87,7 +87,7 @@ fn sketch(made: &Made) -> Sketch<'_> {
     Sketch { kind, name: name.map(String::as_str), step }
 }
 
-/// Whether they are one and the same step. Inputs and times may differ: the first ones count.
+/// Whether two commands match. Inputs and times may differ: the recorded ones count.
 pub(super) fn same(one: &Made, other: &Made) -> bool {
     sketch(one) == sketch(other)
 }
@@ -117,7 +117,7 @@ impl fmt::Display for Nondeterminism {
         write!(
             f,
             "turn {turn}, place {place}: the history has {expected}, the code makes {found}. \
-             The history is untouched, and the workflow goes on once the code fits it: deploy \
+             The history is unchanged, and the workflow resumes once the code matches it: deploy \
              the code that wrote it, or put the change behind ctx.patched(..)"
         )
     }

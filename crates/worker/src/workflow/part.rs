@@ -2,28 +2,28 @@ use windlass_core::{Arrival, Carried, Made, StepOutcome, Timestamp, Turned};
 
 use super::deed::Deed;
 
-/// How much one row holds: the rest goes into further ones.
+/// The most commands and bytes of one row: the rest goes into further rows.
 pub const MADE_PER_ROW: usize = 1_000;
 pub const BYTES_PER_ROW: usize = 4 * 1_024 * 1_024;
 
-/// What is committed at once: a row of history, and what is done for what it says.
+/// One commit of a turn: a row of history, and its workflow commands.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub row: Turned,
     pub deeds: Vec<Deed>,
 }
 
-/// Something that was made, and what is to be done for it.
+/// A recorded command, and the workflow command that carries it out.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) made: Made,
     pub(super) deed: Option<Deed>,
 }
 
-/// What anything takes in a row beside its texts.
+/// The estimated bytes of an item in a row, besides its texts.
 const ROUGHLY: usize = 96;
 
-/// What something that came takes in a row.
+/// The estimated bytes of an input in a row.
 pub(super) fn arrival_bytes(arrival: &Arrival) -> usize {
     let carried = |payload: &Option<Carried>| payload.as_ref().map_or(0, |p| p.0.bytes.len());
     let written = match arrival {
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// Where the rows of a turn end. The same entries are always cut at the same places.
+/// Where the rows of a turn end. The same entries are always cut at the same positions.
 pub(super) fn cuts(entries: &[Entry]) -> Vec<usize> {
     let (mut cuts, mut items, mut bytes) = (Vec::new(), 0, 0);
     for (place, entry) in entries.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn cuts(entries: &[Entry]) -> Vec<usize> {
     cuts
 }
 
-/// What came and what was made, as rows. What came is in the first.
+/// Splits inputs and commands into rows. All inputs are in the first row.
 pub(super) fn parts(at: Timestamp, arrived: Vec<Arrival>, entries: Vec<Entry>) -> Vec<Part> {
     let cuts = cuts(&entries);
     let mut entries = entries.into_iter();

@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// What a function says, under its own name.
+    /// The code of a function, under the name of the function.
     pub fn of<F, I, O, E, Fut>(function: F) -> Result<Self, Unnamed>
     where
         F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
@@ -35,7 +35,7 @@ impl Program {
         Ok(Self::named(name, function))
     }
 
-    /// What a function says, under this name.
+    /// The code of a function, under this name.
     pub fn named<F, I, O, E, Fut>(name: impl Into<String>, function: F) -> Self
     where
         F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
@@ -56,7 +56,8 @@ impl Program {
         Self { name: name.into(), version: None, run: Arc::new(run) }
     }
 
-    /// For workflows that were started with this version, as `1.2.0`, and for no others.
+    /// The version of workflows that run this code, such as `1.2.0`. Without unversioned code, the
+    /// latest version also runs workflows without one.
     #[must_use]
     pub fn at_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());

@@ -3,14 +3,14 @@ use windlass_core::Made;
 use super::nondeterminism::{Deviation, Doing, same};
 use super::part::{Entry, MADE_PER_ROW, cuts};
 
-/// What a turn made, for code that is to make it again.
+/// The recorded commands of a turn, to compare with those of the replayed code.
 #[derive(Debug)]
 pub(super) struct Script {
     made: Vec<Made>,
     place: usize,
-    /// How much the last of its rows says.
+    /// The number of commands in its last row.
     last_row: usize,
-    /// Where the code first did something else.
+    /// The first deviation of the code.
     deviation: Option<Deviation>,
 }
 
@@ -19,7 +19,7 @@ impl Script {
         Self { made, place: 0, last_row, deviation: None }
     }
 
-    /// The changes that come next. Code that has forgotten one of them goes its way for good.
+    /// The patches recorded next. Code without a recorded patch always takes its branch.
     fn patches(&self) -> impl Iterator<Item = &String> {
         self.made[self.place..].iter().map_while(|made| match made {
             Made::Patch { id } => Some(id),
@@ -27,14 +27,14 @@ impl Script {
         })
     }
 
-    /// Beyond what is written everything is still open, as the rest of a turn whose first rows
-    /// were all that could be written of it.
+    /// Whether a patch applies. It does where nothing is recorded, in the rest of a turn that was
+    /// committed in part.
     pub(super) fn is_patched(&self, id: &str) -> bool {
         let unwritten = self.place == self.made.len() && self.last_row == MADE_PER_ROW;
         unwritten || self.patches().any(|patch| patch == id)
     }
 
-    /// Goes on by what the code made. Names the changes that it has forgotten.
+    /// Advances over a command of the code. Returns recorded patches that the code skipped.
     pub(super) fn follow(&mut self, found: &Made) -> Vec<String> {
         if self.deviation.is_some() {
             return Vec::new();
@@ -51,19 +51,19 @@ impl Script {
                 let (expected, found) = (Doing::made(expected), Doing::made(found));
                 self.deviation = Some(Deviation { place: self.place, expected, found });
             }
-            // Whether there may be more is known when all of it is.
+            // `end` checks whether more commands are allowed.
             None => {}
         }
         forgotten
     }
 
-    /// Where it is, and what comes next.
+    /// The position, and the command expected there.
     pub(super) fn next(&self) -> (usize, Doing) {
         let next = self.made.get(self.place);
         (self.place, next.map_or(Doing::Nothing, Doing::made))
     }
 
-    /// How much of what was made is written; else where it is something else.
+    /// The number of entries that are recorded, or the first deviation.
     pub(super) fn end(self, entries: &[Entry]) -> Result<usize, Deviation> {
         if let Some(deviation) = self.deviation {
             return Err(deviation);

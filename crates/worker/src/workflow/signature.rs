@@ -1,7 +1,7 @@
 use crate::context::Context;
 
-/// What an activity takes and gives, as its function says. It is `async fn(Context, I)`, or has
-/// the state of its worker in front: `async fn(S, Context, I)`. The form says which.
+/// The input and output types of an activity's function: `async fn(Context, I)`, or with shared
+/// state `async fn(S, Context, I)`. `Form` tells these two apart.
 pub trait Signature<Form> {
     type Input;
     type Output;

@@ -4,7 +4,7 @@ use windlass_core::{Carried, Payload};
 
 use super::deed::Deed;
 
-/// The most values that a workflow keeps.
+/// The most values of a workflow.
 pub const MOST_VALUES: usize = 150;
 /// The largest value, in bytes.
 pub const VALUE_BYTES: usize = 64 * 1_024;
@@ -13,14 +13,14 @@ pub const STATUS_BYTES: usize = 256 * 1_024;
 /// The longest name of a value, in bytes.
 pub const VALUE_KEY_BYTES: usize = 255;
 
-/// What others can see of a workflow while it runs. Only what a turn leaves of it is written.
+/// The status and values of a workflow, readable from outside. Written at the end of a turn.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What it was set to since the last row.
+    /// The status, if it was set since the last row.
     status: Option<String>,
     values: BTreeMap<String, Payload>,
     changed: BTreeSet<String>,
-    /// Those that are written somewhere.
+    /// The keys of values that were written.
     written: BTreeSet<String>,
 }
 
@@ -52,7 +52,7 @@ impl State {
             return Err(format!("it has {bytes} bytes, {VALUE_BYTES} at most"));
         }
         if !self.values.contains_key(key) && self.values.len() >= MOST_VALUES {
-            return Err(format!("{MOST_VALUES} values are kept at most"));
+            return Err(format!("{MOST_VALUES} values are stored at most"));
         }
         self.values.insert(key.to_owned(), value);
         self.changed.insert(key.to_owned());
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// What is to be written, from when this was last asked.
+    /// The changes to write since the last call.
     pub(super) fn deeds(&mut self) -> Vec<Deed> {
         let changed = std::mem::take(&mut self.changed);
         let mut values = Vec::new();
@@ -84,7 +84,7 @@ impl State {
                 Some(_) => !self.written.insert(key.clone()),
                 None => self.written.remove(&key),
             };
-            // One that came and went since then was never there.
+            // A value that was set and removed since then was never written.
             if value.is_some() || was_written {
                 values.push(Deed::Value { key, value });
             }

@@ -13,7 +13,7 @@ use super::journal::Plan;
 /// A step of a workflow: an activity, a local activity, a timer or a child.
 ///
 /// It is scheduled when it is first polled, or by [`Step::start`]. Dropping it before it has ended
-/// cancels what it stands for.
+/// cancels the step.
 #[must_use = "a step is scheduled when it is awaited or started"]
 pub struct Step<O> {
     workflow: Workflow,
@@ -42,7 +42,7 @@ impl<O> Step<O> {
         Self { workflow: workflow.clone(), name, stage, read, output: PhantomData }
     }
 
-    /// Schedules it at once. What comes of it is there when it is awaited.
+    /// Schedules the step at once. Its outcome is available when it is awaited.
     pub fn start(mut self) -> Self {
         self.schedule();
         self
@@ -110,7 +110,7 @@ impl<O> fmt::Debug for Step<O> {
     }
 }
 
-/// What came of a step that has a result.
+/// Decodes the outcome of a step that has a result.
 pub(super) fn result<O: DeserializeOwned>(
     name: &str,
     outcome: StepOutcome,
@@ -130,7 +130,7 @@ pub(super) fn result<O: DeserializeOwned>(
     }
 }
 
-/// A timer has no result; whatever ends it ends the sleep.
+/// A timer has no result; any outcome ends the sleep.
 pub(super) fn fired(_: &str, _: StepOutcome) -> Result<(), StepError> {
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::task::Poll;
 use super::error::StepError;
 use super::step::Step;
 
-/// What comes first: the output of a future, or the end of its time.
+/// The output of a future, or an error if `limit` ends first.
 pub(super) fn timeout<F: Future>(
     future: F,
     mut limit: Step<()>,
 ) -> impl Future<Output = Result<F::Output, StepError>> {
     let mut future = Some(Box::pin(future));
     poll_fn(move |context| {
-        let running = future.as_mut().expect("it is not polled after its end");
+        let running = future.as_mut().expect("it is not polled after it is ready");
         if let Poll::Ready(output) = running.as_mut().poll(context) {
             future = None;
             return Poll::Ready(Ok(output));

@@ -10,7 +10,7 @@ use crate::stage::{EVER, Stage, key};
 /// Counts how often a handler was called.
 type Calls = Arc<AtomicU32>;
 
-/// A parent that sums up what its children make of the numbers that it is given.
+/// A parent that sums up the results of its children.
 fn summing(stage: &Stage, calls: &Calls) -> Worker {
     let calls = calls.clone();
     let sum = move |context: Context, numbers: Vec<u32>| {
@@ -75,9 +75,9 @@ async fn without_children_there_is_nothing_to_wait_for() {
     running.drain(EVER).await;
 }
 
-/// The last child ends after the handler has looked and before its task is parked.
+/// The last child ends after the handler has looked and before its task waits.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_comes_too_late_goes_on_at_once() {
+async fn a_wait_for_children_that_have_ended_resumes_at_once() {
     let (stage, calls) = (Stage::new().await, Calls::default());
     let (counted, other) = (calls.clone(), stage.other.clone());
     let handler = move |context: Context, (): ()| {
@@ -103,7 +103,7 @@ async fn a_wait_that_comes_too_late_goes_on_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_tried_again_finds_its_children() {
+async fn a_retried_handler_finds_its_children() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
         let child = context.spawn_child("a/b~c%d", "leaf").payload(&1).await?;
@@ -128,7 +128,7 @@ async fn a_handler_that_is_tried_again_finds_its_children() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replayed_parent_makes_its_children_afresh() {
+async fn a_replayed_parent_creates_its_children_anew() {
     let (stage, calls) = (Stage::new().await, Calls::default());
     let running = summing(&stage, &calls).start().unwrap();
     create(&stage, "[1]").await;
@@ -136,14 +136,14 @@ async fn a_replayed_parent_makes_its_children_afresh() {
     stage.other.submit(Replay { task: key("t"), generation: 0 }).await.unwrap();
     let again = stage.other.handle(key("t"));
     let (attempt, completed, sum): (u32, u32, u32) = again.result().await.unwrap();
-    assert_eq!((attempt, completed, sum), (1, 1, 2), "those of this generation");
+    assert_eq!((attempt, completed, sum), (1, 1, 2), "the children of this generation");
     stage.task("t/1").await;
     stage.task("t/1~1").await;
     running.drain(EVER).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_that_failed_are_told_of() {
+async fn failed_children_are_counted() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
         context.spawn_child("bad", "bad").await?;
@@ -162,7 +162,7 @@ async fn children_that_failed_are_told_of() {
     running.drain(EVER).await;
 }
 
-/// The worker that runs the children is told through their leases.
+/// The worker that runs the children is notified through their leases.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_parent_stops_its_children() {
     let stage = Stage::new().await;

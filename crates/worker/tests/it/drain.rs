@@ -8,7 +8,7 @@ use windlass_worker::{Context, Failure, Worker};
 use crate::stage::{EVER, Stage, signal};
 
 #[tokio::test(start_paused = true)]
-async fn what_is_short_is_finished_and_what_is_long_is_released() {
+async fn a_drain_lets_short_handlers_finish_and_releases_long_ones() {
     let stage = Stage::new().await;
     let (said, mut hear) = signal();
     let handler = move |_: Context, seconds: u64| {
@@ -33,12 +33,12 @@ async fn what_is_short_is_finished_and_what_is_long_is_released() {
     assert_eq!(stage.history("short"), "created claimed completed");
     let long = stage.history("long").replace(" renewed", "");
     assert_eq!(long, "created claimed released");
-    assert_eq!(stage.task("long").await.attempts, 0, "it is not billed");
+    assert_eq!(stage.task("long").await.attempts, 0, "the attempt is not counted");
     assert_eq!(stage.history("after"), "created", "nothing is claimed after the drain");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_listens_keeps_what_it_has_done() {
+async fn a_cancelled_handler_may_still_return_a_result() {
     let stage = Stage::new().await;
     let (said, mut hear) = signal();
     let handler = move |context: Context, done: bool| {
@@ -73,14 +73,14 @@ async fn an_idle_worker_drains_at_once() {
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
-/// Which has two turns, the second of them when its message comes.
+/// Has two turns, the second when its message arrives.
 async fn waits(ctx: Workflow, (): ()) -> Result<u32, StepError> {
     ctx.event::<()>("go").await?;
     Ok(ctx.info().attempt)
 }
 
-/// How long another worker waits for a workflow that the first one had in memory, when its message
-/// comes before that one ends, or after it.
+/// How long another worker waits for a workflow that the first one has cached, if its message
+/// arrives before the first one stops, or after it.
 async fn takeover(drains: bool, message_first: bool) -> Duration {
     let stage = Stage::new().await;
     let worker = |name: &str| {
@@ -90,7 +90,7 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
     let first = worker("first").start().unwrap();
     let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
     while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
-        // No entry of the log tells that a workflow waits.
+        // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }
     let go = async || handle.signal("go", &()).await.map(drop).unwrap();
@@ -114,25 +114,25 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_drains_is_not_waited_for_by_its_workflows() {
+async fn a_draining_worker_releases_its_sticky_workflows() {
     for message_first in [true, false] {
         assert_eq!(takeover(true, message_first).await, Duration::ZERO);
     }
 }
 
-/// Nobody says that it is gone. What it had in memory is kept for it for five seconds.
+/// The worker does not deregister. Its cached workflows stay sticky for five seconds.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_dies_between_turns_is_waited_for_a_little() {
+async fn the_workflow_of_a_dead_worker_stays_sticky_for_five_seconds() {
     for message_first in [true, false] {
         let took = takeover(false, message_first).await.as_millis();
         assert!((5_000..5_100).contains(&took), "{took}");
     }
 }
 
-/// What its workflow makes of the end of an activity is made before that is kept. Where the drain
-/// begins in between, it comes to nothing, and the workflow is anybody's.
+/// A speculative turn runs before the end of its activity is committed. If the drain begins in
+/// between, the turn is discarded, and any worker may claim the workflow.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_was_made_ahead_of_a_drain_is_not_waited_for() {
+async fn a_drain_discards_a_speculative_turn_and_releases_its_workflow() {
     async fn step(_: Context, n: u32) -> Result<u32, Failure> {
         sleep(Duration::from_secs(1)).await;
         Ok(n + 1)
@@ -143,7 +143,7 @@ async fn a_turn_that_was_made_ahead_of_a_drain_is_not_waited_for() {
         let said = said.clone();
         async move {
             let n = ctx.activity(step, &0).await?;
-            // Nobody listens when another worker makes this turn again.
+            // The receiver is dropped when another worker runs this turn again.
             let _ = said.send(Instant::now());
             ctx.activity(step, &n).await
         }
@@ -153,7 +153,7 @@ async fn a_turn_that_was_made_ahead_of_a_drain_is_not_waited_for() {
         worker.program(Program::named("two", two.clone()))
     };
     let first = worker("first").start().unwrap();
-    // In a task of its own, it runs before what the end of the handler wakes.
+    // In a separate task, the drain runs before the tasks that the end of the handler wakes.
     let drained = tokio::spawn(async move {
         let begun = hear.next().await.unwrap();
         first.drain(EVER).await;
@@ -161,14 +161,14 @@ async fn a_turn_that_was_made_ahead_of_a_drain_is_not_waited_for() {
     });
     let handle = stage.other.start_workflow::<u32>("two", &()).id("t").await.unwrap();
     let begun = drained.await.unwrap();
-    assert_eq!(stage.history("t/1"), "", "what was made ahead is not kept");
+    assert_eq!(stage.history("t/1"), "", "the speculative turn is not committed");
     let second = worker("second").start().unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     assert_eq!(begun.elapsed(), Duration::from_secs(1), "only the second activity takes time");
     second.drain(EVER).await;
 }
 
-/// As long as something else goes on during the drain.
+/// Another activity still runs during the drain.
 #[tokio::test(start_paused = true)]
 async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     async fn step(_: Context, seconds: u64) -> Result<u64, Failure> {
@@ -201,9 +201,9 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     second.drain(EVER).await;
 }
 
-/// Those that it has in memory wait for nobody as soon as the drain begins.
+/// Its cached workflows are claimable by other workers as soon as the drain begins.
 #[tokio::test(start_paused = true)]
-async fn a_worker_lets_go_of_its_idle_workflows_when_its_drain_begins() {
+async fn a_worker_releases_its_idle_workflows_when_its_drain_begins() {
     let stage = Stage::new().await;
     let (said, mut hear) = signal();
     let long = move |_: Context, (): ()| {
@@ -221,7 +221,7 @@ async fn a_worker_lets_go_of_its_idle_workflows_when_its_drain_begins() {
     let first = worker("first").handler("k", long).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
     while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
-        // No entry of the log tells that a workflow waits.
+        // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }
     stage.create("long", "null").await;
@@ -229,7 +229,7 @@ async fn a_worker_lets_go_of_its_idle_workflows_when_its_drain_begins() {
     let begun = Instant::now();
     let drained = tokio::spawn(first.drain(EVER));
     let second = worker("second").start().unwrap();
-    // The drain begins before the message comes.
+    // The drain begins before the message arrives.
     sleep(Duration::from_millis(1)).await;
     handle.signal("go", &()).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1);

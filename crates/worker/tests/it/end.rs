@@ -11,7 +11,7 @@ async fn work(_: Context, seconds: u64) -> Result<(), windlass_worker::Failure> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_ends_after_as_many_tasks_as_it_was_told() {
+async fn a_worker_stops_after_its_task_limit() {
     let stage = Stage::new().await;
     for id in ["a", "b", "c", "d"] {
         stage.create(id, "5").await;
@@ -23,7 +23,7 @@ async fn a_worker_ends_after_as_many_tasks_as_it_was_told() {
         assert_eq!(stage.history(id), "created claimed completed");
     }
     assert_eq!(stage.history("d"), "created", "nothing more is claimed");
-    // Whoever drains a worker that has ended waits for nothing.
+    // Draining a worker that has stopped returns at once.
     running.ended().await;
     running.drain(EVER).await;
 }
@@ -42,13 +42,13 @@ async fn a_task_of_an_unknown_kind_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_ends_when_there_was_nothing_to_do_for_a_while() {
+async fn a_worker_stops_after_its_idle_time() {
     let stage = Stage::new().await;
     let idle = Duration::from_secs(60);
     let worker = stage.worker().concurrency(2).handler("k", work).until_idle(idle);
     let begun = Instant::now();
     let mut running = worker.start().unwrap();
-    // A handler that runs is something to do, and so is what comes before the time is over.
+    // A running handler is work, and so is a task that is created before the idle time is over.
     stage.create("long", "600").await;
     stage.create("short", "1").await;
     stage.until("long", "completed").await;
@@ -57,5 +57,5 @@ async fn a_worker_ends_when_there_was_nothing_to_do_for_a_while() {
     running.ended().await;
     assert_eq!(stage.history("last"), "created claimed completed");
     let idle = (begun.elapsed() - Duration::from_secs(631)).as_secs();
-    assert!((60..=66).contains(&idle), "{idle} s without anything to do");
+    assert!((60..=66).contains(&idle), "{idle} s without work");
 }

@@ -13,7 +13,7 @@ use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Says when it starts and when it is told to stop, and returns then with a result.
+/// Signals when it starts and when it is cancelled, and then returns a result.
 fn patient(worker: Worker, lease: Duration, said: UnboundedSender<Instant>) -> Running {
     let handler = move |context: Context, (): ()| {
         let said = said.clone();
@@ -28,7 +28,7 @@ fn patient(worker: Worker, lease: Duration, said: UnboundedSender<Instant>) -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_longer_than_its_lease_keeps_it() {
+async fn a_lease_is_renewed_while_its_handler_runs() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let handler = async |context: Context, (): ()| {
@@ -77,14 +77,14 @@ async fn an_attempt_that_takes_too_long_is_stopped_before_the_next() {
         async move {
             peak.fetch_max(count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let _counted = Counted(count);
-            // It does not listen.
+            // It ignores its cancellation.
             sleep(EVER).await;
             Ok(())
         }
     };
     let running = stage.worker().lease(10 * LEASE).handler("k", handler).start().unwrap();
     stage.until("t", "failed").await;
-    // Longer than its last words, and far less than it takes to the next renewal.
+    // Longer than a handler has to stop, and far less than the time to the next renewal.
     sleep(Duration::from_secs(2)).await;
     let (open, most) = (running_now.load(Ordering::SeqCst), most.load(Ordering::SeqCst));
     assert_eq!((open, most), (0, 1), "{}", stage.history("t"));
@@ -116,7 +116,7 @@ async fn the_result_of_a_cancelled_task_is_refused() {
     };
     let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
-    // It does not hear of it.
+    // The worker does not notice the cancellation.
     stage.faults.fail(Call::Query, 1, Failure::Unavailable);
     stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     hear.next().await.unwrap();
@@ -125,7 +125,7 @@ async fn the_result_of_a_cancelled_task_is_refused() {
     assert_eq!(stage.result("t").await, None);
 }
 
-/// Runs a task whose renewals meet what `block` does, and lets another worker take it.
+/// Runs a task whose renewals are blocked by `block`, and lets another worker claim it.
 async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnce(&FaultStore, B)) {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
@@ -135,7 +135,7 @@ async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnc
     let blocked = block(&stage.faults);
     let stopped = hear.next().await.unwrap();
     let early = LEASE - Duration::from_secs(1);
-    assert!(stopped - started <= early, "by its own clock, it is gone before the lease is over");
+    assert!(stopped - started <= early, "by its clock, it stops before the lease expires");
     assert_eq!(stage.history("t"), "created claimed");
     let stolen = stage.other.claim(Claim::new("thief"), EVER).await.unwrap();
     unblock(&stage.faults, blocked);
@@ -155,9 +155,9 @@ async fn a_lease_that_cannot_be_renewed_is_lost() {
     check_lost(|faults| faults.pause_commit(1), |_, pause| pause.release()).await;
 }
 
-/// What a worker that was not heard of holds is given to others, however long its leases are.
+/// The leases of a worker that misses heartbeats are revoked, however long they are.
 #[tokio::test(start_paused = true)]
-async fn whoever_cannot_be_heard_of_stops_before_it_is_taken_for_dead() {
+async fn a_worker_without_heartbeat_stops_before_it_is_declared_dead() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
@@ -175,9 +175,9 @@ async fn whoever_cannot_be_heard_of_stops_before_it_is_taken_for_dead() {
     running.drain(EVER).await;
 }
 
-/// The store counts from when it heard of a worker, which may be long after the worker does.
+/// The store counts from when it received a heartbeat, the worker from when it sent it.
 #[tokio::test(start_paused = true)]
-async fn what_is_claimed_by_who_was_not_heard_of_is_given_back() {
+async fn a_claim_granted_after_missed_heartbeats_is_released() {
     let stage = Stage::new().await;
     let mut slow = stage.faults.pause_commit(1);
     let elsewhere = NewTask { lane: "elsewhere".into(), ..new_task("u", "null") };
@@ -222,7 +222,7 @@ async fn a_handler_that_does_not_stop_is_dropped() {
     drop(running);
 }
 
-/// Breaks the store when the handler ends, and mends it after so long.
+/// Breaks the store when the handler ends, and repairs it after `away`.
 async fn check_settle(
     break_store: impl Fn(&FaultStore) + Clone + Send + Sync + 'static,
     away: Duration,
@@ -253,7 +253,7 @@ async fn check_settle(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_is_tried_until_the_lease_is_over() {
+async fn a_settle_is_retried_until_the_lease_expires() {
     let away = |faults: &FaultStore| faults.outage(Failure::Unavailable);
     check_settle(away, LEASE / 2, "created claimed completed").await;
     let twice = "created claimed lease_expired claimed completed";
@@ -272,20 +272,20 @@ async fn a_settle_whose_answer_is_lost_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_dropped_leaves_its_leases_to_run_out() {
+async fn the_leases_of_a_dropped_worker_expire() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
     let running = patient(stage.worker(), LEASE, said);
     hear.next().await.unwrap();
     drop(running);
-    assert!(hear.next().await.is_none(), "the handler is gone, and what it held with it");
+    assert!(hear.next().await.is_none(), "the handler is dropped, and its sender with it");
     stage.until("t", "lease_expired").await;
     assert_eq!(stage.history("t"), "created claimed lease_expired");
     assert_eq!(stage.task("t").await.lifecycle.public(), PublicState::Waiting);
 }
 
-/// What a handler says of its lease.
+/// A handler that sends every deadline of its lease.
 fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> Running {
     let handler = move |context: Context, (): ()| {
         let said = said.clone();
@@ -297,7 +297,7 @@ fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> Running {
                     sleep(Duration::from_millis(10)).await;
                 }
             }
-            #[allow(unreachable_code, reason = "it says what the handler returns")]
+            #[allow(unreachable_code, reason = "it gives the type that the handler returns")]
             Ok(())
         }
     };
@@ -305,11 +305,11 @@ fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_counted_from_before_it_was_asked_for() {
+async fn a_lease_is_counted_from_before_its_request() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
-    // The first commit registers the worker, which is not heard of again while this lasts.
+    // The first commit registers the worker, which sends no other heartbeat during this test.
     let mut claiming = stage.faults.pause_commit(2);
     let running = deadlines(stage.worker().beat_every(EVER), said);
     claiming.reached().await;
@@ -326,9 +326,9 @@ async fn a_lease_is_counted_from_before_it_was_asked_for() {
     drop(running);
 }
 
-/// As when its process was stopped, or its machine slept.
+/// For example because its process was stopped, or its machine slept.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_slept_through_its_lease_is_told_before_it_is_dropped() {
+async fn a_handler_with_an_expired_lease_is_cancelled_before_it_is_dropped() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
@@ -339,7 +339,7 @@ async fn a_handler_that_slept_through_its_lease_is_told_before_it_is_dropped() {
                 said.send(Instant::now())?;
             }
             context.cancelled().await;
-            // It has a moment to put things in order.
+            // It has some time for cleanup.
             sleep(LEASE / 60).await;
             said.send(Instant::now())?;
             Ok(())
@@ -348,6 +348,6 @@ async fn a_handler_that_slept_through_its_lease_is_told_before_it_is_dropped() {
     let running = stage.worker().lease(LEASE).handler("k", handler).start().unwrap();
     hear.next().await.unwrap();
     tokio::time::advance(2 * LEASE).await;
-    assert!(hear.next().await.is_some(), "it had its moment");
+    assert!(hear.next().await.is_some(), "it had time for cleanup");
     drop(running);
 }

@@ -16,15 +16,15 @@ use crate::stage::{EVER, Stage, signal};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How long a lease may stay unattended once the store is back.
+/// How long a lease may stay unattended once the store is available again.
 const MOST: Duration = Duration::from_secs(25);
 
-/// A store that is away for everybody: no other engine finds out that the worker is silent.
+/// A store without another engine that would declare the worker dead.
 async fn lonely() -> Stage {
     Stage::beside(Config { background: false, ..Config::default() }).await
 }
 
-/// Cuts the store off while a handler runs, and returns how long its task stays leased after that.
+/// Makes the store unavailable while a handler runs. Returns how long its task stays leased then.
 async fn unattended(away: Duration, lease: Duration) -> (Duration, Stage) {
     let stage = lonely().await;
     stage.create("t", "null").await;
@@ -52,13 +52,13 @@ async fn unattended(away: Duration, lease: Duration) -> (Duration, Stage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_given_up_in_an_outage_is_released_after_it() {
+async fn a_lease_abandoned_in_an_outage_is_released_after_it() {
     for (away, lease) in
         [(18, 10 * MINUTE), (23, 10 * MINUTE), (45, 10 * MINUTE), (1_200, 60 * MINUTE)]
     {
         let (took, stage) = unattended(Duration::from_secs(away), lease).await;
-        assert!(took <= MOST, "{away} s away: {took:?}");
-        assert!(stage.history("t").starts_with("created claimed released"), "an attempt is spent");
+        assert!(took <= MOST, "outage of {away} s: {took:?}");
+        assert!(stage.history("t").starts_with("created claimed released"), "an attempt is used");
         assert_eq!(stage.task("t").await.reclaims, 0);
     }
 }
@@ -66,7 +66,7 @@ async fn a_lease_that_was_given_up_in_an_outage_is_released_after_it() {
 /// A heartbeat that is answered late leaves less time than a handler needs to stop. The worker
 /// claims after the next heartbeat, instead of claiming and releasing again and again.
 #[tokio::test(start_paused = true)]
-async fn a_late_heartbeat_does_not_make_a_worker_claim_in_vain() {
+async fn a_worker_with_a_late_heartbeat_claims_after_the_next_one() {
     let stage = lonely().await;
     let handler = async |_: Context, (): ()| {
         sleep(Duration::from_secs(2)).await;
@@ -94,7 +94,7 @@ async fn wait(ctx: Workflow, (): ()) -> Result<(), StepError> {
 
 /// The same holds for the turn of a workflow.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_was_given_up_in_an_outage_is_released_after_it() {
+async fn a_turn_abandoned_in_an_outage_is_released_after_it() {
     let stage = lonely().await;
     let running = stage.worker().lease(60 * MINUTE).workflow(wait).start().unwrap();
     stage.other.create("wait").id("w").workflow(None).await.unwrap();
@@ -108,8 +108,8 @@ async fn a_turn_that_was_given_up_in_an_outage_is_released_after_it() {
     drop(running);
 }
 
-/// The commit that grants a lease takes effect, and its answer is lost for good: the worker does
-/// not know of the lease, and says so.
+/// The commit that grants a lease takes effect, and its response is lost for good: the worker does
+/// not know of the lease, and its heartbeat does not report it.
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_grant_was_lost_ends_with_the_next_heartbeat() {
     let stage = lonely().await;
@@ -121,7 +121,7 @@ async fn a_lease_whose_grant_was_lost_ends_with_the_next_heartbeat() {
     let running = stage.worker().lease(60 * MINUTE).handler("k", handler).start().unwrap();
     let begun = Instant::now();
     stage.until("t", "lease_expired").await;
-    // Until the engine gives up to look the commit up, and one heartbeat more.
+    // Until the engine stops looking the commit up, and one heartbeat more.
     assert!(begun.elapsed() <= MOST, "{:?}", begun.elapsed());
     let lost = stage.events("t").into_iter().find_map(|entry| match entry.change() {
         Some(Change::LeaseExpired { cause, .. }) => Some(cause),
@@ -131,9 +131,9 @@ async fn a_lease_whose_grant_was_lost_ends_with_the_next_heartbeat() {
     drop(running);
 }
 
-/// A worker that ends while the store is away leaves nothing leased behind, once it is back.
+/// A worker that stops while a grant is unknown to it leaves no lease behind.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_retires_reports_what_it_does_not_hold() {
+async fn deregistration_ends_leases_that_the_worker_does_not_hold() {
     let stage = lonely().await;
     stage.create("t", "null").await;
     stage.faults.crash(2, CrashPoint::AfterCommit);
@@ -148,8 +148,7 @@ async fn a_worker_that_retires_reports_what_it_does_not_hold() {
     assert_eq!(stage.history("t"), "created claimed lease_expired");
 }
 
-/// Every commit takes half of a lease. What is claimed is run all the same, and nothing is claimed
-/// in vain.
+/// Every commit takes half of a lease. Each task is run all the same, and is claimed only once.
 #[tokio::test(start_paused = true)]
 async fn leases_that_are_short_for_the_store_are_used() {
     let stage = Stage::new().await;

@@ -48,7 +48,7 @@ async fn a_typed_task_from_its_payload_to_its_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_comes_of_nothing() {
+async fn a_task_without_payload_completes_without_result() {
     let stage = Stage::new().await;
     stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();
     let worker = stage.worker().handler("k", async |_: Context, (): ()| Ok(()));
@@ -58,7 +58,7 @@ async fn nothing_comes_of_nothing() {
     running.drain(EVER).await;
 }
 
-/// Does in its first attempt what its payload says, and succeeds in the second.
+/// Does in its first attempt what its payload orders, and succeeds in the second.
 fn obedient(worker: Worker) -> Worker {
     worker.handler("k", async |context: Context, order: String| {
         match order.as_str() {
@@ -78,7 +78,7 @@ fn obedient(worker: Worker) -> Worker {
     })
 }
 
-/// The reason of the only failure of a task, and the pause before the next attempt.
+/// The reason of the only failure of a task, and the backoff before the next attempt.
 fn failure(stage: &Stage) -> (String, Option<u64>) {
     let failure = |entry: Logged| match serde_json::from_str(&entry.body).unwrap() {
         Change::Failed { reason, .. } => Some((reason, None)),
@@ -128,7 +128,7 @@ async fn failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_a_handler_is_left_to_a_worker_that_knows_it() {
+async fn a_task_without_a_handler_is_left_to_another_worker() {
     let stage = Stage::new().await;
     stage.create("t", "1").await;
     let ignorant = stage.worker().handler("other", async |_: Context, (): ()| Ok(()));
@@ -183,7 +183,7 @@ async fn progress_is_seen_while_a_handler_runs() {
 }
 
 #[tokio::test]
-async fn a_worker_that_nobody_could_be_does_not_start() {
+async fn an_invalid_worker_does_not_start() {
     let stage = Stage::new().await;
     assert_eq!(stage.worker().start().unwrap_err().to_string(), "handlers is empty");
     for worker in [
@@ -195,14 +195,14 @@ async fn a_worker_that_nobody_could_be_does_not_start() {
         stage.worker().raw_handler("k".repeat(256), async |_: Context| Ok(None)),
         Worker::new(stage.engine, ""),
     ] {
-        // Without a handler that would do, it is the other thing that is refused.
+        // With a valid handler, it is the other setting that is rejected.
         let worker = worker.raw_handler("good", async |_: Context| Ok(None));
         assert_eq!(worker.start().unwrap_err().code(), "invalid");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_takes_nothing_else_down() {
+async fn a_panic_does_not_affect_other_tasks() {
     let stage = Stage::new().await;
     let running = obedient(stage.worker().concurrency(2)).start().unwrap();
     for n in 0..5 {

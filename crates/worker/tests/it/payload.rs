@@ -6,13 +6,13 @@ use windlass_worker::Context;
 use crate::stage::{EVER, Stage, new_task};
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_does_not_come_along_is_fetched() {
+async fn a_payload_too_large_for_the_claim_is_fetched() {
     let stage = Stage::with(Config { claim_bytes: 10, ..Config::default() }).await;
     let text = format!("\"{}\"", "x".repeat(1_000));
     let mut create = Create::one(new_task("0", &text));
     create.tasks.extend(["1", "2"].map(|id| new_task(id, &text)));
     stage.engine.submit(create).await.unwrap();
-    // The first read is that of the claim; the one after it has to be repeated.
+    // The first read is that of the claim; the second one fails and is retried.
     let before = stage.faults.calls(Call::Payloads);
     stage.faults.fail(Call::Payloads, 2, Failure::Unavailable);
     let worker = stage.worker().concurrency(3);

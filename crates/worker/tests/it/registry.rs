@@ -1,4 +1,4 @@
-//! A worker is a record for as long as it runs.
+//! A worker is registered for as long as it runs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn registered(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_registers_with_what_it_offers_and_retires_when_it_is_drained() {
+async fn a_worker_registers_its_capabilities_and_deregisters_on_drain() {
     let stage = Stage::new().await;
     let worker = stage.worker().lanes(["a", "b"]).capabilities(["gpu"]);
     let running = worker.handler("k", async |_, (): ()| Ok(())).start().unwrap();
@@ -29,13 +29,13 @@ async fn it_registers_with_what_it_offers_and_retires_when_it_is_drained() {
     let first_seen = workers[0].seen_at;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let workers = stage.other.workers(&Tenant::default(), None, 10).await.unwrap();
-    assert_eq!(first_seen.ms_until(workers[0].seen_at) / 5_000, 12, "once in five seconds");
+    assert_eq!(first_seen.ms_until(workers[0].seen_at) / 5_000, 12, "every five seconds");
     running.drain(EVER).await;
     assert!(registered(&stage).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_registered_while_its_last_handlers_finish() {
+async fn a_draining_worker_stays_registered_while_handlers_finish() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let slow = async |_, (): ()| {
@@ -55,7 +55,7 @@ async fn it_stays_registered_while_its_last_handlers_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_worker_held_is_free_long_before_its_lease_is_over() {
+async fn the_leases_of_a_dead_worker_are_revoked_before_they_expire() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let never = async |_, (): ()| std::future::pending::<Result<(), Failure>>().await;
@@ -71,12 +71,12 @@ async fn what_a_lost_worker_held_is_free_long_before_its_lease_is_over() {
     assert_eq!(claimed[0].task.task_key(), key("t"));
     let waited = lost_at.elapsed();
     let expected = Duration::from_secs(12)..Duration::from_secs(19);
-    assert!(expected.contains(&waited), "three beats and a half of five seconds, not {waited:?}");
+    assert!(expected.contains(&waited), "3.5 heartbeats of five seconds, not {waited:?}");
     assert_eq!(claimed[0].task.reclaims, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_worker_writes_nothing_but_its_beats() {
+async fn an_idle_worker_writes_only_heartbeats() {
     let stage = Stage::new().await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(stage.faults.commits(), 0, "an engine without workers is idle");
@@ -85,13 +85,13 @@ async fn an_idle_worker_writes_nothing_but_its_beats() {
     let first = stage.faults.commits();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let written = stage.faults.commits() - first;
-    assert_eq!(written, 120, "one in five seconds");
+    assert_eq!(written, 120, "one every five seconds");
     running.drain(EVER).await;
 }
 
-/// Nobody would miss a worker that had died between its first claim and its registration.
+/// A worker that dies between its first claim and its registration is not declared dead.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_before_it_is_registered() {
+async fn nothing_is_claimed_before_the_worker_is_registered() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let mut registering = stage.faults.pause_commit(1);

@@ -1,4 +1,4 @@
-//! Sessions stay with a worker, and move on when it is idle or gone.
+//! Sessions stay with a worker, and move when it is idle or has stopped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use windlass_worker::{Context, Worker};
 
 use crate::stage::{EVER, Stage};
 
-/// Which worker ran each task, in the order in which they ran.
+/// The worker that ran each task, in the order in which they ran.
 type Ran = Arc<Mutex<Vec<(String, &'static str)>>>;
 
 fn worker(stage: &Stage, name: &'static str, ran: &Ran) -> Worker {
@@ -36,7 +36,7 @@ async fn create(stage: &Stage, session: usize, number: usize) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_of_a_session_runs_at_one_worker_in_order() {
+async fn tasks_of_a_session_run_at_one_worker_in_order() {
     let stage = Stage::new().await;
     let ran: Ran = Arc::default();
     let workers = ["v", "w"].map(|name| worker(&stage, name, &ran).start().unwrap());
@@ -64,7 +64,7 @@ async fn all_of_a_session_runs_at_one_worker_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_moves_on_when_its_worker_is_gone() {
+async fn a_session_moves_when_its_worker_has_stopped() {
     let stage = Stage::new().await;
     let ran: Ran = Arc::default();
     let first = worker(&stage, "v", &ran).session_idle(Duration::from_secs(10)).start().unwrap();
@@ -80,7 +80,7 @@ async fn a_session_moves_on_when_its_worker_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn capabilities_said_later_do_not_end_sessions() {
+async fn setting_capabilities_does_not_disable_sessions() {
     let stage = Stage::new().await;
     let ran: Ran = Arc::default();
     let running = worker(&stage, "v", &ran).capabilities(["gpu"]).start().unwrap();

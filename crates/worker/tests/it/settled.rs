@@ -11,7 +11,7 @@ use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A settlement in words.
+/// Describes a settlement.
 fn words(settlement: &Settlement) -> String {
     let asked = match &settlement.asked {
         None => "nothing".to_owned(),
@@ -49,13 +49,13 @@ fn all(mut told: Told) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_is_told_with_what_came_of_it() {
+async fn every_attempt_is_reported_with_its_outcome() {
     let stage = Stage::new().await;
     let (worker, told) = listened(stage.worker());
     let handler = async |context: Context, what: String| match &*what {
         "done" => Ok(7),
         "failed" => Err(context.give_up("no")),
-        "away" => Err(Failure::put_off("the printer is away", Duration::from_secs(600))),
+        "away" => Err(Failure::put_off("the printer is offline", Duration::from_secs(600))),
         other => panic!("{other}"),
     };
     let mut stranger = new_task("a", "null");
@@ -70,16 +70,16 @@ async fn every_attempt_is_told_with_what_came_of_it() {
         "a unknown 1: delay 10 this worker has no handler for unknown,  settled",
         "b k 1: complete 1,  settled",
         "c k 1: fail no,  settled",
-        "d k 1: delay 600 the printer is away,  settled",
+        "d k 1: delay 600 the printer is offline,  settled",
         "e k 1: fail the handler panicked: hm,  settled",
     ];
     assert_eq!(all(told), expected);
     assert_eq!(stage.history("d"), "created claimed delayed");
-    assert_eq!(stage.task("d").await.attempts, 0, "it is not billed");
+    assert_eq!(stage.task("d").await.attempts, 0, "the attempt is not counted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_lost_or_given_back_is_told() {
+async fn rejected_lost_and_released_attempts_are_reported() {
     for (cancelled, works, drained, expected) in [
         (true, LEASE / 6, EVER, "t k 1: complete 6, refused ended"),
         (true, EVER, EVER, "t k 1: nothing, lost ended"),
@@ -100,7 +100,7 @@ async fn what_is_refused_lost_or_given_back_is_told() {
         let running = worker.handler("k", handler).start().unwrap();
         hear.next().await.unwrap();
         if cancelled {
-            // Whoever does not hear of it goes on until it settles, or renews.
+            // The worker that misses the notification runs until it settles or renews.
             stage.faults.fail(Call::Query, 1, Fault::Unavailable);
             stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
         }
@@ -110,7 +110,7 @@ async fn what_is_refused_lost_or_given_back_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_that_a_lease_does_not_outlive_is_told() {
+async fn a_settle_that_outlasts_its_lease_is_reported() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (worker, mut told) = listened(stage.worker());
@@ -124,6 +124,6 @@ async fn a_settle_that_a_lease_does_not_outlive_is_told() {
     let (words, fence) = told.recv().await.unwrap();
     assert_eq!(words, "t k 1: complete 6,  lease_over");
     assert_eq!(fence, stage.task("t").await.fence());
-    assert!(told.recv().await.is_none(), "it is told once");
+    assert!(told.recv().await.is_none(), "it is reported once");
     assert!(!stage.history("t").contains("completed"));
 }

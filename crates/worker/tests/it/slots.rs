@@ -9,7 +9,7 @@ use crate::stage::{EVER, Stage};
 const LIMIT: usize = 7;
 
 #[tokio::test(start_paused = true)]
-async fn no_more_handlers_run_than_may_and_all_tasks_are_done() {
+async fn handlers_stay_within_the_concurrency_and_all_tasks_complete() {
     let stage = Stage::new().await;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counts = (running.clone(), most.clone());
@@ -36,7 +36,7 @@ async fn no_more_handlers_run_than_may_and_all_tasks_are_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_for_a_while_stops_no_worker() {
+async fn a_worker_survives_an_outage_of_the_store() {
     let stage = Stage::new().await;
     let worker = stage.worker().handler("k", async |_: Context, (): ()| Ok(()));
     stage.faults.outage(windlass_store_test::Failure::Unavailable);

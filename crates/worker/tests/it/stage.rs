@@ -10,10 +10,10 @@ use windlass_store::{Clock, MemoryStore, Store};
 use windlass_store_test::FaultStore;
 use windlass_worker::Worker;
 
-/// Longer than anything takes here, by a clock that is only moved when all have nothing to do.
+/// Longer than anything takes here, by a clock that advances only when all tasks are idle.
 pub(crate) const EVER: Duration = Duration::from_secs(3_600);
 
-/// A store's clock that goes as the timers of the runtime go.
+/// A clock for stores that follows the timers of the runtime.
 #[derive(Debug)]
 struct RuntimeClock(Instant);
 
@@ -33,9 +33,9 @@ pub(crate) struct Stage {
     pub(crate) memory: MemoryStore,
     /// Under the worker's engine.
     pub(crate) faults: FaultStore,
-    /// The worker's.
+    /// The worker's engine.
     pub(crate) engine: Engine,
-    /// Everybody else's.
+    /// The engine of all other callers.
     pub(crate) other: Engine,
 }
 
@@ -48,7 +48,7 @@ impl Stage {
         Self::of(config.clone(), config).await
     }
 
-    /// With everybody else's engine configured like this.
+    /// With this configuration of the other engine.
     pub(crate) async fn beside(other: Config) -> Self {
         Self::of(Config::default(), other).await
     }
@@ -68,14 +68,14 @@ impl Stage {
         Worker::new(self.engine.clone(), "w")
     }
 
-    /// Creates a task of kind `k` that is tried twice, a minute apart.
+    /// Creates a task of kind `k` with two attempts, a minute apart.
     pub(crate) async fn create(&self, id: &str, payload: &str) {
         let mut new = new_task(id, payload);
         new.policy.retry = Some(RetryPolicy::fixed(2, 60_000));
         self.other.submit(Create::one(new)).await.unwrap();
     }
 
-    /// Changes what is stored behind everybody's back.
+    /// Changes stored data without an engine.
     pub(crate) async fn tamper(&self, changes: ChangeSet) {
         let tx = self.memory.another().begin().await.unwrap();
         tx.commit(Arc::new(changes)).await.unwrap();
@@ -95,13 +95,13 @@ impl Stage {
         self.memory.snapshot().events_after(0).filter(of_task).collect()
     }
 
-    /// What happened to a task, in words.
+    /// The names of the log events of a task.
     pub(crate) fn history(&self, id: &str) -> String {
         let names: Vec<_> = self.events(id).into_iter().map(|entry| entry.name).collect();
         names.join(" ")
     }
 
-    /// Waits until this has happened to a task.
+    /// Waits for a log event of a task.
     pub(crate) async fn until(&self, id: &str, change: &str) {
         let mut log = self.other.subscribe(None).await.unwrap();
         let wait = async {
@@ -122,7 +122,7 @@ pub(crate) fn key(id: &str) -> TaskKey {
     TaskKey { tenant: Tenant::default(), id: id.into() }
 }
 
-/// A way for handlers to say that they came to some point.
+/// Lets handlers signal that they have reached a point.
 pub(crate) fn signal() -> (mpsc::UnboundedSender<Instant>, Hearing) {
     let (said, hear) = mpsc::unbounded_channel();
     (said, Hearing(hear))
@@ -131,8 +131,8 @@ pub(crate) fn signal() -> (mpsc::UnboundedSender<Instant>, Hearing) {
 pub(crate) struct Hearing(mpsc::UnboundedReceiver<Instant>);
 
 impl Hearing {
-    /// When a handler said so; none when there is no handler left that could.
+    /// The next time that a handler sent; none if no sender is left.
     pub(crate) async fn next(&mut self) -> Option<Instant> {
-        tokio::time::timeout(EVER, self.0.recv()).await.expect("a handler comes to that point")
+        tokio::time::timeout(EVER, self.0.recv()).await.expect("a handler reaches that point")
     }
 }

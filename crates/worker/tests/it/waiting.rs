@@ -11,10 +11,10 @@ use crate::stage::{Stage, key};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Where a handler leaves the token that it would send to somebody.
+/// Where a handler leaves the token that it would send to an approver.
 type Desk = Arc<Mutex<Option<Token>>>;
 
-/// Asks for an approval, and says what came of it.
+/// Asks for an approval, and returns the answer.
 async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
     if context.resumption().is_none() {
         let waitpoint = context.waitpoint("approval", DAY).await?;
@@ -24,7 +24,7 @@ async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
         context.suspend(until).await?;
     }
     let signals = context.signals().await?;
-    let answer = signals.first().expect("somebody has answered");
+    let answer = signals.first().expect("the waitpoint is completed");
     let payload = answer.payload.as_ref().map_or(String::new(), text);
     let (name, source) = (&answer.message.name, &answer.message.source);
     Ok(format!("{name} by {source}: {payload}, attempt {}", context.attempt()))
@@ -35,7 +35,7 @@ fn text(payload: &Payload) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_goes_on_when_it_is_answered() {
+async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     let stage = Stage::new().await;
     let desk = Desk::default();
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -69,7 +69,7 @@ async fn a_handler_goes_on_when_it_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_already_is_not_waited_for() {
+async fn a_suspend_on_messages_already_received_returns_at_once() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     for name in ["first", "second"] {
@@ -89,12 +89,12 @@ async fn what_is_there_already_is_not_waited_for() {
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await.unwrap(), "\"first second\"");
     assert_eq!(stage.history("t"), "created signaled signaled claimed resumed resumed completed");
-    assert!(stage.other.messages(&key("t"), 0, 10).await.unwrap().is_empty(), "they are taken");
+    assert!(stage.other.messages(&key("t"), 0, 10).await.unwrap().is_empty(), "they are consumed");
     running.drain(DAY).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_alone_lets_it_go_on() {
+async fn a_suspension_ends_by_its_timeout() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| match context.resumption() {
         None => Err(context.suspend(Until::elapsed(Duration::from_secs(1_800))).await.unwrap_err()),
@@ -114,7 +114,7 @@ async fn time_alone_lets_it_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_answers_and_the_attempt_fails() {
+async fn a_suspension_timeout_fails_the_attempt() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
         let until = Until::signal("go").timeout(Duration::from_secs(60), OnTimeout::Fail);
@@ -128,9 +128,9 @@ async fn nobody_answers_and_the_attempt_fails() {
     running.drain(DAY).await;
 }
 
-/// An answer that was lost on the way is asked for again, and is the same.
+/// A suspend request whose response is lost is retried and gets the same response.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_suspends_once() {
+async fn a_suspend_with_a_lost_response_takes_effect_once() {
     let stage = Stage::new().await;
     let faults = stage.faults.clone();
     let handler = move |context: Context, (): ()| {
@@ -154,7 +154,7 @@ async fn a_lost_answer_suspends_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waitpoint_is_the_same_in_every_attempt_and_no_other_tasks() {
+async fn a_waitpoint_belongs_to_one_task_across_its_attempts() {
     let stage = Stage::new().await;
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let seen = tokens.clone();
@@ -185,12 +185,12 @@ async fn a_waitpoint_is_the_same_in_every_attempt_and_no_other_tasks() {
     }
     let afresh = seen_tokens.lock().unwrap()[4..].to_vec();
     assert_eq!(afresh[0], afresh[1]);
-    assert!(!tokens.contains(&afresh[0]), "a task that is replayed asks again");
+    assert!(!tokens.contains(&afresh[0]), "a replayed task asks again");
     running.drain(DAY).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_wish_is_an_ordinary_failure() {
+async fn an_invalid_suspend_is_an_ordinary_failure() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
         let refused = context.waitpoint("not a word", DAY).await.unwrap_err();
@@ -204,7 +204,7 @@ async fn a_bad_wish_is_an_ordinary_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn approvals_one_after_the_other_come_whenever_they_come() {
+async fn approvals_in_sequence_may_arrive_at_any_time() {
     let stage = Stage::new().await;
     let (mail, mut inbox) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |context: Context, (): ()| {
@@ -223,7 +223,7 @@ async fn approvals_one_after_the_other_come_whenever_they_come() {
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.create("t", "null").await;
     for (who, answer) in [("manager", "yes"), ("bank", "paid")] {
-        // A run that starts over asks those again who have answered.
+        // A run that starts over sends the tokens of completed waitpoints again.
         let token = loop {
             let (asked, token) = inbox.recv().await.unwrap();
             if asked == who {

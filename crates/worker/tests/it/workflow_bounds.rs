@@ -1,4 +1,4 @@
-//! What code does at its limits is kept or refused; no turn is lost for what it says.
+//! Code at its limits is committed or rejected; no turn is lost because of its size.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,16 +32,16 @@ async fn a_post_that_is_too_large_is_refused() {
     running.drain(EVER).await;
 }
 
-/// It could not send anything: what it sends would seem to be of the engine.
+/// Its messages would look like messages of the engine.
 #[tokio::test(start_paused = true)]
-async fn no_workflow_is_called_as_the_engine_is() {
+async fn no_workflow_can_use_the_id_of_the_engine() {
     let stage = Stage::new().await;
     let refused = stage.other.start_workflow::<u32>("posts", &()).id("engine").await;
     assert_eq!(refused.unwrap_err().code(), "invalid");
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_values_that_come_and_go_in_one_turn() {
+async fn many_values_set_and_removed_in_one_turn() {
     async fn values(ctx: Workflow, (): ()) -> Result<u32, StepError> {
         for n in 0..2_000 {
             ctx.set_value(&n.to_string(), &n)?;
@@ -89,7 +89,7 @@ async fn the_largest_result_of_an_activity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_results_that_come_together() {
+async fn large_results_in_one_turn() {
     async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let all = (0..8).map(|_| ctx.activity(large, &1_000_000)).collect::<Vec<_>>();
         ctx.sleep(Duration::from_secs(1)).await?;
@@ -106,9 +106,9 @@ async fn large_results_that_come_together() {
     running.drain(EVER).await;
 }
 
-/// More than a row may hold, from local activities that run side by side.
+/// More than a row may hold, from concurrent local activities.
 #[tokio::test(start_paused = true)]
-async fn large_results_of_local_activities_that_come_together() {
+async fn large_results_of_local_activities_in_one_turn() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     async fn takes(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let local = || async {
@@ -132,7 +132,7 @@ async fn large_results_of_local_activities_that_come_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_messages_that_come_together() {
+async fn large_messages_in_one_turn() {
     async fn reads(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let mut length = 0;
         for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! Workflows that fail or are asked to end, and what they do about it.
+//! Failure and cancellation of workflows, and their cleanup.
 
 use std::pin::Pin;
 
@@ -25,7 +25,7 @@ fn sold(cents: u64) -> Result<String, Failure> {
 }
 
 #[tokio::test]
-async fn what_was_done_is_undone_when_it_fails() {
+async fn a_failed_saga_is_compensated() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold);
     let test = test.activity(pack, |_| Err(Failure::permanent("sold out")));
     let test = test.activity(refund, |receipt: String| {
@@ -40,7 +40,7 @@ async fn what_was_done_is_undone_when_it_fails() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_undone_when_it_is_cancelled() {
+async fn a_cancelled_saga_is_compensated() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold);
     let test = test.activity(pack, Ok).lasting(seconds(100)).activity(refund, |_| Ok(()));
     let tested = test.cancel_at(seconds(7), "changed my mind").forgetful().run().await.unwrap();
@@ -55,9 +55,9 @@ async fn what_was_done_is_undone_when_it_is_cancelled() {
     assert_eq!(made(tested.history()), expected);
 }
 
-/// What went wrong while it cleaned up is told beside the reason.
+/// A failure of the cleanup is reported beside the reason.
 #[tokio::test]
-async fn a_cleanup_that_fails_is_told() {
+async fn a_failed_cleanup_is_reported() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold).activity(pack, Ok);
     let test = test.lasting(seconds(100)).cancel_at(seconds(7), "stop");
     let tested = test.activity(refund, |_| Err::<(), _>(Failure::permanent("bank away")));
@@ -67,7 +67,7 @@ async fn a_cleanup_that_fails_is_told() {
 }
 
 #[tokio::test]
-async fn every_await_ends_and_later_ones_fail_at_once() {
+async fn cancellation_ends_every_await_and_fails_later_ones() {
     async fn stubborn(ctx: Workflow, (): ()) -> Result<Vec<String>, Failure> {
         let sleep = ctx.sleep(seconds(100));
         let event = ctx.event::<()>("never");
@@ -90,7 +90,7 @@ async fn every_await_ends_and_later_ones_fail_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_shielded_goes_on() {
+async fn shielded_steps_are_not_cancelled() {
     async fn shielded(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.shielded().activity(pack, &3).await
     }
@@ -116,7 +116,7 @@ async fn code_can_listen_for_its_cancellation() {
 }
 
 #[tokio::test]
-async fn children_of_the_cancelled_are_cancelled() {
+async fn children_of_a_cancelled_workflow_are_cancelled() {
     async fn child(ctx: Workflow, (): ()) -> Result<(), StepError> {
         ctx.sleep(seconds(100)).await
     }
@@ -129,7 +129,7 @@ async fn children_of_the_cancelled_are_cancelled() {
     assert_eq!(made(tested.history()), ["child `child` (step 1)", "cancel (step 1)"]);
 }
 
-/// A cancellation that comes with the end of an execution is left to the next.
+/// A cancellation that arrives with the end of an execution is left to the next.
 #[test]
 fn a_cancellation_is_not_lost_between_executions() {
     async fn ever(ctx: Workflow, (): ()) -> Result<(), StepError> {
@@ -144,9 +144,9 @@ fn a_cancellation_is_not_lost_between_executions() {
     assert_eq!(finished.told, 1);
 }
 
-/// Whoever waits among many is woken too.
+/// Every branch of a join is woken.
 #[tokio::test]
-async fn all_of_many_are_cancelled() {
+async fn cancellation_wakes_all_futures_of_a_join() {
     type Branch<'b> = Pin<Box<dyn Future<Output = String> + Send + 'b>>;
     async fn many(ctx: Workflow, (): ()) -> Result<Vec<String>, StepError> {
         let event = async { ctx.event::<()>("never").await.unwrap_err().to_string() };
@@ -161,9 +161,9 @@ async fn all_of_many_are_cancelled() {
     assert_eq!(tested.result, Ok(expected.to_vec()));
 }
 
-/// What was awaited is given up before anything is done about it, also when its future is kept.
+/// The awaited step is cancelled before the cleanup starts, also if its future is not dropped.
 #[tokio::test]
-async fn what_was_awaited_is_given_up_first() {
+async fn awaited_steps_are_cancelled_before_cleanup_starts() {
     async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let mut step = ctx.activity(pack, &1).start();
         let ended = (&mut step).await;

@@ -1,4 +1,4 @@
-//! The activities and workflows that the tests of workflows play with.
+//! Activities and helpers shared by the tests of workflows.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-/// What a history says was made, a line for each.
+/// The commands of a history, a line for each.
 pub(crate) fn made(rows: &[Turned]) -> Vec<String> {
     let made = rows.iter().flat_map(|row| &row.made);
     made.map(|made| Doing::Made(Box::new(made.clone())).to_string()).collect()
@@ -50,7 +50,7 @@ pub(crate) fn cancel(reason: &str) -> Arrival {
     Arrival::Cancel { reason: reason.to_owned() }
 }
 
-/// A workflow that takes nothing, before its first turn.
+/// A workflow without input, before its first turn.
 pub(crate) fn instance(program: &Program) -> Instance {
     Instance::begin(program, Begin::new("w", 7))
 }
@@ -67,7 +67,7 @@ pub(crate) fn rows(finished: &Finished) -> Vec<Turned> {
     finished.parts.iter().map(|part| part.row.clone()).collect()
 }
 
-/// What a workflow came to.
+/// The result of a workflow.
 pub(crate) fn json(standing: &Standing) -> String {
     match standing {
         Standing::Completed(None) => "null".to_owned(),

@@ -1,4 +1,4 @@
-//! A workflow that goes on and on costs no more than one that has just begun.
+//! A long workflow uses no more runtime tasks than one that has just started.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ async fn local(_: u32) -> Result<u32, Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_leaves_nothing_behind() {
+async fn ended_attempts_leave_no_runtime_tasks_behind() {
     async fn climbs(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
         let mut n = 0;
         for _ in 0..steps {

@@ -1,4 +1,4 @@
-//! Workflows that are forgotten before their time, and executions of them.
+//! Deletion of workflows and of their executions before the retention expires.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn nothing(_: Context, _: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has children of its own, `n` deep, two each; the last of them wait.
+/// Has a tree of children, `n` deep, two each; the leaves wait.
 async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
     ctx.activity(nothing, &n).await?;
     if n == 0 {
@@ -24,7 +24,7 @@ async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
     ctx.join(children).await.into_iter().collect()
 }
 
-/// What of a store is left but for the lanes and those who work.
+/// The records left in a store, except for lanes, workers and nodes.
 fn left(stage: &Stage) -> Vec<Table> {
     let rows: Vec<Table> = stage.memory.snapshot().rows().map(|row| row.key.table).collect();
     let kept = [Table::Lane, Table::Queue, Table::Worker, Table::Node];
@@ -43,13 +43,13 @@ async fn until_leaves_wait(stage: &Stage, depth: usize) {
         if all.iter().filter(|task| waits(task)).count() == 1 << depth {
             return;
         }
-        // No entry of the log tells that a workflow waits.
+        // No log event shows that a workflow waits.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_goes_whole_or_not_at_all() {
+async fn a_workflow_tree_is_deleted_whole_or_not_at_all() {
     for ends in [false, true] {
         let stage = Stage::new().await;
         let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
@@ -74,7 +74,7 @@ async fn a_tree_goes_whole_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_goes_with_its_parent() {
+async fn a_child_is_deleted_with_its_parent() {
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
     let running = worker.start().unwrap();
@@ -89,9 +89,9 @@ async fn a_child_goes_with_its_parent() {
     assert_eq!(left(&stage), []);
 }
 
-/// What is refused is as it was, with all that is below it.
+/// A rejected delete leaves the child and all its descendants unchanged.
 #[tokio::test(start_paused = true)]
-async fn a_child_that_is_not_deleted_runs_on() {
+async fn a_rejected_delete_leaves_the_child_running() {
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
     let running = worker.start().unwrap();
@@ -109,7 +109,7 @@ async fn a_child_that_is_not_deleted_runs_on() {
     child.result().await.unwrap();
     let before = left(&stage);
     assert_eq!(child.delete(false).await.unwrap_err().code(), "parent_open");
-    assert_eq!(left(&stage), before, "its children are there as well");
+    assert_eq!(left(&stage), before, "its children exist as well");
     for leaf in ["t/2/1", "t/2/2"] {
         stage.other.workflow(key(leaf)).signal("go", &()).await.unwrap();
     }
@@ -136,16 +136,16 @@ async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
     let numbers: Vec<u32> =
         handle.executions().await.unwrap().iter().map(|execution| execution.number).collect();
     assert_eq!(numbers, [4]);
-    assert_eq!(handle.history().await.unwrap().len(), 1_101, "more than goes at once");
+    assert_eq!(handle.history().await.unwrap().len(), 1_101, "more than one page");
     assert_eq!(handle.delete(false).await.unwrap(), 1);
     running.drain(Duration::from_secs(10)).await;
     assert_eq!(left(&stage), []);
     assert_eq!(stage.memory.snapshot().payloads().count(), 0);
 }
 
-/// Those that a filter names go, a piece at a time; those that run and those of others stay.
+/// Workflows that match a filter are deleted page by page; running and other ones stay.
 #[tokio::test(start_paused = true)]
-async fn many_go_at_once_as_a_filter_says() {
+async fn a_filter_deletes_many_workflows_at_once() {
     async fn brief(_: Workflow, n: u32) -> Result<u32, Failure> {
         if n == 0 { Err(Failure::give_up("nothing")) } else { Ok(n) }
     }

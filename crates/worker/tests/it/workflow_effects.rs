@@ -1,4 +1,4 @@
-//! Calls that workflows make to others: each once, whatever becomes of the turn.
+//! External calls of workflows: each is made once, whatever happens to the turn.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -14,24 +14,24 @@ use windlass_worker::{Failure, Worker};
 
 use crate::stage::Stage;
 
-/// Somebody else's service, which keeps a log.
+/// An external service with a log of its calls.
 #[derive(Debug, Default)]
 struct Bank {
-    /// What was booked, by the id of the call.
+    /// The bookings, by the id of the call.
     booked: Mutex<BTreeMap<String, u32>>,
     log: Mutex<Vec<&'static str>>,
-    /// What the next calls do instead of answering, the last first.
+    /// How the next calls misbehave, the last entry first.
     moods: Mutex<Vec<Mood>>,
     reached: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mood {
-    /// Books it, and never says so.
+    /// Books it, and never responds.
     Silent,
-    /// Books it, and says that it failed.
+    /// Books it, and returns an error.
     Liar,
-    /// Does not say whether it was booked.
+    /// Gives an ambiguous answer to a lookup.
     Vague,
 }
 
@@ -80,7 +80,7 @@ impl Downstream for Bank {
     }
 }
 
-/// Pays twice, and between that comes to a point where it may be held up.
+/// Pays twice, and may be blocked in between.
 fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> Program {
     let (bank, held) = (bank.clone(), held.clone());
     Program::named("pays", move |ctx: Workflow, n: u32| {
@@ -102,10 +102,10 @@ fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> Program {
     })
 }
 
-/// The worker dies in the middle of the turn: before it hears the answer, or after that and before
-/// the turn is committed. Another one makes the turn again.
+/// The worker dies in the middle of the turn: before the response of the call, or after it and
+/// before the turn is committed. Another worker retries the turn.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_made_again_calls_nobody_again() {
+async fn a_retried_turn_does_not_repeat_its_external_calls() {
     let rows = [
         (vec![Mood::Silent], false, "call lookup call"),
         (vec![], true, "call call"),
@@ -133,8 +133,8 @@ async fn a_turn_that_is_made_again_calls_nobody_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_failed_is_asked_for_before_it_is_made_again() {
-    // The last comes first: it is booked, and said to have failed; then nobody can tell.
+async fn a_failed_call_is_looked_up_before_it_is_retried() {
+    // The last comes first: it is booked and returns an error; then the lookup is ambiguous.
     let bank = Bank::with(&[Mood::Vague, Mood::Liar]);
     let shared = bank.clone();
     let program = Program::named("insists", move |ctx: Workflow, n: u32| {
@@ -179,7 +179,7 @@ async fn a_name_makes_two_steps_one_call() {
 }
 
 #[tokio::test]
-async fn in_memory_it_is_just_a_call() {
+async fn a_workflow_test_calls_the_service_directly() {
     async fn pays(ctx: Workflow, n: u32) -> Result<u32, Failure> {
         let long = ctx.effect("x".repeat(200)).run(Bank::default(), n).await.unwrap_err();
         assert!(long.to_string().contains("longer than"), "{long}");

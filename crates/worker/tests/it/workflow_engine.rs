@@ -1,4 +1,4 @@
-//! Workflows on an engine: turns are committed, and their activities are tasks.
+//! Workflows on an engine: turns are committed, and activities are tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ async fn start(engine: &Engine, kind: &str, input: u32) -> windlass_engine::Task
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workflow_does_one_thing_after_the_other() {
+async fn a_workflow_runs_its_steps_in_sequence() {
     let stage = Stage::new().await;
     let running = stage.worker().concurrency(4).activity(double).workflow(doubles).start().unwrap();
     let handle = start(&stage.other, "doubles", 3).await;
@@ -49,7 +49,7 @@ async fn naps(ctx: Workflow, n: u32) -> Result<u32, Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sleeping_takes_its_time() {
+async fn a_sleep_lasts_as_long_as_requested() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(naps).start().unwrap();
     let handle = start(&stage.other, "naps", 3).await;
@@ -62,7 +62,7 @@ async fn approval(ctx: Workflow, _: u32) -> Result<String, StepError> {
     let go = ctx.event::<String>("approved").timeout(Duration::from_secs(3_600)).await;
     match go {
         Ok(by) => Ok(format!("approved by {by}")),
-        Err(StepError::TimedOut) => Ok("nobody came".to_owned()),
+        Err(StepError::TimedOut) => Ok("not approved".to_owned()),
         Err(other) => Err(other),
     }
 }
@@ -77,11 +77,11 @@ async fn an_event_or_a_timeout() {
     stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
     assert_eq!(handle.result::<String>().await.unwrap(), "approved by ada");
     let late = stage.other.create("approval").id("late").payload(&0).workflow(None).await.unwrap();
-    assert_eq!(late.result::<String>().await.unwrap(), "nobody came");
+    assert_eq!(late.result::<String>().await.unwrap(), "not approved");
     running.drain(Duration::from_secs(10)).await;
 }
 
-/// Nothing is kept in memory, so that every turn replays all that was before it.
+/// Nothing is cached, so that every turn replays the whole history.
 #[tokio::test(start_paused = true)]
 async fn a_fan_out_that_is_replayed_at_every_turn() {
     async fn all(ctx: Workflow, n: u32) -> Result<u32, StepError> {
@@ -98,7 +98,7 @@ async fn a_fan_out_that_is_replayed_at_every_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn activities_are_tried_again_and_their_failures_are_told() {
+async fn activities_are_retried_and_their_failures_reach_the_code() {
     static TRIES: AtomicU32 = AtomicU32::new(0);
     async fn flaky(_: Context, n: u32) -> Result<u32, Failure> {
         match TRIES.fetch_add(1, Ordering::SeqCst) {
@@ -121,7 +121,7 @@ async fn activities_are_tried_again_and_their_failures_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_starts_over_as_often_as_it_likes() {
+async fn a_workflow_continues_as_new_repeatedly() {
     async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
         if n == 0 {
             return Ok(ctx.info().execution);
@@ -153,7 +153,7 @@ async fn a_parent_gets_the_result_of_its_child() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_cleans_up_when_it_is_asked_to_end() {
+async fn a_workflow_cleans_up_when_cancellation_is_requested() {
     static UNDONE: AtomicU32 = AtomicU32::new(0);
     async fn undo(_: Context, n: u32) -> Result<(), Failure> {
         UNDONE.fetch_add(n, Ordering::SeqCst);
@@ -183,9 +183,9 @@ async fn it_cleans_up_when_it_is_asked_to_end() {
     running.drain(Duration::from_secs(10)).await;
 }
 
-/// A worker dies between the turns; another one goes on from the history.
+/// A worker dies between the turns; another one continues from the history.
 #[tokio::test(start_paused = true)]
-async fn another_worker_goes_on() {
+async fn another_worker_continues_from_the_history() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = calls.clone();
     let stage = Stage::new().await;
@@ -219,13 +219,13 @@ async fn another_worker_goes_on() {
     let message = NewMessage { payload, ..NewMessage::new("waits", "go", "ops") };
     stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
     assert_eq!(handle.result::<u32>().await.unwrap(), 11);
-    assert_eq!(calls.load(Ordering::SeqCst), 2, "no activity is done again");
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "no activity is run again");
     second.drain(Duration::from_secs(10)).await;
 }
 
-/// The child of a workflow that is asked to end is asked too, and cleans up as well.
+/// Cancellation is requested of the child of a workflow too, and the child cleans up as well.
 #[tokio::test(start_paused = true)]
-async fn a_child_cleans_up_when_its_parent_is_asked_to_end() {
+async fn a_child_cleans_up_when_its_parent_is_cancelled() {
     static UNDONE: AtomicU32 = AtomicU32::new(0);
     async fn undo_child(_: Context, n: u32) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -265,7 +265,7 @@ async fn a_child_cleans_up_when_its_parent_is_asked_to_end() {
     running.drain(Duration::from_secs(10)).await;
 }
 
-/// Steps go where their workflow goes, unless its code says otherwise.
+/// Steps are in the lane of their workflow, unless its code sets another.
 #[tokio::test(start_paused = true)]
 async fn steps_are_in_the_lane_of_their_workflow() {
     async fn lane(ctx: Context, _: u32) -> Result<String, Failure> {
@@ -286,7 +286,7 @@ async fn steps_are_in_the_lane_of_their_workflow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_drains_leaves_its_workflows_in_the_middle() {
+async fn a_draining_worker_leaves_workflows_between_two_turns() {
     async fn brief(_: Context, n: u32) -> Result<u32, Failure> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(n)
@@ -305,7 +305,7 @@ async fn a_worker_that_drains_leaves_its_workflows_in_the_middle() {
     tokio::time::sleep(Duration::from_millis(10_500)).await;
     let begun = tokio::time::Instant::now();
     running.drain(Duration::from_secs(60)).await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "no more than the activity at hand");
+    assert!(begun.elapsed() < Duration::from_secs(2), "no more than the running activity");
     let turns = handle.task().await.unwrap().workflow.as_ref().unwrap().turns;
     assert!((10..13).contains(&turns), "{turns}");
     let running = worker().start().unwrap();

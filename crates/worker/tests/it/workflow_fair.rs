@@ -1,4 +1,4 @@
-//! A workflow that always has something to do keeps nobody else from it.
+//! A workflow that always has work does not starve other tasks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ async fn add(_: Context, n: u32) -> Result<u32, Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_have_their_turn() {
+async fn a_busy_workflow_does_not_starve_others() {
     async fn climbs(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
         let mut n = 0;
         for _ in 0..steps {
@@ -33,7 +33,7 @@ async fn others_have_their_turn() {
     let short = stage.other.start_workflow::<u32>("climbs", &1).id("short").await.unwrap();
     assert_eq!(short.result().await.unwrap(), 1);
     let steps = STEPS.load(Ordering::Relaxed);
-    assert!(steps < 1_000, "{steps} steps of the other one came before");
+    assert!(steps < 1_000, "{steps} steps of the other one ran before");
     assert_eq!(long.result().await.unwrap(), 2_000);
     running.drain(EVER).await;
 }

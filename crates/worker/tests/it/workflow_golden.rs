@@ -1,5 +1,5 @@
-//! What is kept of a workflow outlives the version of Windlass that wrote it. What does not fit here
-//! is a change of format: it needs a way to read what is there, not another golden file.
+//! Stored workflows outlive the version of Windlass that wrote them. A failure here is a change of
+//! format: it needs code that reads the old format, not another golden file.
 
 use windlass_core::Made;
 use windlass_worker::Failure;
@@ -10,7 +10,7 @@ use crate::workflow_cast::{json, seconds};
 
 const HISTORY: &str = include_str!("golden/history.json");
 
-/// Makes one of each.
+/// Has one command of each kind.
 async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepError> {
     assert!(ctx.patched("p"));
     let paid: u64 = ctx.activity_named("charge", &n).await?;
@@ -27,7 +27,7 @@ async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepErr
 }
 
 #[test]
-fn a_history_that_was_recorded_is_replayed() {
+fn a_recorded_history_is_replayed() {
     let recorded: Recorded = serde_json::from_str(HISTORY).unwrap();
     let written = serde_json::to_string(&recorded).unwrap();
     assert_eq!(written, HISTORY.trim_end());
@@ -36,9 +36,9 @@ fn a_history_that_was_recorded_is_replayed() {
     assert_eq!(json(&instance.standing()), expected);
 }
 
-/// The code makes today what it made then.
+/// The code writes exactly the golden file.
 #[tokio::test]
-async fn a_history_is_recorded_as_it_was() {
+async fn the_recorded_history_is_stable() {
     let test = WorkflowTest::new(everything, &7)
         .seed(7)
         .activity_named("charge", |n: u64| Ok(n + 1))
@@ -54,9 +54,9 @@ async fn a_history_is_recorded_as_it_was() {
     assert_eq!((made.count(), cancels), (10, 1));
 }
 
-/// Code that decides by them goes the same way when a later version replays it.
+/// Code that branches on them must take the same branch when a later version replays it.
 #[test]
-fn what_is_drawn_by_chance_stays_what_it_is() {
+fn random_numbers_of_a_seed_are_stable() {
     async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {
         Ok(((0..4).map(|_| ctx.random()).collect(), ctx.uuid()))
     }

@@ -1,4 +1,4 @@
-//! A workflow as whoever started it sees it.
+//! A workflow as its caller sees it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> Starting<'e, u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_status_is_followed_and_its_values_are_read() {
+async fn a_handle_follows_the_status_and_reads_values() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(tells).start().unwrap();
     let handle = start(&stage.other, "tells", 2).label("customer", "7").await.unwrap();
@@ -49,12 +49,12 @@ async fn its_status_is_followed_and_its_values_are_read() {
     let info = handle.info().await.unwrap();
     assert_eq!((info.labels["customer"].as_str(), info.generation), ("7", 0));
     let told = stage.history("tells").matches("status_changed").count();
-    assert_eq!(told, 3, "the log tells of each");
+    assert_eq!(told, 3, "the log has each of them");
     running.drain(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_wait_for_the_status_of_one() {
+async fn many_callers_wait_for_the_status_of_one_workflow() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(tells).start().unwrap();
     let handle = start(&stage.other, "tells", 1).await.unwrap();
@@ -71,7 +71,7 @@ async fn many_wait_for_the_status_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_id_is_the_first_one_or_a_conflict() {
+async fn the_same_id_is_a_duplicate_or_a_conflict() {
     let stage = Stage::new().await;
     let first = start(&stage.other, "tells", 1).await.unwrap();
     assert!(!first.is_duplicate());
@@ -90,7 +90,7 @@ async fn the_same_id_is_the_first_one_or_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_asked_to_end_or_ended() {
+async fn a_workflow_is_cancelled_or_terminated() {
     async fn cleans(ctx: Workflow, _: u32) -> Result<u32, StepError> {
         ctx.set_status("waits")?;
         let waited = ctx.event::<u32>("never").await;
@@ -117,7 +117,7 @@ async fn it_is_asked_to_end_or_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_to_nobody_is_refused_and_changes_nothing() {
+async fn requests_to_a_missing_workflow_are_rejected_and_change_nothing() {
     let stage = Stage::new().await;
     let nobody = stage.other.workflow(key("nobody")).returning::<u32>();
     let before = stage.memory.snapshot();
@@ -132,7 +132,7 @@ async fn what_goes_to_nobody_is_refused_and_changes_nothing() {
     let plain = stage.other.workflow(key("plain"));
     assert_eq!(plain.history().await.unwrap_err().code(), "not_a_workflow");
 
-    // Nothing is stalled by it, and what is sent once it is there waits for its code.
+    // Nothing is stalled by it, and a message to an existing workflow waits for its code.
     let handle = start(&stage.other, "tells", 1).await.unwrap();
     handle.signal("add", &5).await.unwrap();
     let running = stage.worker().workflow(tells).start().unwrap();
@@ -141,7 +141,7 @@ async fn what_goes_to_nobody_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_its_executions_are_listed() {
+async fn all_executions_are_listed() {
     async fn counts(ctx: Workflow, n: u32) -> Result<u32, StepError> {
         if n == 0 {
             return Ok(ctx.info().execution);
@@ -159,13 +159,13 @@ async fn all_its_executions_are_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_speaks_to_it_may_come_before_who_starts_it() {
+async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(tells).start().unwrap();
     let keep = Duration::from_secs(3_600);
     let expected = stage.other.workflow(key("tells")).returning::<u32>();
     let refused = expected.signal("add", &1).await.unwrap_err();
-    assert_eq!(refused.code(), "task_not_found", "unless it is wished");
+    assert_eq!(refused.code(), "task_not_found", "it is not buffered by default");
     for number in [3, 4] {
         let posted = expected.signal("add", &number).or_keep(keep).await.unwrap();
         assert!(posted.kept);
@@ -183,9 +183,9 @@ async fn who_speaks_to_it_may_come_before_who_starts_it() {
     running.drain(Duration::from_secs(10)).await;
 }
 
-/// Whoever is faster, and wherever they meet, each workflow has its message.
+/// Whichever commits first, each workflow gets its message.
 #[tokio::test(start_paused = true)]
-async fn who_starts_and_who_speaks_may_race() {
+async fn a_start_and_a_buffered_signal_may_race() {
     async fn speaks(ctx: Workflow, n: u32) -> Result<(), StepError> {
         let keep = Duration::from_secs(60);
         for id in 0..n {

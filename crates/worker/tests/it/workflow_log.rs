@@ -1,4 +1,4 @@
-//! The log of a run, held against its records.
+//! The log of a run, compared with its records.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn run(stage: &Stage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_of_a_run_leads_to_its_records() {
+async fn the_log_of_a_run_folds_to_its_records() {
     let stage = Stage::new().await;
     run(&stage).await;
     let (tenant, filter) = (Tenant::default(), TaskFilter::default());
@@ -91,7 +91,7 @@ async fn the_log_of_a_run_leads_to_its_records() {
     for task in &tasks {
         fold.check(&TaskKey::new(&tenant, &task.id), Some(task)).unwrap();
     }
-    // The activities are gone: their last entry is their end.
+    // The activities are deleted: their last log event is their end.
     let there: BTreeSet<TaskKey> =
         tasks.iter().map(|task| TaskKey::new(&tenant, &task.id)).collect();
     let gone: Vec<TaskKey> = fold.present().filter(|key| !there.contains(*key)).cloned().collect();

@@ -1,4 +1,4 @@
-//! A commit that is done and whose answer is lost: whoever asks again goes on at once.
+//! A commit takes effect and its response is lost: the retry continues at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,22 @@ use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage, key};
 
-/// Which commit it is whose answer is lost.
+/// The commit whose response is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
-    /// Of the turn that makes the first activity.
+    /// Of the turn that schedules the first activity.
     First,
-    /// Of the turn that is made of the end of the first activity.
+    /// Of the speculative turn after the first activity.
     Second,
 }
 
-/// The next commit is done, and nobody learns of that.
+/// The next commit takes effect, and its outcome stays unknown.
 fn lose(faults: &FaultStore) {
     faults.crash(1, CrashPoint::AfterCommit);
     faults.fail_times(Call::Outcome, 8, Fault::Unavailable);
 }
 
-/// Runs a workflow of two steps, with mail for it where that is wished. No lease may run out.
+/// Runs a workflow of two steps, optionally with a message for it. No lease may expire.
 async fn check(lost: Lost, mail: bool) {
     let stage = Stage::new().await;
     let (faults, other) = (stage.faults.clone(), stage.other.clone());
@@ -35,7 +35,7 @@ async fn check(lost: Lost, mail: bool) {
             if mail {
                 other.workflow(key("t")).signal("go", &()).await.unwrap();
             }
-            // Word of the mail is told by then, by a commit of its own or without one.
+            // The workflow is woken for the message by then, by a separate commit or without one.
             tokio::time::sleep(Duration::from_secs(1)).await;
             lose(&faults);
         }
@@ -82,29 +82,29 @@ async fn check(lost: Lost, mail: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_first_turn_has_leased_runs() {
+async fn eager_activities_of_a_turn_run_after_a_lost_response() {
     check(Lost::First, false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_goes_on_goes_on() {
+async fn a_turn_whose_lease_continues_survives_a_lost_response() {
     check(Lost::First, true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_turn_ahead_has_leased_runs() {
+async fn eager_activities_of_a_speculative_turn_run_after_a_lost_response() {
     check(Lost::Second, false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_ahead_that_goes_on_goes_on() {
+async fn a_speculative_turn_with_a_lease_survives_a_lost_response() {
     check(Lost::Second, true).await;
 }
 
-/// The store is away until the lease of the turn is so near its end that no other turn is
-/// begun. What the commit has leased runs all the same.
+/// The store is unavailable until the lease of the turn is so near expiry that no other turn
+/// starts. The activities that the commit has leased run all the same.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_late_is_heard() {
+async fn a_late_response_to_a_commit_is_used() {
     let stage = Stage::new().await;
     let faults = stage.faults.clone();
     let one = move |ctx: Workflow, (): ()| {
@@ -132,6 +132,6 @@ async fn an_answer_that_comes_late_is_heard() {
     let running = worker.program(Program::named("one", one)).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("one", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
-    assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is put to use");
+    assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is used");
     running.drain(EVER).await;
 }

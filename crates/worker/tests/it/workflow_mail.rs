@@ -15,7 +15,7 @@ async fn approval(ctx: Workflow, wait: u64) -> Result<String, StepError> {
 }
 
 #[tokio::test]
-async fn an_event_comes_before_or_after_its_wait() {
+async fn a_message_may_arrive_before_or_after_its_wait() {
     for (comes, takes) in [(0, 10), (5, 10), (15, 15)] {
         let test = WorkflowTest::new(approval, &100);
         let test = test.event_at(seconds(comes), "approved", &"Ada".to_owned());
@@ -23,21 +23,21 @@ async fn an_event_comes_before_or_after_its_wait() {
         assert_eq!(tested.result.as_deref(), Ok("Ada"));
         assert_eq!(tested.elapsed, seconds(takes));
         let cancels = made(tested.history()).contains(&"cancel (step 3)".to_owned());
-        assert_eq!(cancels, comes == 15, "no timer is needed for what is there");
+        assert_eq!(cancels, comes == 15, "no timer is needed for a message that has arrived");
     }
 }
 
 #[tokio::test]
-async fn an_event_that_does_not_come_in_time() {
+async fn a_wait_for_a_message_times_out() {
     let test = WorkflowTest::new(approval, &5).event_at(seconds(99), "approved", &());
     let tested = test.run().await.unwrap();
     let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-    assert_eq!(failure.reason(), "it did not come in time");
+    assert_eq!(failure.reason(), "the wait timed out");
     assert_eq!(tested.elapsed, seconds(15));
 }
 
 #[tokio::test]
-async fn what_never_comes_is_named() {
+async fn a_stuck_workflow_names_what_it_waits_for() {
     async fn waiting(ctx: Workflow, (): ()) -> Result<(), StepError> {
         ctx.event("go").await
     }
@@ -45,18 +45,18 @@ async fn what_never_comes_is_named() {
     assert_eq!(stuck, TestFailure::Stuck { waits: vec!["message `go`".to_owned()] });
     let other = WorkflowTest::new(waiting, &()).event_at(seconds(1), "gone", &());
     let stuck = other.run().await.unwrap_err().to_string();
-    assert_eq!(stuck, "nothing more comes, and the workflow waits for message `go`");
+    assert_eq!(stuck, "no input is scheduled, and the workflow waits for message `go`");
 }
 
 #[tokio::test]
-async fn what_does_not_decode_is_an_error_of_the_await() {
+async fn a_message_that_does_not_decode_fails_the_await() {
     async fn number(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.event("n").await
     }
     let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
     let tested = test.run().await.unwrap();
     let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-    assert!(failure.reason().starts_with("what came of `n` does not decode"), "{failure}");
+    assert!(failure.reason().starts_with("the value of `n` does not decode"), "{failure}");
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn the_first_message_goes_to_the_first_wait() {
 }
 
 #[tokio::test]
-async fn a_queue_keeps_its_order() {
+async fn a_queue_preserves_its_order() {
     async fn sum(ctx: Workflow, count: u64) -> Result<Vec<u64>, StepError> {
         let queue = ctx.queue::<u64>("jobs");
         let mut read = Vec::new();
@@ -91,7 +91,7 @@ async fn a_queue_keeps_its_order() {
 
 /// A wait that loses a race leaves its message to the next, also when it was the first to wait.
 #[test]
-fn a_dropped_wait_swallows_nothing() {
+fn a_dropped_wait_consumes_no_message() {
     async fn racing(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
         let lost = ctx.event::<u64>("n");
         let tick = ctx.event::<()>("tick");
@@ -122,7 +122,7 @@ async fn collecting(ctx: Workflow, read: Vec<u64>) -> Result<Vec<u64>, StepError
 }
 
 #[tokio::test]
-async fn what_is_unread_is_carried_on() {
+async fn unread_messages_are_carried_over() {
     let mut test = WorkflowTest::new(collecting, &Vec::new()).forgetful();
     for n in 1..=3 {
         test = test.event_at(seconds(0), "jobs", &n);
@@ -132,13 +132,13 @@ async fn what_is_unread_is_carried_on() {
     let carried: Vec<_> = tested.executions.iter().map(|e| e.begin.carried.len()).collect();
     assert_eq!(carried, [0, 2, 1, 0]);
     let first: Vec<_> = tested.executions.iter().map(|e| e.begin.first_step).collect();
-    assert_eq!(first, [1, 4, 7, 10], "numbers never come again");
+    assert_eq!(first, [1, 4, 7, 10], "numbers are not reused");
     let made = made(&tested.executions[0].rows);
-    assert_eq!(made.last().unwrap(), "cancel (step 1)", "what is under way is given up");
+    assert_eq!(made.last().unwrap(), "cancel (step 1)", "open steps are cancelled");
 }
 
 #[test]
-fn more_than_can_be_carried_is_not_lost() {
+fn more_messages_than_can_be_carried_are_not_lost() {
     async fn full(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.event::<()>("go").await?;
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
@@ -157,13 +157,13 @@ fn more_than_can_be_carried_is_not_lost() {
     assert_eq!(finished.told, 102, "the last one stays in the mailbox");
 }
 
-/// A hundred messages may be larger together than what an execution can hand over.
+/// A hundred messages may be larger together than an execution can carry over.
 #[test]
 fn more_bytes_than_can_be_carried_are_not_lost() {
     async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.event::<()>("go").await?;
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
-        assert!(refused.to_string().contains("bytes, 4194304 at most go along"), "{refused}");
+        assert!(refused.to_string().contains("bytes, 4194304 at most are carried"), "{refused}");
         ctx.event::<String>("large").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
@@ -214,9 +214,9 @@ async fn begun<F: Future + Unpin>(future: &mut F) {
     poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await;
 }
 
-/// A wait has its place in the line also while nobody polls it.
+/// A wait has its position in the queue also while it is not polled.
 #[test]
-fn a_message_waits_for_the_wait_that_it_belongs_to() {
+fn an_unpolled_wait_still_gets_its_message() {
     async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
         let mut first = ctx.event::<u64>("n");
         begun(&mut first).await;
@@ -229,9 +229,9 @@ fn a_message_waits_for_the_wait_that_it_belongs_to() {
     assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[1,2]");
 }
 
-/// The next in line is woken when the one before it leaves, also among many.
+/// The next wait is woken when the one before it is dropped, also within a join.
 #[test]
-fn a_message_that_is_left_goes_to_the_next() {
+fn the_message_of_a_dropped_wait_goes_to_the_next() {
     async fn leaving(ctx: Workflow, (): ()) -> Result<Vec<u64>, StepError> {
         let leaves = async {
             let mut first = ctx.event::<u64>("n");
@@ -249,9 +249,9 @@ fn a_message_that_is_left_goes_to_the_next() {
     assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[2,1]");
 }
 
-/// Also when the wait itself is kept, its timer is given up as soon as the message is there.
+/// Its timer is cancelled when the message arrives, also if the wait is not dropped.
 #[tokio::test]
-async fn the_timer_of_a_wait_goes_with_it() {
+async fn the_timer_of_a_wait_is_cancelled_with_it() {
     async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let mut event = ctx.event::<()>("go").timeout(seconds(100));
         (&mut event).await?;

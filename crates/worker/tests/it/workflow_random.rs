@@ -1,5 +1,5 @@
-//! Random workflows come to the same end, by the same history, whether their code lives on or is
-//! thrown away after every turn and replayed.
+//! Random workflows have the same result and history, whether their code stays in memory or is
+//! replayed at every turn.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use windlass_worker::workflow::{Either, Standing, StepError, Workflow};
 
 use crate::workflow_cast::seconds;
 
-/// What a random workflow does.
+/// An operation of a random workflow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Op {
     Activity(u64),
-    /// Started, and awaited only after what comes between.
+    /// Started, and awaited only after these operations.
     Started(u64, Vec<Op>),
     /// Started and dropped.
     Dropped(u64),
@@ -39,7 +39,7 @@ enum Op {
     Chance,
 }
 
-/// A random workflow: what each of its executions does.
+/// A random workflow: the operations of each of its executions.
 type Plan = Vec<Vec<Op>>;
 
 #[derive(Clone)]
@@ -143,7 +143,7 @@ impl Player {
     }
 }
 
-/// An error is a result like another, but for the request to end.
+/// An error is an ordinary result, except for a cancellation.
 fn passing<T: std::fmt::Debug>(result: Result<T, StepError>) -> Result<String, StepError> {
     match result {
         Err(error) if error.is_cancelled() => Err(error),
@@ -182,7 +182,7 @@ fn op(random: &mut Random, depth: u64) -> Op {
     }
 }
 
-/// The world that the workflow of a seed meets.
+/// The test of a seed: a workflow, its mocks and its inputs.
 fn test(seed: u64) -> WorkflowTest<Vec<String>> {
     let mut random = Random::new(seed);
     let plan: Plan = (0..random.below(3) + 1).map(|_| ops(&mut random, 3)).collect();
@@ -199,7 +199,7 @@ fn test(seed: u64) -> WorkflowTest<Vec<String>> {
     if random.percent(30) { test.cancel_at(seconds(random.below(20)), "stop") } else { test }
 }
 
-/// All that came of a run.
+/// The complete outcome of a run.
 fn came_of(run: &Result<Tested<Vec<String>>, TestFailure>) -> String {
     format!("{run:#?}")
 }

@@ -1,4 +1,4 @@
-//! What is wrong is told to whoever can do something about it, changes nothing, and holds up nobody.
+//! Errors are reported where they can be fixed, change nothing, and block no other workflow.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     Ok(n + 1)
 }
 
-/// Another workflow of the same lane comes to its end.
+/// Another workflow of the same lane completes.
 async fn nobody_is_held_up(stage: &Stage, id: &str) {
     let other = stage.other.start_workflow::<u32>("order", &1).id(id).await.unwrap();
     other.signal("go", &()).await.unwrap();
@@ -35,11 +35,11 @@ async fn until(stage: &Stage, id: &str, is_so: impl Fn(&Task) -> bool) {
     };
     tokio::time::timeout(24 * EVER, wait)
         .await
-        .unwrap_or_else(|_| panic!("{id} stays: {}", stage.history(id)));
+        .unwrap_or_else(|_| panic!("{id} does not change: {}", stage.history(id)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_name_waits_for_a_worker_that_knows_it() {
+async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
     let unknown = stage.other.start_workflow::<u32>("ordr", &1).id("u").await.unwrap();
@@ -57,7 +57,7 @@ async fn an_unknown_name_waits_for_a_worker_that_knows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_does_not_decode_fails_its_workflow_alone() {
+async fn an_input_that_does_not_decode_fails_only_its_workflow() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
     let wrong = stage.other.start_workflow::<u32>("order", "one").id("w").await.unwrap();
@@ -72,10 +72,10 @@ async fn an_input_that_does_not_decode_fails_its_workflow_alone() {
     running.drain(EVER).await;
 }
 
-/// Whoever claims it is told what is wrong, and so is whoever looks. After some hours it is given
-/// up. What is stored stays as it is.
+/// The error is shown as the progress of the task and returned to callers. After some hours the
+/// workflow fails. Stored data is not changed.
 #[tokio::test(start_paused = true)]
-async fn a_history_that_does_not_decode_is_given_up_in_the_end() {
+async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     let stage = Stage::new().await;
     let broken = stage.other.start_workflow::<u32>("order", &1).id("b").await.unwrap();
     let claimed = stage.other.claim(Claim::new("w"), EVER).await.unwrap();
@@ -110,10 +110,10 @@ async fn a_history_that_does_not_decode_is_given_up_in_the_end() {
     running.drain(EVER).await;
 }
 
-/// What is lost is not the same as none: its code is told nothing of it, and whoever looks is told
-/// what is wrong. Once it is there again, the workflow goes on.
+/// A lost payload differs from none: the code does not get the input, and the progress of the task
+/// shows the error. Once the payload is restored, the workflow resumes.
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_is_lost_is_not_taken_for_none() {
+async fn a_lost_payload_is_not_treated_as_none() {
     async fn relay(ctx: Workflow, n: u32) -> Result<(u32, Option<u32>), StepError> {
         let got = ctx.event::<Option<u32>>("go").await?;
         if n > 1 {
@@ -156,9 +156,9 @@ async fn a_payload_that_is_lost_is_not_taken_for_none() {
     }
 }
 
-/// Its code is told, what was there before stays, and it goes on.
+/// The code gets the error, earlier values stay, and the workflow continues.
 #[tokio::test(start_paused = true)]
-async fn what_is_too_large_is_refused_and_changes_nothing() {
+async fn oversized_status_and_values_are_rejected_and_change_nothing() {
     async fn large(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
         ctx.set_status("fine")?;
         ctx.set_value("v", &1)?;
@@ -192,7 +192,7 @@ async fn what_is_too_large_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_to_nobody_and_one_to_the_ended_change_nothing() {
+async fn requests_to_missing_or_ended_workflows_change_nothing() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
     nobody_is_held_up(&stage, "ended").await;
@@ -215,7 +215,7 @@ async fn a_message_to_nobody_and_one_to_the_ended_change_nothing() {
     running.drain(EVER).await;
 }
 
-/// Sends what is refused, and goes on.
+/// Sends messages and starts that are rejected, and continues.
 async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
     ctx.post("nobody", "go", &())?;
     ctx.start(order, &2).id("exists").await?;
@@ -228,9 +228,9 @@ async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
     Ok(vec![start.to_string(), child.to_string()])
 }
 
-/// Replayed by another worker, it goes on over what it was told.
+/// Replayed by another worker, it continues over the recorded rejections.
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_and_refused_is_in_the_history() {
+async fn rejected_posts_and_starts_are_in_the_history() {
     let stage = Stage::new().await;
     let exists = stage.other.start_workflow::<u32>("order", &1).id("exists").await.unwrap();
     let running = stage.worker().program(Program::named("sender", sender)).start().unwrap();
@@ -260,6 +260,6 @@ async fn what_is_sent_and_refused_is_in_the_history() {
     for refusal in handle.result().await.unwrap() {
         assert!(refusal.contains("is refused") && refusal.contains("200"), "{refusal}");
     }
-    assert_eq!(exists.result().await.unwrap(), 2, "it is as it was, and has its message");
+    assert_eq!(exists.result().await.unwrap(), 2, "it is unchanged, and has its message");
     running.drain(EVER).await;
 }

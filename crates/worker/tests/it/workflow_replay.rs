@@ -1,4 +1,4 @@
-//! Code is replayed over its history, and what does not fit is told.
+//! Code is replayed over its history, and deviations are reported.
 
 use std::future::{pending, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,14 +19,14 @@ async fn act(ctx: &Workflow, name: &str) -> Result<u64, StepError> {
     ctx.activity_named::<u64>(name, &()).await
 }
 
-/// What the code of the histories below did.
+/// The code of the histories below.
 async fn original(ctx: Workflow, (): ()) -> Result<u64, StepError> {
     let a = act(&ctx, "a").await?;
     ctx.sleep(seconds(5)).await?;
     Ok(a + act(&ctx, "b").await?)
 }
 
-/// The history of that, up to its last activity.
+/// The history of `original`, up to its last activity.
 fn history() -> Recorded {
     let mut instance = instance(&Program::of(original).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
@@ -35,17 +35,17 @@ fn history() -> Recorded {
     Recorded { begin: Begin::new("w", 7), rows: written }
 }
 
-const ADVICE: &str = "The history is untouched, and the workflow goes on once the code fits it: \
+const ADVICE: &str = "The history is unchanged, and the workflow resumes once the code matches it: \
                       deploy the code that wrote it, or put the change behind ctx.patched(..)";
 
-/// What the code and the history disagree on.
+/// The deviation of the code from the history.
 fn found(program: &Program) -> String {
     let text = history().check(program).unwrap_err().to_string();
     text.strip_suffix(ADVICE).unwrap_or_else(|| panic!("{text}")).trim_end().to_owned()
 }
 
 #[test]
-fn a_step_that_is_called_something_else() {
+fn a_renamed_step_is_found() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
     let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes activity `x` (step 1).";
@@ -53,7 +53,7 @@ fn a_step_that_is_called_something_else() {
 }
 
 #[test]
-fn a_step_that_is_left_out() {
+fn a_removed_step_is_found() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         act(&ctx, "b").await
@@ -71,7 +71,7 @@ fn a_step_that_is_left_out() {
 }
 
 #[test]
-fn a_step_more() {
+fn an_added_step_is_found() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         act(&ctx, "between").await
@@ -88,7 +88,7 @@ fn a_step_more() {
 }
 
 #[test]
-fn steps_in_another_order() {
+fn reordered_steps_are_found() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         ctx.sleep(seconds(5)).await?;
         act(&ctx, "a").await
@@ -107,7 +107,7 @@ fn steps_in_another_order() {
 }
 
 #[test]
-fn a_step_of_another_kind() {
+fn a_step_of_another_kind_is_found() {
     let local = Program::named("w", async |ctx: Workflow, (): ()| {
         ctx.local("a", async || Ok::<u64, Failure>(1)).await
     });
@@ -132,7 +132,7 @@ fn a_step_of_another_kind() {
 }
 
 #[test]
-fn a_step_that_is_given_up() {
+fn an_additional_cancel_is_found() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.select((ctx.sleep(seconds(5)), std::future::ready(()))).await;
@@ -172,12 +172,12 @@ fn code_that_panics_where_it_did_not() {
     assert_eq!(found(&program), expected);
 }
 
-/// The reason is told, not what the code has left out by it.
+/// The reason is reported, not the commands that are missing because of it.
 #[test]
 fn code_that_fails_where_it_did_not() {
     #[derive(serde::Deserialize)]
     struct Order {
-        #[expect(dead_code, reason = "what matters is whether it is there")]
+        #[expect(dead_code, reason = "only its presence matters")]
         added: u64,
     }
     let program = Program::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
@@ -189,7 +189,7 @@ fn code_that_fails_where_it_did_not() {
     let expected = "turn 0, place 1: the history has activity `a` (step 1), the code makes a \
                     failure (the payload does not decode: missing field `added`";
     assert!(text.starts_with(expected), "{text}");
-    // Where the history goes on, and this row of it says nothing.
+    // The history has a further turn, and this row has no commands.
     let mut longer = history();
     longer.rows[0].made.clear();
     let text =
@@ -198,9 +198,9 @@ fn code_that_fails_where_it_did_not() {
     assert!(text.starts_with(expected), "{text}");
 }
 
-/// Found in the last row, it is told by the turn that would follow, which changes nothing.
+/// A deviation in the last row is reported by the next turn, which changes nothing.
 #[test]
-fn a_turn_on_code_that_does_not_fit_is_refused() {
+fn a_turn_of_code_that_does_not_match_is_rejected() {
     let program = Program::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.sleep(seconds(5)).await?;
@@ -223,7 +223,7 @@ fn a_turn_on_code_that_does_not_fit_is_refused() {
 }
 
 #[tokio::test]
-async fn changed_code_goes_the_old_way_where_it_has_to() {
+async fn changed_code_takes_the_old_branch_for_old_executions() {
     async fn changed(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         let a = if ctx.patched("x for a") { act(&ctx, "x").await? } else { act(&ctx, "a").await? };
         ctx.sleep(seconds(5)).await?;
@@ -237,7 +237,7 @@ async fn changed_code_goes_the_old_way_where_it_has_to() {
         ctx.sleep(seconds(5)).await?;
         Ok(a + 40 + act(&ctx, "y").await?)
     }
-    // It has passed the first change, and not the second.
+    // This execution has passed the first change, and not the second.
     let mut old = history().replay(&Program::of(changed).unwrap()).unwrap();
     let finished = turn(&mut old, 9_000, vec![done(3, "1")]);
     assert_eq!(
@@ -245,7 +245,7 @@ async fn changed_code_goes_the_old_way_where_it_has_to() {
         ["patch `y`", "activity `y` (step 4)"]
     );
     let finished = turn(&mut old, 9_001, vec![done(4, "5")]);
-    assert_eq!(json(&finished.standing), "107", "what it once answered, it answers for good");
+    assert_eq!(json(&finished.standing), "107", "the first answer is final");
 
     let test = WorkflowTest::new(changed, &()).activity_named("x", |(): ()| Ok(1));
     let tested = test.activity_named("y", |(): ()| Ok(1)).forgetful().run().await.unwrap();
@@ -261,14 +261,14 @@ async fn changed_code_goes_the_old_way_where_it_has_to() {
 }
 
 #[test]
-fn recordings_can_be_kept_in_a_file() {
+fn recordings_can_be_stored_in_a_file() {
     let text = serde_json::to_string(&history()).unwrap();
     let read: Recorded = serde_json::from_str(&text).unwrap();
     assert_eq!(read, history());
     assert_eq!(replay_check(original, &read), Ok(()));
 }
 
-/// What the code of a turn does that cannot be committed.
+/// The failure of a turn that cannot be committed.
 fn failure<E: Into<Failure>, Fut: Future<Output = Result<(), E>> + Send + 'static>(
     code: impl Fn(Workflow, ()) -> Fut + Send + Sync + 'static,
 ) -> TurnFailure {
@@ -284,7 +284,7 @@ fn a_panic_is_a_failure_of_the_turn() {
 }
 
 #[test]
-fn what_nothing_of_ours_can_wake_is_told() {
+fn foreign_awaits_and_endless_wakes_are_reported() {
     let foreign = async |ctx: Workflow, ()| -> Result<(), Failure> {
         let _started = ctx.sleep(seconds(1)).start();
         pending().await
@@ -300,7 +300,7 @@ fn what_nothing_of_ours_can_wake_is_told() {
     assert_eq!(failure(restless), TurnFailure::Restless);
 }
 
-/// Futures that wake each other inside of a workflow need nothing of it.
+/// Futures may wake each other inside of a workflow without its help.
 #[tokio::test]
 async fn branches_may_talk_to_each_other() {
     async fn talking(ctx: Workflow, (): ()) -> Result<u64, StepError> {
@@ -374,7 +374,7 @@ fn log_lines_are_not_repeated() {
     assert_eq!(*REPLAYED.lock().unwrap(), [false, false, true, true, false]);
 }
 
-/// Whatever a workflow holds is let go of with it, whether it has ended or not.
+/// Everything that a workflow holds is dropped with it, whether it has ended or not.
 #[test]
 fn nothing_is_leaked() {
     let held = Arc::new(());
@@ -404,8 +404,8 @@ fn nothing_is_leaked() {
     drop(local);
     drop(waiting);
     assert_eq!(Arc::strong_count(&held), before);
-    // While it is replayed, the local activity is not handed out: it is in the hands of the
-    // workflow, and has the workflow in its own.
+    // During a replay the local activity is not returned: the workflow owns it, and it owns the
+    // workflow.
     let mut made = vec![
         Made::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
         Made::Local { step: 2, name: "l".to_owned() },
@@ -430,9 +430,9 @@ fn an_input_that_does_not_decode_fails_the_workflow() {
     assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
 }
 
-/// Whoever drives a workflow may do so from any thread, and hold it while it waits.
+/// A workflow can be driven from any thread, and moved while it waits.
 #[test]
-fn instances_go_from_thread_to_thread() {
+fn instances_can_move_between_threads() {
     fn moves<T: Send>() {}
     moves::<windlass_worker::workflow::Instance>();
     moves::<windlass_worker::workflow::Turn>();

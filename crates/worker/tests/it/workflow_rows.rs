@@ -1,4 +1,4 @@
-//! Turns that make more than one row can hold.
+//! Turns with more commands than one row can hold.
 
 use windlass_core::Turned;
 use windlass_worker::Failure;
@@ -16,7 +16,7 @@ async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
     Ok(ctx.join(all).await.into_iter().sum::<Result<u64, _>>()? + ctx.random() % 2)
 }
 
-/// The rows of the workflow above after `count` came, its first turn among them.
+/// The rows of `wide` after the message `count`, including its first turn.
 fn parts(count: u64) -> Vec<Part> {
     let mut instance = instance(&Program::of(wide).unwrap());
     let mut parts = turn(&mut instance, 0, Vec::new()).parts;
@@ -44,9 +44,9 @@ fn a_large_turn_has_several_rows() {
     assert_eq!(replay_check(wide, &recorded(&parts)), Ok(()));
 }
 
-/// The process may die between the commits of one turn: whoever goes on writes the rest first.
+/// The process may die between the commits of one turn: the next worker writes the rest first.
 #[test]
-fn a_turn_that_was_cut_short_is_written_to_its_end() {
+fn a_partly_committed_turn_is_completed() {
     let program = Program::of(wide).unwrap();
     let whole = parts(2_500);
     for written in 2..=4 {
@@ -93,7 +93,7 @@ fn rows_are_bounded_in_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_is_found_in_its_row() {
+fn a_deviation_is_located_in_its_row() {
     async fn other(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let count = ctx.event::<u64>("count").await?;
         let name = |n| if n == 1_700 { "b" } else { "a" };
@@ -103,7 +103,7 @@ fn what_does_not_fit_is_found_in_its_row() {
     }
     let found = replay_check(other, &recorded(&parts(2_500))).unwrap_err();
     assert_eq!((found.turn, found.place), (2, 701));
-    // One activity more than a whole turn had is none that was only not written.
+    // An activity beyond a complete turn is a deviation, not an uncommitted rest.
     async fn more(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let count = ctx.event::<u64>("count").await?;
         let all = (0..=count).map(|n| ctx.activity_named::<u64>("a", &n)).collect::<Vec<_>>();
@@ -114,9 +114,9 @@ fn what_does_not_fit_is_found_in_its_row() {
     assert_eq!((found.turn, found.place, found.found.step()), (2, 501, Some(1_502)));
 }
 
-/// Local activities without an end do not make a row without an end.
+/// An endless series of local activities does not make an endless row.
 #[tokio::test]
-async fn what_local_activities_bring_is_bounded_too() {
+async fn rows_are_bounded_with_many_local_activities() {
     async fn counting(ctx: Workflow, size: usize) -> Result<usize, StepError> {
         let mut sum = 0;
         for n in 0..2_500 {
@@ -135,9 +135,9 @@ async fn what_local_activities_bring_is_bounded_too() {
     }
 }
 
-/// Those that run when a row is full go on, and what comes of them is in the next.
+/// Those that run when a row is full continue, and their outcomes are in the next row.
 #[tokio::test]
-async fn what_comes_side_by_side_is_bounded_too() {
+async fn rows_are_bounded_with_concurrent_local_activities() {
     async fn wide(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let one = || async { Ok::<_, Failure>("x".repeat(1_500_000)) };
         let all = (0..7).map(|_| ctx.local("one", one)).collect::<Vec<_>>();
@@ -154,9 +154,9 @@ async fn what_comes_side_by_side_is_bounded_too() {
     assert_eq!(lived.history(), replayed.history());
 }
 
-/// What was never written goes the way of a change, as it did before it was lost.
+/// The uncommitted part of a turn takes the branch of a change again.
 #[test]
-fn a_change_in_what_was_cut_off() {
+fn a_patch_in_the_uncommitted_part_of_a_turn() {
     async fn changed(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let started: Vec<_> =
             (0..1_000).map(|n| ctx.activity_named::<()>("a", &n).start()).collect();

@@ -1,4 +1,4 @@
-//! What log lines tell of where they come from.
+//! The spans of log lines.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::stage::{EVER, Stage};
 
 type Fields = BTreeMap<String, String>;
 
-/// Keeps each log line of this file, and each warning of what runs workflows, with the spans that it stands in, the innermost last.
+/// Collects log lines of this file and warnings of the workflow code, each with its spans, the
+/// innermost last.
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<Pages>>);
 
@@ -92,9 +93,9 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     Ok(paid)
 }
 
-/// Nothing is kept in memory, so that every turn replays all that was before it.
+/// Nothing is cached, so that every turn replays the whole history.
 #[tokio::test(start_paused = true)]
-async fn a_line_says_whose_it_is_and_is_there_once() {
+async fn a_log_line_names_its_workflow_and_is_not_repeated() {
     let book = Book::default();
     let guard = tracing::subscriber::set_default(book.clone());
     let stage = Stage::new().await;
@@ -107,7 +108,7 @@ async fn a_line_says_whose_it_is_and_is_there_once() {
     drop(guard);
     let pages = book.0.lock().unwrap();
     let told = pages.lines.iter().map(|(line, inside)| {
-        let (span, fields) = inside.last().expect("it stands in a span");
+        let (span, fields) = inside.last().expect("it is inside a span");
         let field = |name: &str| fields.get(name).map_or("-", String::as_str);
         let (id, parent) = match *span {
             "workflow" => (field("id"), field("parent")),
@@ -132,9 +133,9 @@ async fn sender(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     Ok(n)
 }
 
-/// However often it is replayed.
+/// However often the workflow is replayed.
 #[tokio::test(start_paused = true)]
-async fn a_refused_post_is_warned_of_once() {
+async fn a_rejected_post_is_logged_once() {
     let book = Book::default();
     let guard = tracing::subscriber::set_default(book.clone());
     let stage = Stage::new().await;
@@ -146,5 +147,5 @@ async fn a_refused_post_is_warned_of_once() {
     drop(guard);
     let pages = book.0.lock().unwrap();
     let told: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(told, ["what a workflow sent is refused"]);
+    assert_eq!(told, ["workflow post or start rejected"]);
 }

@@ -1,11 +1,10 @@
-//! What other engines of this kind were seen to do wrong, and must not happen here.
+//! Regression tests for failures observed in other workflow engines.
 //!
-//! Some of it is shown elsewhere: that code may compensate when it is asked to end by
-//! `workflow_engine::it_cleans_up_when_it_is_asked_to_end`, that an id stands for one input by
-//! `workflow_handle::the_same_id_is_the_first_one_or_a_conflict`, that a damaged history is kept and
-//! named by `workflow_refusals::a_history_that_does_not_decode_is_given_up_in_the_end`, and that
-//! real databases with two engines on them fail no workflow by `contention` in the tests of the
-//! crate `windlass`.
+//! Related tests are elsewhere. Compensation after a cancellation request:
+//! `workflow_engine::a_workflow_cleans_up_when_cancellation_is_requested`. One input per id:
+//! `workflow_handle::the_same_id_is_a_duplicate_or_a_conflict`. A damaged history is retained:
+//! `workflow_refusals::a_history_that_does_not_decode_fails_its_workflow_in_the_end`. Two engines
+//! on a real database: `contention` in the tests of the crate `windlass`.
 
 use std::process::Command as Process;
 use std::sync::{Arc, Mutex};
@@ -47,7 +46,7 @@ async fn climb(engine: &Engine, id: &str, steps: u32) -> WorkflowHandle<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_to_nobody_stalls_nobody() {
+async fn requests_to_missing_workflows_do_not_stall_others() {
     async fn writes(ctx: Workflow, (): ()) -> Result<u32, StepError> {
         ctx.post("nobody", "hello", &1)?;
         let sum = ctx.activity(add, &1).await?;
@@ -79,7 +78,7 @@ fn code(answer: Result<(), Error>) -> &'static str {
     answer.unwrap_err().code()
 }
 
-/// A workflow with one activity that takes two leases, and is tried again when it is lost.
+/// Runs a workflow with one activity that lasts two leases, and is retried if its lease is lost.
 async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) -> (String, bool) {
     async fn long(ctx: Workflow, (): ()) -> Result<u32, StepError> {
         ctx.activity_named::<u32>("slow", &()).retry(RetryPolicy::fixed(3, 1_000)).await
@@ -94,7 +93,7 @@ async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) ->
             Ok(context.attempt())
         }
     };
-    // It is not heard of between its beats, so that the next commit is a renewal.
+    // It sends no heartbeat meanwhile, so that the next commit is a renewal.
     let worker = stage.worker().lease(LEASE).beat_every(EVER).handler("slow", slow);
     let running = worker.program(Program::named("long", long)).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("long", &()).await.unwrap();
@@ -108,7 +107,7 @@ async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_errs_while_a_lease_is_renewed_loses_no_activity() {
+async fn store_errors_during_lease_renewal_lose_no_activity() {
     for fault in [Fault::Unavailable, Fault::Full, Fault::Conflict] {
         let once = |faults: &FaultStore| faults.fail(Call::Commit, 1, fault);
         let found = long_activity(once, Duration::ZERO).await;
@@ -117,13 +116,13 @@ async fn a_store_that_errs_while_a_lease_is_renewed_loses_no_activity() {
     let often = |faults: &FaultStore| faults.fail_times(Call::Begin, 5, Fault::Unavailable);
     let found = long_activity(often, Duration::ZERO).await;
     assert_eq!(found, ("done at attempt 1".to_owned(), true));
-    // Whatever is away for longer than the lease costs an attempt, and not the activity.
+    // An outage that outlasts the lease costs an attempt, and not the activity.
     let away = |faults: &FaultStore| faults.outage(Fault::Unavailable);
     assert_eq!(long_activity(away, 3 * LEASE).await.0, "done at attempt 2");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_loses_a_race_for_a_lock_tries_again() {
+async fn a_worker_that_loses_a_conflict_retries() {
     let stage = Stage::new().await;
     let all = [climber(&stage.engine, "one"), climber(&stage.other, "two")];
     let all = all.map(|worker| worker.start().unwrap());
@@ -154,17 +153,17 @@ async fn whoever_loses_a_race_for_a_lock_tries_again() {
     for running in all {
         running.drain(EVER).await;
     }
-    assert!(stage.engine.stats().conflicts > 50, "there was something to lose");
+    assert!(stage.engine.stats().conflicts > 50, "conflicts have occurred");
 }
 
-/// What a process has in memory, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> i64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: i64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4_096
 }
 
-/// Workflows with as many typed calls as this, from their start to their end.
+/// Runs workflows with this many typed calls, from their start to their end.
 fn call(calls: u64) {
     async fn wide(ctx: Workflow, (): ()) -> Result<u32, StepError> {
         let all = (0..100).map(|n| ctx.activity(add, &n)).collect::<Vec<_>>();
@@ -179,7 +178,7 @@ fn call(calls: u64) {
     }
 }
 
-/// In a process of its own, so that nothing else comes and goes in its memory.
+/// In a separate process, so that no other test affects its memory.
 #[test]
 fn typed_calls_leave_nothing_in_memory() {
     const ALONE: &str = "WINDLASS_TEST_ALONE";
@@ -211,8 +210,8 @@ fn waiter(stage: &Stage) -> Running {
     worker.start().unwrap()
 }
 
-/// A workflow that waits for its message, which is there, and that nobody has in memory; with the
-/// number of the message.
+/// A workflow that is not cached and has an unread message that it waits for; with the number of
+/// the message.
 async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
     let running = waiter(stage);
     let handle = stage.other.start_workflow::<u32>("waits", &()).id("t").await.unwrap();
@@ -221,7 +220,7 @@ async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) 
         turns == 2 && task.lifecycle.public() == PublicState::Suspended
     };
     while !waits(&handle.info().await.unwrap()) {
-        // No entry of the log tells that a workflow waits.
+        // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }
     running.drain(EVER).await;
@@ -230,7 +229,7 @@ async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) 
     (handle, task, posted.seq)
 }
 
-/// Lets workers at it. Says why it was given up, after others went on beside it.
+/// Runs workers until the workflow fails. Returns the reason, after other workflows completed.
 async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
     let running = waiter(stage);
     for n in 0..10 {
@@ -238,7 +237,7 @@ async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
         assert_eq!(beside.result().await.unwrap(), 3);
     }
     let meanwhile = handle.info().await.unwrap();
-    assert!(meanwhile.lifecycle.ended_at().is_none(), "it is tried more than once");
+    assert!(meanwhile.lifecycle.ended_at().is_none(), "it has more than one attempt");
     let ended = handle.ended().await.unwrap();
     running.drain(EVER).await;
     match &ended.lifecycle {
@@ -248,7 +247,7 @@ async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_cannot_be_read_is_kept_and_named() {
+async fn an_unreadable_message_is_retained_and_named() {
     let stage = Stage::new().await;
     let (handle, task, seq) = about_to_go_on(&stage).await;
     let messages = || {
@@ -266,7 +265,7 @@ async fn a_message_that_cannot_be_read_is_kept_and_named() {
     assert_eq!(messages(), [odd]);
 }
 
-/// An activity that says when it starts, and when it is told to stop.
+/// An activity that signals when it starts and when it is cancelled.
 fn listens(stage: &Stage) -> (Worker, Hearing) {
     let (said, hear) = signal();
     let listens = move |context: Context, (): ()| {
@@ -281,12 +280,12 @@ fn listens(stage: &Stage) -> (Worker, Hearing) {
     (stage.worker().concurrency(2).lease(LEASE).handler("listens", listens), hear)
 }
 
-/// The longest pause between a commit and the sweep that comes behind it.
+/// The longest time between a commit and the sweep that follows it.
 const A_MOMENT: Duration = Duration::from_millis(5);
 
-/// Word of it comes with the commit: no time passes, where the next renewal is ten seconds away.
+/// The commit notifies it: no time passes, while the next renewal is ten seconds away.
 #[tokio::test(start_paused = true)]
-async fn a_running_activity_hears_at_once_that_it_is_cancelled() {
+async fn a_running_activity_is_cancelled_at_once() {
     async fn races(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let listens = ctx.activity_named::<()>("listens", &());
         match ctx.select((listens, ctx.event::<()>("go"))).await {
@@ -299,10 +298,10 @@ async fn a_running_activity_hears_at_once_that_it_is_cancelled() {
         ("it lost a race", |handle| {
             Box::pin(async { handle.signal("go", &()).await.map(drop).unwrap() })
         }),
-        ("its workflow is asked to end", |handle| {
+        ("its workflow is cancelled", |handle| {
             Box::pin(async { handle.cancel("enough").await.unwrap() })
         }),
-        ("its workflow is ended", |handle| {
+        ("its workflow is terminated", |handle| {
             Box::pin(async { handle.terminate("enough").await.unwrap() })
         }),
     ];
@@ -324,7 +323,7 @@ async fn a_running_activity_hears_at_once_that_it_is_cancelled() {
     }
 }
 
-/// Five steps, one after the other, and no clock that has to move for any of them.
+/// Five steps in sequence, and no time passes between them.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_polled_between_steps() {
     let stage = Stage::new().await;
@@ -338,18 +337,18 @@ async fn nothing_is_polled_between_steps() {
     running.drain(EVER).await;
 }
 
-/// What a store was asked for so far, and how many rows it gave.
+/// The calls to a store so far, and the number of rows that it returned.
 fn asked(faults: &FaultStore) -> [u64; 6] {
     let [begins, loads, commits] = [Call::Begin, Call::Load, Call::Commit].map(|c| faults.calls(c));
     let [queries, payloads] = [Call::Query, Call::Payloads].map(|call| faults.calls(call));
     [begins, loads, commits, queries, payloads, faults.rows()]
 }
 
-/// How many steps a worker makes until others have their turn.
+/// How many steps a worker runs in a row before it claims again.
 const IN_A_ROW: usize = 32;
 
 #[tokio::test(start_paused = true)]
-async fn a_step_costs_the_same_however_many_were_before_it() {
+async fn the_cost_of_a_step_does_not_grow_with_the_history() {
     async fn long(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
         let mut sum = 0;
         for _ in 0..steps {
@@ -368,10 +367,10 @@ async fn a_step_costs_the_same_however_many_were_before_it() {
     let running = worker.start().unwrap();
     let handle = stage.other.start_workflow::<u32>("long", &1_000).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1_000);
-    assert_eq!(stage.engine.stats().history_rows, 0, "it was in memory all the time");
+    assert_eq!(stage.engine.stats().history_rows, 0, "it was cached all the time");
     running.drain(EVER).await;
     let seen = seen.lock().unwrap();
-    // Every so often the next one is anybody's, and has to be claimed.
+    // After a number of steps the next one has to be claimed.
     let cost = |step: usize| -> Vec<u64> {
         seen[step + IN_A_ROW].iter().zip(seen[step]).map(|(after, before)| after - before).collect()
     };

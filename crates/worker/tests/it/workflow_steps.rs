@@ -1,4 +1,4 @@
-//! What the code of a workflow can do.
+//! The steps that workflow code can run.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::workflow_cast::{
 };
 
 #[tokio::test]
-async fn one_after_the_other() {
+async fn steps_run_in_sequence() {
     async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
         let packed = ctx.activity(pack, &cents).await?;
         ctx.sleep(seconds(60)).await?;
@@ -56,7 +56,7 @@ async fn side_by_side() {
 }
 
 #[tokio::test]
-async fn all_of_them_or_the_first_error() {
+async fn try_join_returns_all_values_or_the_first_error() {
     async fn pair(ctx: Workflow, (): ()) -> Result<(String, u64), StepError> {
         ctx.try_join((ctx.activity(charge, &1), ctx.activity(pack, &2))).await
     }
@@ -75,7 +75,7 @@ async fn all_of_them_or_the_first_error() {
     let tested = test.activity(pack, full).lasting(seconds(1)).run().await.unwrap();
     let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert!(failure.reason().contains("full"), "{failure:?}");
-    assert_eq!(tested.elapsed, seconds(1), "nobody waits for the other");
+    assert_eq!(tested.elapsed, seconds(1), "it does not wait for the other");
     assert_eq!(made(tested.history())[2..], ["cancel (step 1)"]);
 
     let test = WorkflowTest::new(many, &()).activity(pack, full).forgetful();
@@ -85,9 +85,9 @@ async fn all_of_them_or_the_first_error() {
     assert_eq!(cancelled[4..], ["cancel (step 4)"], "the others have ended");
 }
 
-/// What cannot be asked for ends it before anything behind it is made.
+/// An invalid step ends the join before any later step is scheduled.
 #[tokio::test]
-async fn a_refusal_is_the_first_error() {
+async fn a_rejected_step_is_the_first_error() {
     async fn pair(ctx: Workflow, (): ()) -> Result<(String, u64), StepError> {
         let refused = ctx.activity(charge, &1).lane("");
         ctx.try_join((refused, ctx.activity(pack, &2))).await
@@ -98,7 +98,7 @@ async fn a_refusal_is_the_first_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_activity_is_tried_again_within_its_turn() {
+async fn a_local_activity_is_retried_within_its_turn() {
     async fn insists(ctx: Workflow, tries: u32) -> Result<u32, StepError> {
         let began = Arc::new(Mutex::new(0));
         let run = move || {
@@ -119,7 +119,7 @@ async fn a_local_activity_is_tried_again_within_its_turn() {
 }
 
 #[tokio::test]
-async fn what_a_turn_has_no_time_for_is_refused() {
+async fn a_retry_policy_too_long_for_a_turn_is_rejected() {
     async fn long(ctx: Workflow, (tries, ms): (u32, u64)) -> Result<(), StepError> {
         let never = || ready(Err::<(), _>(Failure::transient("no")));
         ctx.local_retried("long", RetryPolicy::fixed(tries, ms), never).await
@@ -132,7 +132,7 @@ async fn what_a_turn_has_no_time_for_is_refused() {
     }
 }
 
-/// The first of several that are ready counts, and all others are given up.
+/// The first of several that are ready counts, and all others are cancelled.
 #[tokio::test]
 async fn a_race_of_more_than_two_has_one_winner() {
     async fn race(ctx: Workflow, naps: [u64; 3]) -> Result<u64, StepError> {
@@ -177,7 +177,7 @@ async fn the_loser_of_a_race_is_cancelled() {
 }
 
 #[tokio::test]
-async fn the_first_of_many() {
+async fn select_returns_the_first_of_many() {
     async fn first(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let sleeps = [9, 3, 5].map(|n| ctx.sleep(seconds(n)));
         let (place, slept) = ctx.select(Vec::from(sleeps)).await;
@@ -205,12 +205,12 @@ fn the_order_of_arrival_decides() {
         turn(&mut instance, 0, Vec::new());
         let finished = turn(&mut instance, 5_000, arrivals);
         assert_eq!(json(&finished.standing), expected);
-        assert_eq!(finished.told, 1, "what comes after the end is left");
+        assert_eq!(finished.told, 1, "inputs after the end are left");
     }
 }
 
 #[test]
-fn what_is_dropped_is_cancelled() {
+fn dropped_steps_are_cancelled() {
     async fn invoice(_: Workflow, (): ()) -> Result<(), Failure> {
         Ok(())
     }
@@ -233,11 +233,11 @@ fn what_is_dropped_is_cancelled() {
     assert!(matches!(deeds[6], Deed::CancelTimer { step: 3 }));
     let finished = turn(&mut instance, 1, vec![done(1, "\"late\""), fired(3), done(4, "3")]);
     assert_eq!(json(&finished.standing), "null");
-    assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but remembered");
+    assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but recorded");
 }
 
 #[test]
-fn an_activity_says_how_it_is_to_be_done() {
+fn the_options_of_an_activity_are_in_its_task() {
     async fn order(ctx: Workflow, (): ()) -> Result<String, StepError> {
         let activity = ctx.activity(charge, &5).retry(RetryPolicy::fixed(3, 100));
         let activity = activity.timeout(seconds(2)).total_timeout(seconds(9));
@@ -259,7 +259,7 @@ fn an_activity_says_how_it_is_to_be_done() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_told_to_the_code() {
+async fn invalid_requests_are_returned_to_the_code() {
     async fn order(ctx: Workflow, which: u32) -> Result<(), StepError> {
         match which {
             0 => ctx.activity(|_: Context, (): ()| async { Ok::<_, Failure>(()) }, &()).await,
@@ -356,7 +356,7 @@ async fn children() {
 }
 
 #[tokio::test]
-async fn time_and_chance_are_the_same_in_replay() {
+async fn time_and_random_numbers_are_the_same_in_replay() {
     async fn dice(ctx: Workflow, (): ()) -> Result<Vec<String>, StepError> {
         let mut thrown = Vec::new();
         for _ in 0..3 {
@@ -440,9 +440,9 @@ async fn a_future_of_any_kind_has_a_timeout() {
     assert_eq!(made(tested.history())[3..], ["cancel (step 2)"]);
 }
 
-/// Those that come after the first that is ready are never begun.
+/// Futures after the first one that is ready are never started.
 #[tokio::test]
-async fn a_race_that_is_won_at_once_begins_nothing() {
+async fn a_select_with_a_ready_future_starts_no_other() {
     type Branch<'b> = Pin<Box<dyn Future<Output = ()> + Send + 'b>>;
     async fn race(ctx: Workflow, (): ()) -> Result<usize, Failure> {
         let slow = async { ctx.sleep(seconds(1)).await.unwrap() };
@@ -456,9 +456,9 @@ async fn a_race_that_is_won_at_once_begins_nothing() {
     assert_eq!(made(tested.history()), Vec::<String>::new());
 }
 
-/// The clock of a worker may go back, that of a workflow does not.
+/// The clock of a worker may go back, the time of a workflow does not.
 #[test]
-fn time_does_not_fall() {
+fn workflow_time_does_not_go_back() {
     async fn clock(ctx: Workflow, (): ()) -> Result<Vec<i64>, StepError> {
         let before = ctx.now().millis();
         ctx.sleep(seconds(1)).await?;

@@ -1,4 +1,4 @@
-//! Versions of the code of a workflow, side by side.
+//! Several versions of the code of a workflow.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ fn start<'e>(engine: &'e Engine, id: &str) -> Starting<'e, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_without_the_version_takes_no_lock_on_it() {
+async fn a_worker_without_the_version_does_not_claim() {
     let stage = Stage::new().await;
     let other = stage.worker().workflow_version("2.0.0", two::order).start().unwrap();
     let plain = Worker::new(stage.engine.clone(), "plain").workflow(two::order).start().unwrap();
     let handle = start(&stage.other, "pinned").version("1.0.0").await.unwrap();
     handle.signal("go", &()).await.unwrap();
-    // Those who could take it have had their chance.
+    // Both workers have had the opportunity to claim it.
     let after = start(&stage.other, "after").version("2.0.0").await.unwrap();
     assert_eq!(after.result().await.unwrap(), "two 7 2.0.0");
     let info = handle.info().await.unwrap();
@@ -52,7 +52,7 @@ async fn a_worker_without_the_version_takes_no_lock_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_stand_side_by_side_in_one_worker() {
+async fn one_worker_runs_two_versions() {
     let stage = Stage::new().await;
     let worker = stage.worker().capabilities(["gpu"]).workflows_in_memory(0);
     let worker = worker.workflow_version("1.0.0", one::order).workflow_version("2.0.0", two::order);
@@ -68,7 +68,7 @@ async fn both_stand_side_by_side_in_one_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_as_another_version() {
+async fn a_workflow_continues_as_another_version() {
     async fn old(ctx: Workflow, n: u32) -> Result<String, StepError> {
         match ctx.continue_as_new_version("2.0.0", &(n + 1)).await? {}
     }
@@ -92,7 +92,7 @@ async fn it_goes_on_as_another_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_version_is_refused() {
+async fn an_invalid_version_is_rejected() {
     let stage = Stage::new().await;
     for text in ["1.2", "", "v1.2.0", "1.2.0 "] {
         let refused = start(&stage.other, "order").version(text).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Whoever waits for the end of a step hears of it.
+//! A caller that waits for the end of a step is woken.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use windlass_worker::{Context, Failure};
 use crate::stage::{EVER, Stage, key};
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_an_activity_that_is_called_off() {
+async fn a_caller_waiting_for_a_cancelled_activity_is_woken() {
     async fn races(ctx: Workflow, (): ()) -> Result<u32, StepError> {
         let slow = ctx.activity_named::<u32>("step", &0);
         let nap = ctx.sleep(Duration::from_secs(5));
@@ -28,7 +28,7 @@ async fn whoever_waits_for_an_activity_that_is_called_off() {
     let waits = stage.engine.handle(key("t/0"));
     let waits = tokio::spawn(async move { waits.ended().await.map(drop) });
     assert_eq!(handle.result().await.unwrap(), 1);
-    let ended = tokio::time::timeout(EVER / 2, waits).await.expect("it hears of the end");
+    let ended = tokio::time::timeout(EVER / 2, waits).await.expect("it is woken by the end");
     assert_eq!(ended.unwrap().unwrap_err().code(), "task_not_found");
     running.drain(EVER).await;
 }

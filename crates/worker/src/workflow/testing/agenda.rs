@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use windlass_core::{Arrival, TaskId, Timestamp};
 
-/// What will arrive, in the order in which it does.
+/// Scheduled inputs, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     due: BTreeMap<(Timestamp, u64), (TaskId, Arrival)>,
@@ -15,14 +15,14 @@ impl Agenda {
         self.due.insert((at, self.planned), (to, arrival));
     }
 
-    /// What comes of a step is not wanted any more.
+    /// Removes the scheduled outcome of a cancelled step.
     pub(super) fn forget(&mut self, workflow: &TaskId, step: u64) {
         let is_of =
             |arrival: &Arrival| matches!(arrival, Arrival::Report { step: s, .. } if *s == step);
         self.due.retain(|_, (to, arrival)| to != workflow || !is_of(arrival));
     }
 
-    /// What arrives next at one workflow, all that does at that moment.
+    /// The next inputs of one workflow: all that have the same time.
     pub(super) fn next(&mut self) -> Option<(Timestamp, TaskId, Vec<Arrival>)> {
         let (&(at, _), (to, _)) = self.due.first_key_value()?;
         let to = to.clone();

@@ -6,16 +6,16 @@ use crate::workflow::{Nondeterminism, TurnFailure, Unnamed};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TestFailure {
     Turn(TurnFailure),
-    /// It wants an activity or a child for which there is nothing.
+    /// It runs an activity or a child that has no mock.
     NoMock {
         name: String,
     },
     Unnamed(Unnamed),
-    /// It waits for what never comes.
+    /// It waits, and no input is scheduled.
     Stuck {
         waits: Vec<String>,
     },
-    /// Its input cannot be written, or its result cannot be read.
+    /// Its input does not encode, or its result does not decode.
     Payload {
         reason: String,
     },
@@ -38,11 +38,11 @@ impl fmt::Display for TestFailure {
         match self {
             TestFailure::Turn(failure) => failure.fmt(f),
             TestFailure::NoMock { name } => {
-                write!(f, "the test says nothing of `{name}`: give it a mock or the workflow")
+                write!(f, "`{name}` has no mock: give the test a mock or the workflow")
             }
             TestFailure::Unnamed(unnamed) => unnamed.fmt(f),
             TestFailure::Stuck { waits } => {
-                write!(f, "nothing more comes, and the workflow waits for {}", waits.join(", "))
+                write!(f, "no input is scheduled, and the workflow waits for {}", waits.join(", "))
             }
             TestFailure::Payload { reason } => f.write_str(reason),
         }

@@ -11,7 +11,7 @@ use crate::handler::{Handled, decode, encode};
 
 type Answer = dyn Fn(Option<&Payload>) -> Handled + Send + Sync;
 
-/// What stands for an activity or a child.
+/// A mock of an activity or a child.
 pub(super) struct Mock {
     answer: Box<Answer>,
     /// How long one attempt takes.
@@ -30,7 +30,7 @@ impl Mock {
         Self { answer: Box::new(answer), lasting: Duration::ZERO }
     }
 
-    /// What comes of it with all its attempts, and after how many milliseconds.
+    /// The outcome after all attempts, and the milliseconds until then.
     pub(super) fn play(&self, task: &NewTask) -> (u64, StepOutcome) {
         let mut elapsed_ms = 0;
         let mut attempt = 1;

@@ -1,5 +1,5 @@
-//! For those who write workflows: to run one in memory under virtual time, with mocks in place of
-//! its activities, and to try whether changed code still fits what was recorded of it.
+//! Tests of workflows: run one in memory under virtual time, with mocks in place of its
+//! activities, or check that changed code matches recorded executions.
 //!
 //! ```
 //! use std::time::Duration;

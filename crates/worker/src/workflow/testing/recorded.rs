@@ -5,7 +5,7 @@ use windlass_core::Turned;
 use crate::failure::Failure;
 use crate::workflow::{Begin, Instance, Nondeterminism, Program, Workflow};
 
-/// One execution of a workflow, as it is kept to try later code against.
+/// A recorded execution of a workflow, to check later code against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     pub begin: Begin,
@@ -13,12 +13,12 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Whether a program does what was recorded.
+    /// Checks that a program matches the recording.
     pub fn check(&self, program: &Program) -> Result<(), Nondeterminism> {
         self.replay(program).map(drop)
     }
 
-    /// The execution as it stands after what was recorded.
+    /// Replays the recording and returns the execution.
     pub fn replay(&self, program: &Program) -> Result<Instance, Nondeterminism> {
         let mut instance = Instance::begin(program, self.begin.clone());
         for row in &self.rows {
@@ -29,7 +29,7 @@ impl Recorded {
     }
 }
 
-/// Whether a function does what was recorded of it, or of what it was before it was changed.
+/// Checks that a function matches a recording, for example one of the code before a change.
 pub fn replay_check<F, I, O, E, Fut>(function: F, recorded: &Recorded) -> Result<(), Nondeterminism>
 where
     F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,

@@ -21,14 +21,14 @@ pub struct Posted {
     pub payload: Option<Payload>,
 }
 
-/// What stands for an engine: its clock, its mailboxes and its workers.
+/// A stand-in for an engine: its clock, its mailboxes and its workers.
 #[derive(Debug, Default)]
 pub(super) struct Stage {
     pub(super) now: Timestamp,
     pub(super) agenda: Agenda,
     pub(super) mocks: BTreeMap<String, Mock>,
     pub(super) programs: BTreeMap<String, Program>,
-    /// Builds up the code again before each turn.
+    /// Replays the code before each turn.
     pub(super) forgetful: bool,
     running: BTreeMap<TaskId, Execution>,
     pub(super) ended: BTreeMap<TaskId, Ended>,
@@ -40,15 +40,15 @@ pub(super) struct Stage {
 struct Execution {
     program: Program,
     instance: Instance,
-    /// Who waits for it, and at which step.
+    /// The parent that waits for it, and its step.
     waits: Option<(TaskId, u64)>,
     recorded: Recorded,
     told: Told,
-    /// The local activities that are under way.
+    /// The local activities in progress.
     locals: VecDeque<Local>,
 }
 
-/// What a workflow has left behind.
+/// A workflow that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) standing: Standing,
@@ -104,7 +104,7 @@ impl Stage {
     }
 
     async fn turn(&mut self, id: &TaskId, arrivals: Vec<Arrival>) -> Result<(), TestFailure> {
-        // What comes for somebody who has ended, or was never there, stops nobody.
+        // Inputs of workflows that have ended or do not exist are ignored.
         let Some(mut execution) = self.running.remove(id) else { return Ok(()) };
         let finished = execution.turn(self.now, arrivals.clone(), self.forgetful).await?;
         for deed in finished.parts.into_iter().flat_map(|part| part.deeds) {
@@ -168,7 +168,7 @@ impl Stage {
             }
             Deed::CancelChild { step, id: child } => {
                 self.agenda.forget(id, step);
-                let reason = "nobody waits for it".to_owned();
+                let reason = "its parent does not wait for it".to_owned();
                 self.agenda.plan(self.now, child, Arrival::Cancel { reason });
             }
             Deed::Post { to, name, payload, .. } => self.post(id, to, name, payload),
@@ -239,7 +239,7 @@ impl Execution {
                     return Ok(finished);
                 }
             }
-            // Those that were given up come too, as they may from a worker.
+            // Those that were cancelled run too, as they may in a worker.
             let Some(local) = self.locals.pop_front() else {
                 return Err(TurnFailure::ForeignAwait.into());
             };
@@ -248,7 +248,7 @@ impl Execution {
         }
     }
 
-    /// Begins the next execution.
+    /// Starts the next execution.
     fn go_on(
         &mut self,
         input: Option<Payload>,
@@ -273,7 +273,7 @@ impl Execution {
     }
 }
 
-/// What whoever waits for a workflow is told of its end.
+/// The outcome that the parent of a workflow gets.
 fn outcome(standing: &Standing) -> StepOutcome {
     match standing {
         Standing::Failed(failure) => {

@@ -16,12 +16,12 @@ use crate::workflow::name::{Unnamed, name_of};
 use crate::workflow::{Begin, Program, Signature, Standing, Workflow};
 
 const ID: &str = "workflow-under-test";
-/// When it begins.
+/// When the workflow starts.
 const MORNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// A workflow that is run in memory: what it is told of the world, and when.
+/// A workflow that is run in memory, with its mocks and its scheduled inputs.
 ///
-/// Time passes only when nothing else is to be done, and then at once. What came of it is also
+/// Virtual time advances only when nothing else can run, and then at once. The executions are also
 /// replayed: code that is not deterministic fails its test.
 #[derive(Debug)]
 #[must_use = "it is run by `run`"]
@@ -29,26 +29,26 @@ pub struct WorkflowTest<O> {
     program: Program,
     begin: Begin,
     stage: Stage,
-    /// The mock that was given last.
+    /// The mock that was added last.
     last: String,
     broken: Option<TestFailure>,
     output: PhantomData<fn() -> O>,
 }
 
-/// What came of a workflow.
+/// The outcome of a workflow test.
 #[derive(Debug)]
 pub struct Tested<O> {
     /// What it returned, or how else it ended.
     pub result: Result<O, Standing>,
-    /// What is remembered of it; more than one when it continued as new.
+    /// Its recorded executions; more than one if it continued as new.
     pub executions: Vec<Recorded>,
     /// In virtual time.
     pub elapsed: Duration,
     pub status: Option<String>,
     pub values: BTreeMap<String, Payload>,
-    /// What it and its children sent.
+    /// The messages that it and its children sent.
     pub posts: Vec<Posted>,
-    /// The workflows that were started and left to themselves.
+    /// The detached workflows that were started.
     pub started: Vec<TaskId>,
 }
 
@@ -81,13 +81,13 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         test
     }
 
-    /// What `random` and `uuid` are drawn from.
+    /// The seed of `random` and `uuid`.
     pub fn seed(mut self, seed: u64) -> Self {
         self.begin.seed = seed;
         self
     }
 
-    /// Stands for an activity.
+    /// Mocks an activity.
     pub fn activity<F, Form>(
         mut self,
         function: F,
@@ -102,7 +102,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self.activity_named(name, mock)
     }
 
-    /// As [`WorkflowTest::activity`], by its name.
+    /// Like [`WorkflowTest::activity`], by name.
     pub fn activity_named<I, A>(
         mut self,
         name: impl Into<String>,
@@ -117,7 +117,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self
     }
 
-    /// Stands for a child.
+    /// Mocks a child.
     pub fn child<F, I, A, E, Fut>(
         mut self,
         function: F,
@@ -133,7 +133,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self.activity_named(name, mock)
     }
 
-    /// How long an attempt of what was given last takes; no time unless told.
+    /// How long an attempt of the mock added last takes; by default no time.
     pub fn lasting(mut self, duration: Duration) -> Self {
         if let Some(mock) = self.stage.mocks.get_mut(&self.last) {
             mock.lasting = duration;
@@ -141,7 +141,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self
     }
 
-    /// Runs a child, or what is started, as it is.
+    /// Runs a child or a detached workflow with its real code.
     pub fn workflow<F, I, A, E, Fut>(mut self, function: F) -> Self
     where
         F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
@@ -155,19 +155,19 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self
     }
 
-    /// Sends it a message, so long after its begin.
+    /// Sends it a message, this long after its start.
     pub fn event_at<T: Serialize>(mut self, after: Duration, name: &str, payload: &T) -> Self {
         let payload = self.written(payload);
         let (name, source) = (name.to_owned(), "test".to_owned());
         self.arrives(after, Arrival::Message { name, source, payload })
     }
 
-    /// Asks it to end, so long after its begin.
+    /// Requests its cancellation, this long after its start.
     pub fn cancel_at(self, after: Duration, reason: &str) -> Self {
         self.arrives(after, Arrival::Cancel { reason: reason.to_owned() })
     }
 
-    /// Throws the code away after each turn and builds it up again from its history.
+    /// Drops the code after each turn and replays it from its history.
     pub fn forgetful(mut self) -> Self {
         self.stage.forgetful = true;
         self
