@@ -1,7 +1,7 @@
 //! Runs duroxide programs on Windlass: a duroxide `Provider` over a Windlass engine.
 //!
 //! An orchestration is a workflow task, its queue is the mailbox of that task, an ack commits a
-//! turn, and an activity is a step. The adapter has no SQL and no tables of its own: it submits
+//! turn, and an activity is a step. The adapter has neither SQL nor tables: it submits
 //! commands and queries the engine. It is not a runtime: that is part of duroxide. Start at
 //! [`WindlassProvider`].
 //!

@@ -94,7 +94,7 @@ fn described(key: &KeyInfo) -> Value {
 fn row(key: &KeyInfo, now: Timestamp) -> [String; 4] {
     let state = match key.ends_at {
         None => "signs".to_owned(),
-        Some(at) if at <= now => "no longer valid".to_owned(),
+        Some(at) if at <= now => "not valid".to_owned(),
         Some(at) => format!("verifies, ends {}", duration::distance(at, now)),
     };
     let fingerprint = key.fingerprint.to_string()[..8].to_owned();

@@ -40,7 +40,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP is ignored, as under `nohup`; false if the system does not say.
+/// Whether SIGHUP is ignored, as under `nohup`; false if unknown.
 fn hangup_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }

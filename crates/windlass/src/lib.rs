@@ -2,7 +2,7 @@
 //!
 //! An accepted task is stored in a SQLite file until a worker completes it: through crashes,
 //! restarts, stalled workers and duplicate requests. There is no server to run. This crate is the
-//! entry point: it opens a store and re-exports the crates behind it; it has no logic of its own.
+//! entry point: it opens a store and re-exports the crates behind it; it has no logic itself.
 //! Start at [`Engine::open`], [`Engine::create`][windlass_engine::Engine::create] and
 //! [`Engine::worker`].
 //!

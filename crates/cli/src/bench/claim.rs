@@ -131,7 +131,7 @@ impl Shape {
         }
     }
 
-    /// The command that keeps the backlog from running.
+    /// The command that prevents the backlog from running.
     fn limit(self, tenant: &Tenant) -> Option<Command> {
         let (tenant, limit) = (tenant.clone(), Some(1));
         match self {

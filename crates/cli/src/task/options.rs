@@ -33,7 +33,7 @@ enum Verb {
     Why(Why),
     /// List the pending messages of a task: name, sender and time.
     Messages(Messages),
-    /// Cancel a task in any state; its lease holder can no longer settle it.
+    /// Cancel a task in any state; its lease holder cannot settle it then.
     Cancel(Cancel),
     /// Run a finished task again, with the payload it was created with.
     Replay(Replay),
