@@ -1,5 +1,5 @@
 //! Orchestrations of activities that do nothing, on Windlass: the work of `bench/peers/duroxide`
-//! with the provider exchanged.
+//! with another provider.
 
 #[path = "../../../bench/peers/duroxide/src/work.rs"]
 mod work;
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout, reason = "it is what it is run for")]
+#[allow(clippy::print_stdout, reason = "the program prints its report")]
 fn print(report: &serde_json::Value) {
     println!("{report}");
 }

@@ -1,6 +1,6 @@
-//! A process that runs orchestrations of a store until it is killed: `runner postgres://...`.
+//! A process that runs the orchestrations of a store until it is killed: `runner postgres://...`.
 //!
-//! Each adds one five times, in activities one after the other.
+//! Each orchestration adds one five times, in sequential activities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use windlass_duroxide::WindlassProvider;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::args().nth(1).ok_or("say which store: runner postgres://...")?;
+    let url = std::env::args().nth(1).ok_or("usage: runner postgres://...")?;
     let store = Arc::new(WindlassProvider::open(&url).await?);
     let add = |_: ActivityContext, number: String| async move {
         let number: u64 = number.parse().map_err(|_| "not a number".to_owned())?;
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = RuntimeOptions {
         orchestration_concurrency: 16,
         worker_concurrency: 32,
-        // Of whom is killed, others take over soon.
+        // Short, so that other processes soon take over the work of a killed one.
         orchestrator_lock_timeout: Duration::from_secs(3),
         orchestrator_lock_renewal_buffer: Duration::from_secs(2),
         worker_lock_timeout: Duration::from_secs(5),

@@ -5,7 +5,7 @@ use windlass_core::{Execution, Task};
 
 pub(crate) const RUNNING: &str = "Running";
 
-/// What is to be known of an execution without reading its history.
+/// The facts about an execution that are needed without reading its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct About {
@@ -19,21 +19,21 @@ pub(crate) struct About {
     pub(crate) status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) completed_at: Option<u64>,
-    /// The row of the history that has the output.
+    /// The history row that has the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output_row: Option<u32>,
     pub(crate) events: u64,
     pub(crate) bytes: u64,
     pub(crate) status_version: u64,
     pub(crate) updated_at: u64,
-    /// How many messages came along from the execution before.
+    /// How many messages were carried over from the previous execution.
     pub(crate) carried: u64,
-    /// It ever had a value under a key.
+    /// Whether a key-value entry was ever set.
     pub(crate) has_values: bool,
 }
 
 impl About {
-    /// Of the present execution of an instance; none before its first ack.
+    /// The facts of the current execution of an instance; none before its first ack.
     pub(crate) fn of(task: &Task) -> Option<Self> {
         let about = task.workflow.as_ref()?.about.as_deref()?;
         serde_json::from_str(about).ok()
@@ -44,7 +44,7 @@ impl About {
         about.unwrap_or_default()
     }
 
-    /// Of the execution after this one.
+    /// The facts of the next execution.
     pub(crate) fn next(self) -> Self {
         Self {
             status: None,
@@ -65,7 +65,7 @@ impl About {
         self.status() != RUNNING
     }
 
-    /// Adds what an ack says.
+    /// Adds the facts of an ack.
     pub(crate) fn learn(&mut self, metadata: &ExecutionMetadata, events: &[Event], now_ms: u64) {
         self.updated_at = now_ms;
         if metadata.orchestration_name.is_some() {

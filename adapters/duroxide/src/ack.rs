@@ -1,4 +1,4 @@
-//! An ack: all that came of a turn, in one commit.
+//! An ack: commits the result of a turn in one transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::token::{Caller, Token};
 
 const ACK: &str = "ack_orchestration_item";
 
-/// All that an ack says.
+/// The arguments of an ack.
 #[derive(Debug)]
 pub(crate) struct Ack {
     pub(crate) execution_id: u64,
@@ -34,15 +34,15 @@ pub(crate) struct Ack {
 }
 
 impl Ack {
-    /// The numbers of the first step and of the one after the last. Events rise, so that none is
-    /// written over another.
+    /// The number of the first step, and the one after the last. Event ids must rise, so that no
+    /// event overwrites another.
     fn steps(&self, state: &WorkflowState) -> Result<(Option<u64>, u64), ProviderError> {
         let ids: Vec<u64> = self.events.iter().map(Event::event_id).collect();
         if ids.contains(&0) {
-            return Err(ProviderError::permanent(ACK, "the runtime gives every event its id"));
+            return Err(ProviderError::permanent(ACK, "an event has no id"));
         }
         if !ids.is_sorted_by(|one, next| one < next) {
-            return Err(ProviderError::permanent(ACK, "the ids of events rise"));
+            return Err(ProviderError::permanent(ACK, "the ids of events do not rise"));
         }
         let first = ids.first().map(|id| step(self.execution_id, *id));
         let last = ids.last().map(|id| step(self.execution_id, *id) + 1);
@@ -57,7 +57,7 @@ impl Ack {
         Ok(Some(Payload::json(serde_json::to_string(&row).map_err(garbled(ACK))?)))
     }
 
-    /// The activities to be scheduled and those to be called off. One that is both is neither.
+    /// The activities to schedule and to cancel. One in both lists is neither.
     fn activities(&self, instance: &str) -> Result<Vec<Deed>, ProviderError> {
         let name =
             |c: &ScheduledActivityIdentifier| (c.instance.clone(), c.execution_id, c.activity_id);
@@ -65,7 +65,7 @@ impl Ack {
         let mut deeds = Vec::new();
         for item in &self.worker_items {
             let WorkItem::ActivityExecute { instance: of, execution_id, id, .. } = item else {
-                return Err(ProviderError::permanent(ACK, "no worker takes such an item"));
+                return Err(ProviderError::permanent(ACK, "not an item for a worker"));
             };
             if !cancelled.contains(&(of.clone(), *execution_id, *id)) {
                 let (step, task) = (step(*execution_id, *id), new_activity(ACK, item)?);
@@ -80,8 +80,8 @@ impl Ack {
         Ok(deeds)
     }
 
-    /// The last that is said of the status, if anything is. One that is too long was refused by
-    /// the runtime, which says so in the same ack.
+    /// The last custom status, if any. The runtime rejects one that is too long, and reports that
+    /// in the same ack.
     fn custom_status(&self) -> Option<&Option<String>> {
         let last = self.events.iter().rev().find_map(|event| match &event.kind {
             EventKind::CustomStatusUpdated { status } => Some(status),
@@ -91,8 +91,8 @@ impl Ack {
         last.filter(|status| status.as_ref().is_none_or(fits))
     }
 
-    /// What whoever waits for this instance is to be told of its failure, if nobody else says it.
-    /// The runtime does not, where it gives an instance up because of an ack that was refused.
+    /// The failure to report to the parent that waits for this instance, if the ack does not report
+    /// it. The runtime omits it when it fails an instance because its ack was rejected.
     fn untold_failure(&self, caller: &Caller) -> Option<WorkItem> {
         let details = self.events.iter().find_map(|event| match &event.kind {
             EventKind::OrchestrationFailed { details } => Some(details.clone()),
@@ -133,7 +133,7 @@ impl WindlassProvider {
         let token = Token::read(ACK, token)?;
         let fence = token.fence(&self.tenant);
         let known = self.looked_up(&fence.task).await?;
-        let gone = || ProviderError::permanent(ACK, "the instance is gone");
+        let gone = || ProviderError::permanent(ACK, "the instance does not exist");
         let known = known.ok_or_else(gone)?;
         let (Some(instance), Some(state)) = (instance_of(&known.id), &known.workflow) else {
             return Err(gone());
@@ -177,7 +177,7 @@ impl WindlassProvider {
         };
         let mut patience = Patience::default();
         loop {
-            // The same each time, so that one whose answer was lost is recognised.
+            // Identical on every retry, so that an ack with a lost response is recognized.
             let answer = self.engine.submit(commit.clone()).await;
             if patience.is_left(&answer).await {
                 continue;
@@ -223,9 +223,9 @@ impl WindlassProvider {
         }
     }
 
-    /// Leaves out what is sent to instances that are not there and are not made for it, and who
-    /// the parent is where it is gone. A turn is not refused because of those. Says whether there
-    /// was anything of the kind; if not, it is the turn itself that is refused.
+    /// Removes messages to instances that do not exist and are not created by them, and parents
+    /// that do not exist: a turn is not rejected because of them. Returns whether any were found;
+    /// if not, the turn itself is rejected.
     async fn drop_orphans(&self, deeds: &mut Vec<Deed>) -> Result<bool, ProviderError> {
         let (mut kept, mut changed) = (Vec::with_capacity(deeds.len()), false);
         for mut deed in deeds.drain(..) {
@@ -235,7 +235,7 @@ impl WindlassProvider {
                 let target = self.looked_up(&key).await?;
                 let has_ended = target.as_ref().map(|task| task.lifecycle.ended_at().is_some());
                 match &mut parcel.absent {
-                    // It was deleted, and what is left of it makes room for another.
+                    // The instance was deleted: its remains are removed to make room for a new one.
                     Absent::Create(new) => {
                         if has_ended == Some(true) {
                             self.reap(ACK, &key).await?;

@@ -20,17 +20,17 @@ use crate::token::Token;
 const FETCH: &str = "fetch_work_item";
 const ACK: &str = "ack_work_item";
 
-/// The longest wait for an activity without a session.
+/// The maximum wait for an activity without a session.
 const SESSIONLESS: Duration = Duration::from_secs(1);
 
-/// An activity as a task of its instance. How often it is tried is for its runtime to say.
+/// An activity as a task of its instance. The duroxide runtime decides on its retries.
 pub(crate) fn new_activity(
     operation: &'static str,
     item: &WorkItem,
 ) -> Result<NewTask, ProviderError> {
     let WorkItem::ActivityExecute { instance, execution_id, id, name, session_id, tag, .. } = item
     else {
-        return Err(ProviderError::permanent(operation, "no worker takes such an item"));
+        return Err(ProviderError::permanent(operation, "not an item for a worker"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
     let policy = Policy {
@@ -55,19 +55,19 @@ fn most(limit: limits::RangeLimit) -> u32 {
     u32::try_from(limit.max).unwrap_or(u32::MAX)
 }
 
-/// What an activity is called, where a kind may be called so.
+/// The name of an activity, if it is valid as a kind.
 fn kind(name: &str) -> Kind {
     if limits::KIND.check(name).is_ok() { name.into() } else { "activity".into() }
 }
 
-/// An activity whose result cannot be kept has failed.
+/// An activity whose result cannot be stored has failed.
 fn refused(completion: WorkItem, reason: &str) -> WorkItem {
     match completion {
         WorkItem::ActivityCompleted { instance, execution_id, id, .. }
         | WorkItem::ActivityFailed { instance, execution_id, id, .. } => {
             let details = ErrorDetails::Infrastructure {
                 operation: "activity".to_owned(),
-                message: format!("its result cannot be kept: {reason}"),
+                message: format!("its result cannot be stored: {reason}"),
                 retryable: false,
             };
             WorkItem::ActivityFailed { instance, execution_id, id, details }
@@ -89,7 +89,7 @@ fn tags(filter: &Tags) -> TagFilter {
     }
 }
 
-/// Where what a filter lets through may wait.
+/// The lanes that may have activities for a filter.
 fn lanes(filter: &Tags) -> Vec<LaneName> {
     let of = |tags: &std::collections::HashSet<String>| -> BTreeSet<LaneName> {
         tags.iter().map(|tag| activities(Some(tag))).collect()
@@ -109,7 +109,7 @@ impl WindlassProvider {
         let new = new_activity(OPERATION, item)?;
         let create = |new| Create { tenant: self.tenant.clone(), tasks: vec![new] };
         match self.engine.submit(create(new.clone())).await {
-            // Nobody is told of its end, and nobody calls it off.
+            // Without a parent, it reports its end to no instance, and no instance cancels it.
             Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
                 let alone = NewTask { parent: None, step: None, ..new };
                 self.engine.submit(create(alone)).await
@@ -142,8 +142,8 @@ impl WindlassProvider {
         if let Some(session) = session {
             claim.session_idle_ms = crate::sessions::lock_ms(session.lock_timeout);
         }
-        // A dispatcher that has all the sessions it may have asks without them, and must soon look
-        // whether that is still so.
+        // A dispatcher at its session limit fetches without sessions, and must soon re-check that
+        // limit.
         let wait = if session.is_some() { poll_timeout } else { poll_timeout.min(SESSIONLESS) };
         match self.claim(FETCH, &claim, wait).await? {
             Some(claimed) => self.activity(claimed).await.map(Some),
@@ -157,14 +157,14 @@ impl WindlassProvider {
             Input::Elsewhere(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
             Input::None => None,
         };
-        let payload = payload.ok_or_else(|| ProviderError::permanent(FETCH, "it has no input"))?;
+        let payload = payload.ok_or_else(|| ProviderError::permanent(FETCH, "no input"))?;
         let item = serde_json::from_slice(&payload.bytes).map_err(garbled(FETCH))?;
         let task = claimed.task;
         let token = Token::new(task.fence(), Vec::new(), task.parent.is_none());
         Ok((item, token.write().map_err(garbled(FETCH))?, task.attempts))
     }
 
-    /// The completion is the report of the step: it goes with the end of the activity.
+    /// The completion is the step completion: it is committed with the end of the activity.
     pub(crate) async fn ack_activity(
         &self,
         token: &str,
@@ -184,12 +184,12 @@ impl WindlassProvider {
             return Err(ProviderError::permanent(ACK, "this does not complete an activity"));
         }
         if token.stands_alone {
-            let discard = Discard { fence, reason: "nobody waits for it".to_owned() };
+            let discard = Discard { fence, reason: "no instance waits for it".to_owned() };
             self.engine.submit(discard).await.map_err(failed(ACK))?;
             return self.enqueue(&completion, None).await;
         }
         match self.complete(fence.clone(), &completion).await {
-            // Whoever waits for it is told why there is no result, instead of having it made again.
+            // The instance gets the reason instead of a result, and the activity is not retried.
             Err(Error::Rejected(refusal @ Rejection::Invalid { .. })) => {
                 let refused = refused(completion, &refusal.to_string());
                 self.complete(fence, &refused).await
@@ -200,7 +200,7 @@ impl WindlassProvider {
     }
 
     async fn complete(&self, fence: Fence, completion: &WorkItem) -> Result<(), Error> {
-        let written = serde_json::to_string(completion).expect("an item is written as JSON");
+        let written = serde_json::to_string(completion).expect("work items serialize");
         let complete = Complete { fence, result: Some(Payload::json(written)) };
         self.engine.submit(complete).await.map(drop)
     }
@@ -218,7 +218,7 @@ impl WindlassProvider {
             (true, 0) => Release { fence }.into(),
             (true, delay_ms) => Delay { fence, delay_ms }.into(),
             (false, ms) => {
-                let reason = "its worker gave it back".to_owned();
+                let reason = "abandoned by its worker".to_owned();
                 let retry = Retry::After { ms };
                 Fail { fence, class: FailureClass::Transient, reason, retry }.into()
             }

@@ -1,4 +1,4 @@
-//! What people and tools ask of all instances.
+//! Management queries over all instances.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::provider::WindlassProvider;
 
 const PAGE: usize = 1_000;
 
-/// An instance that was acked at least once.
+/// An instance with at least one ack.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) id: String,
@@ -54,7 +54,7 @@ impl WindlassProvider {
         Ok(self.instance(operation, instance).await?.and_then(Known::of))
     }
 
-    /// All instances, the latest first.
+    /// All instances, latest first.
     pub(crate) async fn all_known(
         &self,
         operation: &'static str,
@@ -72,7 +72,7 @@ impl WindlassProvider {
         Ok(found)
     }
 
-    /// The executions of an instance before the present one, in order.
+    /// The executions of an instance before the current one, in order.
     pub(crate) async fn past_executions(
         &self,
         operation: &'static str,
@@ -89,7 +89,7 @@ impl WindlassProvider {
         }
     }
 
-    /// The children of a task, activities among them.
+    /// The children of a task, including activities.
     pub(crate) async fn children(
         &self,
         operation: &'static str,
@@ -220,7 +220,7 @@ impl ProviderAdmin for WindlassProvider {
         Ok(metrics)
     }
 
-    /// Messages that a turn has in hand are among those of the orchestrator.
+    /// In-flight messages of a turn count for the orchestrator queue.
     async fn get_queue_depths(&self) -> Result<QueueDepths, ProviderError> {
         const OPERATION: &str = "get_queue_depths";
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Events that are appended outside a turn, by tests and by tools.
+//! Appends events outside a turn, for tests and tools.
 
 use duroxide::Event;
 use duroxide::providers::{ExecutionMetadata, ProviderError};
@@ -16,8 +16,8 @@ const APPEND: &str = "append_with_execution";
 const LEASE_MS: u64 = 10_000;
 
 impl WindlassProvider {
-    /// Takes the instance for a moment, and appends as an ack does. While somebody else has it,
-    /// that is to be tried again.
+    /// Leases the instance and appends like an ack. While another worker holds the lease, this is a
+    /// retryable error.
     pub(crate) async fn append(
         &self,
         instance: &str,
@@ -48,7 +48,7 @@ impl WindlassProvider {
             Some(Err(error)) => return Err(failed(APPEND)(error)),
             _ => None,
         };
-        let busy = || ProviderError::retryable(APPEND, "the instance has a turn under way");
+        let busy = || ProviderError::retryable(APPEND, "a turn of the instance is running");
         let token = Token::new(fence.ok_or_else(busy)?, Vec::new(), false);
         let token = token.write().map_err(garbled(APPEND))?;
         let ack = Ack {

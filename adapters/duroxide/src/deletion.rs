@@ -1,4 +1,4 @@
-//! Instances and executions that are forgotten before anybody else would forget them.
+//! Deletes instances and executions before their retention ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::provider::WindlassProvider;
 
 const DELETE: &str = "delete_instances_atomic";
 
-/// How many instances a bulk goes through unless it says.
+/// The default limit of instances in a bulk operation.
 const BULK: u32 = 1_000;
 
 impl WindlassProvider {
-    /// The instances that a filter means, as many as it allows.
+    /// The instances that match a filter, up to its limit.
     pub(crate) async fn matching(
         &self,
         operation: &'static str,
@@ -48,8 +48,8 @@ impl WindlassProvider {
         Ok(found)
     }
 
-    /// Ends all instances in one commit, so that nobody sees some of them without the others, and
-    /// clears away what is left of them.
+    /// Ends all instances in one commit, so that readers see all or none of them, and deletes their
+    /// records.
     pub(crate) async fn delete_all(
         &self,
         ids: &[String],
@@ -62,7 +62,7 @@ impl WindlassProvider {
             let Some(task) = self.instance(DELETE, id).await? else { continue };
             let about = About::of(&task);
             if !force && about.as_ref().is_some_and(|about| !about.has_ended()) {
-                let text = format!("instance {id} is still running: force it, or cancel it first");
+                let text = format!("instance {id} is still running: use force, or cancel it first");
                 return Err(ProviderError::permanent(DELETE, text));
             }
             let children = self.children(DELETE, &task.task_key()).await?;
@@ -92,7 +92,7 @@ impl WindlassProvider {
         for answer in answers.map_err(failed(DELETE))? {
             match answer {
                 Ok(_) => {}
-                // Its instance, which was called off before it, took it along.
+                // Already cancelled together with its instance.
                 Err(Error::Rejected(Rejection::TaskNotFound | Rejection::Ended { .. })) => {}
                 Err(error) => return Err(failed(DELETE)(error)),
             }
@@ -142,7 +142,7 @@ impl WindlassProvider {
         Ok(result)
     }
 
-    /// Forgets executions before the present one, the oldest first, up to one that never ended.
+    /// Deletes executions before the current one, oldest first, up to one that has not ended.
     pub(crate) async fn prune(
         &self,
         instance: &str,

@@ -5,7 +5,7 @@ use windlass_core::{Outcome, Rejection};
 use windlass_engine::Error;
 use windlass_store::StoreError;
 
-/// An error of the engine as duroxide tells errors apart: what the rules refuse is refused again.
+/// Maps an engine error to a provider error: rejections are permanent, except a full mailbox.
 pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError {
     move |error| match &error {
         Error::Rejected(Rejection::MailboxFull { .. }) => {
@@ -16,14 +16,14 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError
     }
 }
 
-/// For how long a store that does not answer is asked again. By then the lease of whoever asks is
-/// over, and its runtime can do no harm with what it makes of the error.
+/// How long a store that does not answer is retried. By then the lease of the caller has expired,
+/// and its runtime can do no harm when it handles the error.
 const PATIENCE: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks again what a store did not answer. duroxide's runtime takes a store that was away for a
-/// second for a failure of the orchestration, and commits that as soon as the store is back.
+/// Retries requests that the store did not answer. The runtime of duroxide treats a store outage of
+/// a second as a failure of the orchestration, and commits that once the store is back.
 #[derive(Debug)]
 pub(crate) struct Patience {
     begun: Instant,
@@ -37,7 +37,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Waits a little, if this may be asked again.
+    /// Waits for the backoff, if the request may be retried.
     pub(crate) async fn is_left<T>(&mut self, answer: &Result<T, Error>) -> bool {
         let asks_again = answer.as_ref().is_err_and(may_pass) && self.begun.elapsed() < PATIENCE;
         if asks_again {
@@ -56,11 +56,11 @@ fn may_pass(error: &Error) -> bool {
     }
 }
 
-/// What cannot be written or read as JSON.
+/// An encoding or decoding error.
 pub(crate) fn garbled(operation: &'static str) -> impl Fn(serde_json::Error) -> ProviderError {
     move |error| ProviderError::permanent(operation, error.to_string())
 }
 
 pub(crate) fn unexpected(operation: &'static str, outcome: &Outcome) -> ProviderError {
-    ProviderError::permanent(operation, format!("not an answer to this: {outcome:?}"))
+    ProviderError::permanent(operation, format!("unexpected outcome: {outcome:?}"))
 }

@@ -1,4 +1,4 @@
-//! The history of an instance: a row for each ack that had something to remember.
+//! The history of an instance: a row for each ack with events or an output.
 
 use duroxide::Event;
 use duroxide::providers::ProviderError;
@@ -13,7 +13,7 @@ use crate::provider::WindlassProvider;
 /// How many rows are read at once.
 const ROWS_AT_ONCE: usize = 256;
 
-/// What an ack leaves behind.
+/// The history row of an ack.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) events: Vec<Event>,
@@ -27,7 +27,7 @@ impl Row {
     }
 }
 
-/// An execution of an instance: the present one, or one before it.
+/// An execution of an instance: the current one, or an earlier one.
 #[derive(Debug)]
 pub(crate) enum Past<'t> {
     Present(&'t Task),
@@ -91,7 +91,7 @@ impl WindlassProvider {
         for keys in keys.chunks(ROWS_AT_ONCE) {
             let rows = self.engine.payloads(keys).await.map_err(failed(operation))?;
             for (row, key) in rows.iter().zip(keys) {
-                let row = row.as_ref().ok_or_else(|| format!("{} is not there", key.slot.as_str()));
+                let row = row.as_ref().ok_or_else(|| format!("{} is missing", key.slot.as_str()));
                 match row.and_then(Row::read) {
                     Ok(row) => events.extend(row.events),
                     Err(error) => return Ok(Err(error)),
@@ -101,7 +101,7 @@ impl WindlassProvider {
         Ok(Ok(events))
     }
 
-    /// The output that a row of an execution has.
+    /// The output stored in a row of an execution.
     pub(crate) async fn output(
         &self,
         operation: &'static str,
@@ -113,7 +113,7 @@ impl WindlassProvider {
         Ok(row.and_then(|row| Row::read(&row).ok()?.output))
     }
 
-    /// An execution of an instance by its number, or the present one.
+    /// An execution of an instance by its number; by default the current one.
     pub(crate) async fn past<'t>(
         &self,
         operation: &'static str,

@@ -1,9 +1,9 @@
-//! duroxide's programs on Windlass: its `Provider` over a Windlass engine.
+//! Runs duroxide programs on Windlass: a duroxide `Provider` over a Windlass engine.
 //!
-//! An orchestration is a workflow task, its queue is the mailbox of that task, an ack is the commit
-//! of a turn, and an activity is a step. The adapter holds no SQL and no tables of its own: it
-//! submits commands and reads what the engine lists. It is not a runtime: duroxide's own is. Start
-//! at [`WindlassProvider`].
+//! An orchestration is a workflow task, its queue is the mailbox of that task, an ack commits a
+//! turn, and an activity is a step. The adapter has neither SQL nor tables: it submits
+//! commands and queries the engine. It is not a runtime: that is part of duroxide. Start at
+//! [`WindlassProvider`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,7 +30,7 @@
 //! # Ok(()) }
 //! ```
 
-/// The example of the guide, so that it runs.
+/// Runs the example of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/duroxide.md")]
 mod guide {}

@@ -4,14 +4,13 @@ use std::sync::Mutex;
 use duroxide::Event;
 use windlass_core::{Task, TaskId, Timestamp};
 
-/// From so many rows on a history is remembered. Shorter ones are read faster than they are missed.
+/// The minimum number of rows of a cached history. Shorter ones are cheap to read.
 const LONG: u32 = 64;
 
-/// How many bytes of histories are remembered in all, as they are written.
+/// The maximum size of all cached histories, in encoded bytes.
 const MOST_BYTES: u64 = 64 * 1_024 * 1_024;
 
-/// Long histories as they were last read. Rows are only ever added to a history, so that what is
-/// remembered of one is its beginning.
+/// A cache of long histories. A history only grows, so that a cached one is always a prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<Held>);
 
@@ -24,11 +23,11 @@ struct Held {
 /// The first rows of an execution of an instance.
 #[derive(Debug)]
 pub(crate) struct Remembered {
-    /// Tells it from another instance of the same name, before or after it.
+    /// Distinguishes instances with the same name over time.
     created_at: Timestamp,
     generation: u32,
     pub(crate) rows: u32,
-    /// As its instance says.
+    /// The size that the instance reports.
     pub(crate) bytes: u64,
     pub(crate) events: Vec<Event>,
 }
@@ -46,21 +45,21 @@ impl Remembered {
 }
 
 impl Memory {
-    /// Takes out what is remembered of the present execution of an instance that has so many rows.
+    /// Removes the cached rows of the current execution of an instance with `rows` rows.
     pub(crate) fn recall(&self, task: &Task, rows: u32) -> Remembered {
-        let mut held = self.0.lock().expect("nothing panics while it holds them");
+        let mut held = self.0.lock().expect("no code panics under this lock");
         let found = held.histories.remove(&task.id);
         held.bytes -= found.as_ref().map_or(0, |found| found.bytes);
         let found = found.filter(|found| found.is_of(task, rows));
         found.unwrap_or_else(|| Remembered::nothing_of(task))
     }
 
-    /// Puts it back, with what was read since.
+    /// Caches the rows again, with those read since.
     pub(crate) fn keep(&self, id: &TaskId, remembered: Remembered) {
         if remembered.rows < LONG || remembered.bytes > MOST_BYTES / 2 {
             return;
         }
-        let mut held = self.0.lock().expect("nothing panics while it holds them");
+        let mut held = self.0.lock().expect("no code panics under this lock");
         if held.bytes + remembered.bytes > MOST_BYTES {
             *held = Held::default();
         }
@@ -80,10 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_by_its_bytes() {
+    fn the_cache_is_bounded_by_bytes() {
         let (memory, half) = (Memory::default(), MOST_BYTES / 2);
         let held = || {
-            let held = memory.0.lock().expect("nothing panics with it");
+            let held = memory.0.lock().expect("no code panics under this lock");
             assert_eq!(held.bytes, held.histories.values().map(|one| one.bytes).sum::<u64>());
             (held.histories.len(), held.bytes)
         };

@@ -1,21 +1,21 @@
-//! What duroxide's things are called in an engine.
+//! Engine names of duroxide objects.
 
 use duroxide::providers::WorkItem;
 use windlass_core::{LaneName, TaskId};
 
-/// What orchestrations are, and where they wait.
+/// The kind and the lane of orchestrations.
 pub(crate) const KIND: &str = "orchestration";
 pub(crate) const ORCHESTRATIONS: &str = "orchestrations";
-/// Where activities wait.
+/// The lane of activities, and the prefix of the lanes of tagged ones.
 pub(crate) const ACTIVITIES: &str = "activities";
 const TAGGED: u32 = 16;
-/// Who posts the messages of a queue.
+/// The source of all queue messages.
 pub(crate) const SOURCE: &str = "duroxide";
 
 const INSTANCE: &str = "i/";
 const ACTIVITY: &str = "a/";
 
-/// How many bits of the number of a step are the event's; those above are the execution's. So steps
+/// How many bits of a step number are the event id; the higher bits are the execution. So steps
 /// rise over all executions of an instance.
 const EVENT_BITS: u32 = 32;
 
@@ -23,8 +23,8 @@ pub(crate) fn orchestrations() -> LaneName {
     LaneName::new(ORCHESTRATIONS)
 }
 
-/// Where an activity waits. Those with tags have lanes of their own, and are spread over them, as a
-/// lane has room for so many tags only.
+/// The lane of an activity. Tagged ones are spread over several lanes, as one lane supports only so
+/// many tags.
 pub(crate) fn activities(tag: Option<&str>) -> LaneName {
     match tag {
         None => LaneName::new(ACTIVITIES),
@@ -48,22 +48,22 @@ pub(crate) fn instance_id(instance: &str) -> TaskId {
     format!("{INSTANCE}{instance}").into()
 }
 
-/// The instance that a task stands for, if it stands for one.
+/// The instance of a task, if it is one.
 pub(crate) fn instance_of(id: &TaskId) -> Option<&str> {
     id.as_str().strip_prefix(INSTANCE)
 }
 
-/// Activities that are scheduled together are ordered by this, so its numbers have one width.
+/// Its numbers have a fixed width: activities scheduled together are ordered by it.
 pub(crate) fn activity_id(instance: &str, execution: u64, id: u64) -> TaskId {
     format!("{ACTIVITY}{instance}/{execution:010}/{id:010}").into()
 }
 
-/// The number of a step: of an event of an execution.
+/// The step number of an event of an execution.
 pub(crate) fn step(execution: u64, event: u64) -> u64 {
     (execution << EVENT_BITS) | event
 }
 
-/// Executions count from one, generations of a task from nought.
+/// Executions count from one, generations of a task from zero.
 pub(crate) fn generation(execution: u64) -> u32 {
     u32::try_from(execution.saturating_sub(1)).unwrap_or(u32::MAX)
 }
@@ -72,7 +72,7 @@ pub(crate) fn execution(generation: u32) -> u64 {
     u64::from(generation) + 1
 }
 
-/// A tag in the letters that a tag of an engine has.
+/// Encodes a tag in the characters allowed for engine tags.
 pub(crate) fn tag(tag: &str) -> String {
     let mut text = String::with_capacity(tag.len());
     for byte in tag.bytes() {
@@ -86,7 +86,7 @@ pub(crate) fn tag(tag: &str) -> String {
     text
 }
 
-/// The instance whose queue an item belongs in; none for what no orchestrator takes.
+/// The instance whose queue an item belongs to; none for items of the worker queue.
 pub(crate) fn addressee(item: &WorkItem) -> Option<&str> {
     match item {
         WorkItem::StartOrchestration { instance, .. }
@@ -103,7 +103,7 @@ pub(crate) fn addressee(item: &WorkItem) -> Option<&str> {
     }
 }
 
-/// The execution and the event that a step is.
+/// The execution and the event of a step.
 pub(crate) fn event_of(step: u64) -> (u64, u64) {
     (step >> EVENT_BITS, step & ((1 << EVENT_BITS) - 1))
 }
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_rise_over_executions_and_read_back() {
+    fn steps_rise_over_executions_and_are_decoded() {
         assert!(step(1, u64::from(u32::MAX)) < step(2, 1));
         assert_eq!(event_of(step(3, 17)), (3, 17));
     }
 
     #[test]
-    fn tags_stay_apart() {
+    fn encoded_tags_are_distinct() {
         assert_eq!(tag("gpu-1"), "gpu-1");
         assert_eq!((tag("a b"), tag("a+20b")), ("a+20b".into(), "a+2B20b".into()));
     }

@@ -18,25 +18,25 @@ use crate::error::failed;
 use crate::memory::Memory;
 use crate::names::instance_id;
 
-/// duroxide's provider on an engine. Clones of the engine may do other things beside it: all that
-/// belongs to it is of one tenant.
+/// A duroxide provider on an engine. It uses one tenant; clones of the engine may do other work
+/// beside it.
 #[derive(Clone, Debug)]
 pub struct WindlassProvider {
     pub(crate) engine: Engine,
     pub(crate) tenant: Tenant,
-    /// Who holds what nobody else is named for.
+    /// The lease holder, where no session owner is given.
     pub(crate) worker: WorkerId,
     pub(crate) memory: Arc<Memory>,
 }
 
 impl WindlassProvider {
-    /// Opens a store by its URL, with an engine of its own: `sqlite://app.db`, or
+    /// Opens a store by its URL, with its own engine: `sqlite://app.db`, or
     /// `postgres://app@db/app`, which several processes may share.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Ok(Self::new((*windlass::Engine::open(url).await?).clone()))
     }
 
-    /// On the tenant `duroxide`.
+    /// Uses the tenant `duroxide`.
     pub fn new(engine: Engine) -> Self {
         Self::for_tenant(engine, "duroxide")
     }
@@ -46,7 +46,7 @@ impl WindlassProvider {
         Self { engine, tenant: tenant.into(), worker: worker.into(), memory: Arc::default() }
     }
 
-    /// What it is on.
+    /// The engine it runs on.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -74,7 +74,7 @@ pub(crate) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time within what a lease may last.
+/// A lock duration, clamped to the limits of a lease.
 pub(crate) fn lease_ms(lock: Duration) -> u64 {
     let end = |end: i64| u64::try_from(end).unwrap_or(u64::MAX);
     ms(lock).clamp(end(limits::LEASE_MS.min), end(limits::LEASE_MS.max))

@@ -1,4 +1,4 @@
-//! The orchestrator queue: what is sent to an instance.
+//! The orchestrator queue: messages to an instance.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::{failed, garbled};
 use crate::names::{KIND, SOURCE, addressee, instance_id, orchestrations};
 use crate::provider::{WindlassProvider, ms};
 
-/// How long what comes before its instance is kept for it.
+/// How long messages are buffered for an instance that does not exist yet.
 const EARLY_MS: u64 = 24 * 3_600_000;
 
-/// What an item does where its instance is not there: it starts it, or may have come before the
-/// start. All else is of no use then, and is dropped.
+/// What an item does if its instance does not exist: it starts the instance, or it is buffered for
+/// a later start. All others are dropped.
 fn absent(item: &WorkItem, delay: Option<Duration>) -> Absent {
     match item {
         WorkItem::StartOrchestration { instance, parent_instance, .. }
@@ -46,14 +46,14 @@ fn new_instance(instance: &str, parent: Option<&str>, delay: Option<Duration>) -
     }
 }
 
-/// An item as a message to its instance. One that starts an instance brings its task along.
+/// An item as a message to its instance. One that starts an instance includes its task.
 pub(crate) fn parcel(
     operation: &'static str,
     item: &WorkItem,
     delay: Option<Duration>,
 ) -> Result<Parcel, ProviderError> {
     let Some(instance) = addressee(item) else {
-        return Err(ProviderError::permanent(operation, "no orchestrator takes such an item"));
+        return Err(ProviderError::permanent(operation, "not an item for an orchestrator"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
     Ok(Parcel {
@@ -66,7 +66,7 @@ pub(crate) fn parcel(
     })
 }
 
-/// As [`parcel`], for what an ack sends: a timer is visible when it fires.
+/// Like [`parcel`], for the items of an ack: a timer becomes visible when it fires.
 pub(crate) fn parcel_of_ack(
     operation: &'static str,
     item: &WorkItem,
@@ -93,13 +93,13 @@ impl WindlassProvider {
                 Ok(_) => return Ok(()),
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
                 Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
-                    // A parent that is not there is told nothing, and deletes nothing.
+                    // A parent that does not exist gets no completion and deletes no children.
                     match &mut parcel.absent {
                         Absent::Create(new) if new.parent.is_some() => new.parent = None,
                         _ => return Ok(()),
                     }
                 }
-                // It was deleted, and is about to be gone.
+                // The instance was deleted, and its records are about to be removed.
                 Err(Error::Rejected(Rejection::Ended { .. }))
                     if matches!(parcel.absent, Absent::Create(_)) =>
                 {
@@ -112,7 +112,7 @@ impl WindlassProvider {
         }
     }
 
-    /// Forgets an ended task with all that belongs to it, page by page.
+    /// Deletes an ended task with all its records, page by page.
     pub(crate) async fn reap(
         &self,
         operation: &'static str,
@@ -124,7 +124,7 @@ impl WindlassProvider {
                 Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotEnded)) => {
                     return Ok(());
                 }
-                // Its children are called off by the sweep.
+                // The sweep cancels its children.
                 Err(Error::Rejected(Rejection::ChildrenOpen { .. })) => {
                     self.engine.sweep().await.map_err(failed(operation))?;
                 }

@@ -9,7 +9,7 @@ use windlass_core::{Gate, GateKind, Outcome, limits};
 use crate::error::{failed, unexpected};
 use crate::provider::{WindlassProvider, ms};
 
-/// A time within what a lock of a session may last.
+/// A lock duration, clamped to the limits of a session lock.
 pub(crate) fn lock_ms(lock: Duration) -> u64 {
     let limit = limits::SESSION_IDLE_MS;
     let end = |end: i64| u64::try_from(end).unwrap_or(u64::MAX);
@@ -39,7 +39,7 @@ impl WindlassProvider {
         }
     }
 
-    /// Forgets sessions whose lock has run out and which nothing waits for.
+    /// Releases sessions whose lock has expired and that have no tasks.
     pub(crate) async fn forget_sessions(&self) -> Result<usize, ProviderError> {
         const OPERATION: &str = "cleanup_orphaned_sessions";
         let (now, mut forgotten, mut after) = (self.engine.now(), 0, None);

@@ -2,23 +2,23 @@ use duroxide::providers::ProviderError;
 use serde::{Deserialize, Serialize};
 use windlass_core::{Fence, TaskId, TaskKey, Tenant};
 
-/// What a lock token says: which lease it is, and what its holder was told.
+/// The contents of a lock token: the lease, and what was fetched with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Token {
     task: TaskId,
     epoch: u64,
-    /// The messages that were handed out with it.
+    /// The messages fetched with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<u64>,
-    /// It is an activity that no instance knows of.
+    /// Whether it is an activity without an instance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stands_alone: bool,
-    /// Who waits for the instance.
+    /// The parent that waits for the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<Caller>,
 }
 
-/// The step of another instance that waits for this one.
+/// The step of the parent instance that waits for this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) instance: String,
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_reads_back_as_it_was_written() {
+    fn a_token_is_decoded_as_it_was_encoded() {
         let fence = Fence { task: TaskKey::new(&Tenant::new("t"), &"i/a".into()), epoch: 7 };
         let token = Token::new(fence.clone(), vec![1, 3], false);
         let read = Token::read("ack", &token.write().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A turn of an instance: what its holder is told, and how it gives it back.
+//! A turn of an instance: how it is fetched and abandoned.
 
 use std::time::{Duration, Instant};
 
@@ -17,34 +17,34 @@ use crate::token::{Caller, Token};
 
 const FETCH: &str = "fetch_orchestration_item";
 
-/// How long what cannot be handed out is out of the way.
+/// How long an instance with an unreadable message is delayed.
 const POSTPONED_MS: u64 = 60_000;
-/// How long what waits for its start is.
+/// How long an instance that was not started yet is delayed.
 const UNKNOWN_MS: u64 = 5_000;
 
-/// How much of what came is told at once, so that what a turn makes of it fits into a row. What is
-/// left is for the next turn.
+/// The maximum size of messages delivered in one turn, so that its history row stays within its
+/// limit. The rest is left for the next turn.
 const BYTES_AT_ONCE: usize = 8 * 1_024 * 1_024;
 /// How many messages are read at once.
 const PAGE: usize = 64;
 
 pub(crate) type Fetched = (OrchestrationItem, String, u32);
 
-/// What has come for an instance.
+/// The messages fetched for an instance.
 struct Mail {
     seqs: Vec<u64>,
     items: Vec<WorkItem>,
     attempts: u32,
 }
 
-/// What an orchestration is called.
+/// The name and version of an orchestration.
 struct Named {
     name: String,
     version: String,
 }
 
-/// The versions of duroxide that a dispatcher replays; none if it replays nothing. As with
-/// duroxide's own provider the first range counts.
+/// The versions of duroxide that a dispatcher can replay; none if it supports none. As in the
+/// provider of duroxide, only the first range counts.
 fn versions(filter: Option<&DispatcherCapabilityFilter>) -> Option<VersionRange> {
     let range = |min: String, max: String| VersionRange { kind: KIND.into(), min, max };
     match filter {
@@ -82,7 +82,7 @@ impl WindlassProvider {
         }
     }
 
-    /// Leases one task; looks twice, with what is due by then, where nobody waits.
+    /// Leases one task. Without a wait, sweeps due work and claims once more.
     pub(crate) async fn claim(
         &self,
         operation: &'static str,
@@ -98,7 +98,7 @@ impl WindlassProvider {
         Ok(found.into_iter().next())
     }
 
-    /// What the holder of an instance is told; none when there is nothing for it.
+    /// Builds the item for the lease holder; none if there is nothing to deliver.
     async fn tell(&self, claimed: &Claimed) -> Result<Option<Fetched>, ProviderError> {
         let task = &*claimed.task;
         let Some(instance) = instance_of(&task.id) else { return Ok(None) };
@@ -137,14 +137,14 @@ impl WindlassProvider {
         Ok(Some((item, token, mail.attempts)))
     }
 
-    /// The messages that a lease has in hand; none if there is one that cannot be read. That one
-    /// stays, and the instance with it, out of the way of others.
+    /// The in-flight messages of a lease; none if one cannot be read. That message is not consumed,
+    /// and the instance is delayed, so that it does not block others.
     async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
         let mut received = self.received(task, &lease.received).await?;
         let seqs = received.iter().map(|one| one.message.seq).collect();
         let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
-        // The ends of activities are numbered by their steps. They are told as they came.
+        // Completions of activities are numbered by their steps; they are delivered by arrival.
         received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
         for received in received {
             mail.attempts = mail.attempts.max(received.message.attempts.saturating_add(1));
@@ -159,7 +159,7 @@ impl WindlassProvider {
         Ok(Some(mail))
     }
 
-    /// The first of them, as many as go into one turn.
+    /// The first messages, up to the limit of a turn.
     async fn received(&self, task: &Task, seqs: &[u64]) -> Result<Vec<Received>, ProviderError> {
         let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
         let (mut found, mut after, mut bytes) = (Vec::new(), first.saturating_sub(1), 0);
@@ -181,8 +181,8 @@ impl WindlassProvider {
         }
     }
 
-    /// Nobody knows what this instance is: it was never started. Messages of a queue are dropped;
-    /// what may belong to a start that is to come waits for it, in nobody's way.
+    /// The instance was never started, so its name is unknown. Queue messages are dropped; others
+    /// may belong to a later start, so the instance is delayed.
     async fn put_off_unknown(&self, task: &Task, mail: &Mail) -> Result<(), ProviderError> {
         let is_queued = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
         if mail.items.iter().all(is_queued) {
@@ -191,7 +191,7 @@ impl WindlassProvider {
         self.decline(&task.fence(), UNKNOWN_MS, false).await
     }
 
-    /// Takes messages that nobody is to be told of.
+    /// Consumes messages without delivering them.
     async fn take_silently(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
         let workflow = task.workflow.as_ref();
         let about = workflow.and_then(|workflow| workflow.about.clone()).unwrap_or_default();
@@ -249,8 +249,8 @@ impl WindlassProvider {
     }
 }
 
-/// What a message says. An activity that was given up without a word has failed; one that was
-/// dropped by its holder is not spoken of.
+/// Decodes a message. An activity that ended without a result has failed; one that its worker
+/// dropped is not reported.
 fn item(task: &Task, received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
     let message = &received.message;
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
@@ -280,7 +280,7 @@ fn item(task: &Task, received: &Received) -> Result<Option<WorkItem>, serde_json
     }))
 }
 
-/// Who waits for an orchestration: by its history, or by what starts it.
+/// The parent that waits for an orchestration: from its history, or from its start item.
 fn caller(history: &[Event], items: &[WorkItem]) -> Option<Caller> {
     let started = history.iter().find_map(|event| match &event.kind {
         EventKind::OrchestrationStarted {
@@ -298,7 +298,7 @@ fn caller(history: &[Event], items: &[WorkItem]) -> Option<Caller> {
     Some(Caller { instance: instance.clone()?, execution: (*execution)?, event: (*event)? })
 }
 
-/// What an orchestration is called: by what was acked of it, by its history, or by what starts it.
+/// The name of an orchestration: from its acks, from its history, or from its start item.
 fn named(about: Option<&About>, history: &[Event], items: &[WorkItem]) -> Option<Named> {
     let unknown = || "unknown".to_owned();
     if let Some(About { name: Some(name), version, .. }) = about {

@@ -1,5 +1,5 @@
-//! What an orchestration keeps under keys, as notes of its task. What the present execution did to
-//! a key is apart from what those before it left there, until it ends.
+//! The key-value store of an orchestration, as notes of its task. Changes of the current execution
+//! are separate from the values of earlier ones, until it ends.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use windlass_core::{Note, TaskKey, limits};
 use crate::error::{failed, garbled};
 use crate::provider::WindlassProvider;
 
-/// What is under a key, and since when.
+/// A value, and the time of its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Value {
     text: String,
@@ -20,9 +20,9 @@ struct Value {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    /// What earlier executions left.
+    /// The value left by earlier executions.
     left: Option<Value>,
-    /// What this one put there; nothing if it took it away.
+    /// The change of this execution; `Some(None)` if it cleared the key.
     put: Option<Option<Value>>,
 }
 
@@ -40,8 +40,7 @@ impl Entry {
 }
 
 impl Value {
-    /// The notes of a value under a key: its text, which is JSON where it is no text of a note, and
-    /// its time.
+    /// The notes of a value: its text, JSON-encoded if it is not valid as a note, and its time.
     fn notes(&self, of: Names, key: &str) -> Result<[(String, String); 2], serde_json::Error> {
         let is_plain = limits::NOTE.check_prose(&self.text).is_ok();
         let text = match is_plain {
@@ -52,7 +51,7 @@ impl Value {
     }
 }
 
-/// The letters with which the names of notes begin.
+/// The prefixes of note names.
 #[derive(Clone, Copy)]
 struct Names {
     plain: char,
@@ -92,7 +91,7 @@ impl Values {
 
     fn apply(&mut self, event: &Event) {
         match &event.kind {
-            // One that is too long was refused by the runtime, which says so in the same ack.
+            // The runtime rejects a value that is too long, and reports that in the same ack.
             EventKind::KeyValueSet { value, .. } if value.len() > limits::NOTE.max_bytes => {}
             EventKind::KeyValueSet { key, value, last_updated_at_ms } => {
                 let value = Value { text: value.clone(), at_ms: *last_updated_at_ms };
@@ -104,7 +103,7 @@ impl Values {
         }
     }
 
-    /// What was never left by an earlier execution needs no word of its absence.
+    /// A key that no earlier execution left needs no tombstone.
     fn take_away(&mut self, is_it: impl Fn(&String) -> bool) {
         for (_, entry) in self.0.iter_mut().filter(|(key, _)| is_it(key)) {
             entry.put = entry.left.as_ref().map(|_| None);
@@ -112,7 +111,7 @@ impl Values {
         self.0.retain(|_, entry| *entry != Entry::default());
     }
 
-    /// The execution ends: what it did stays.
+    /// Merges the changes when the execution ends.
     fn settle(&mut self) {
         for entry in self.0.values_mut() {
             if let Some(put) = entry.put.take() {
@@ -136,7 +135,7 @@ impl Values {
         Ok(notes)
     }
 
-    /// What earlier executions left, for the replay of this one.
+    /// The values of earlier executions, for the replay of this one.
     pub(crate) fn snapshot(&self) -> HashMap<String, KvEntry> {
         let left = self.0.iter().filter_map(|(key, entry)| {
             let Value { text, at_ms } = entry.left.clone()?;
@@ -161,7 +160,7 @@ impl WindlassProvider {
         Values::read(notes).map_err(garbled(operation))
     }
 
-    /// What an ack does to the notes of its instance.
+    /// The changes of an ack to the notes of its instance.
     pub(crate) async fn changed_values(
         &self,
         operation: &'static str,

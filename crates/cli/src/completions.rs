@@ -6,7 +6,7 @@ const EXAMPLES: &str = "Examples:
   windlass completions zsh > ~/.zfunc/_windlass
   windlass completions fish > ~/.config/fish/completions/windlass.fish";
 
-/// Print the completions of this command for a shell.
+/// Print the shell completions of this command.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Completions {

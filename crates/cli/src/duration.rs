@@ -1,4 +1,4 @@
-//! Lengths of time as people write and read them: `250ms 10s 5m 2h 1d`.
+//! Durations as people write and read them: `250ms 10s 5m 2h 1d`.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// The two largest units that say something: enough for a person.
+/// The two largest units that are not zero, which is enough for people.
 pub(crate) fn brief(ms: u64) -> String {
     let largest = UNITS.iter().rposition(|(_, unit_ms)| ms >= *unit_ms).unwrap_or(0);
     let (name, unit_ms) = UNITS[largest];
@@ -47,7 +47,7 @@ pub(crate) fn brief(ms: u64) -> String {
     }
 }
 
-/// How far a moment is from another: `3m ago`, `in 5s`.
+/// The distance of a timestamp from now: `3m ago`, `in 5s`.
 pub(crate) fn distance(at: Timestamp, now: Timestamp) -> String {
     if at > now {
         return format!("in {}", brief(now.ms_until(at)));
@@ -58,7 +58,7 @@ pub(crate) fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A moment in UTC, and how far away it is.
+/// A timestamp in UTC, and its distance from now.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
     format!("{at} ({})", distance(at, now))
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write() {
+    fn durations_are_parsed() {
         for (text, expected) in [
             ("250ms", Some(250)),
             ("10s", Some(10_000)),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_read() {
+    fn durations_are_shown_in_two_units() {
         for (ms, expected) in [
             (0, "0ms"),
             (999, "999ms"),

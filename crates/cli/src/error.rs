@@ -10,14 +10,14 @@ use crate::demo::DemoError;
 use crate::duration::brief;
 use crate::output::counted;
 
-/// Why a command did not do what it was asked. Said in one line.
+/// Why a command failed, shown on one line.
 #[derive(Debug, Error)]
 pub(crate) enum CliError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
     Engine(Error),
-    /// A value outside its limit, by the name under which it was given.
+    /// A value outside its limit, named by the option that gave it.
     #[error("{name} {}", told(field, *problem))]
     Invalid { name: &'static str, field: &'static str, problem: Problem },
     #[error("{0} and {1} cannot both come from standard input")]
@@ -32,52 +32,52 @@ pub(crate) enum CliError {
     Demo(#[from] DemoError),
     #[error("there is no {what} {name}")]
     NotFound { what: &'static str, name: String },
-    #[error("task {0} is no workflow: windlass task show {0}")]
+    #[error("task {0} is not a workflow: see windlass task show {0}")]
     NotAWorkflow(String),
     #[error(
-        "workflow {0} has not ended: wait for it (windlass task wait {0}), or end it first \
+        "workflow {0} has not ended: wait for it (windlass task wait {0}), or cancel it first \
          (windlass workflow cancel {0})"
     )]
     StillRuns(String),
-    #[error("what is forgotten does not come back: say --yes")]
+    #[error("a deletion cannot be undone: confirm with --yes")]
     NotConfirmed,
     #[error("{}: {why}", path.display())]
     NoHistoryFile { path: PathBuf, why: String },
     #[error(
-        "there is no database at {0}: name the one that your program uses, or make one with \
+        "there is no database at {0}: name the one that your program uses, or create one with \
          windlass migrate"
     )]
     NoDatabase(String),
     #[error("{} found", counted(*.0, "problem"))]
     Unhealthy(u64),
-    #[error("{store} {}, and format {to} is there to be made: windlass migrate", has(*from))]
+    #[error("{store} {}, and format {to} is needed: run windlass migrate", has(*from))]
     Behind { store: String, from: Option<i64>, to: i64 },
     #[error("the payload cannot be read from {}: {error}", path.display())]
     PayloadFile { path: PathBuf, error: std::io::Error },
     #[error("{} not replayed", were(*refused))]
     NotReplayed { refused: u64, not_there: bool },
-    #[error("{} not forgotten", counted(*.0, "workflow"))]
+    #[error("{} not deleted", counted(*.0, "workflow"))]
     NotDeleted(u64),
     #[error("{what} {name} has not ended within {waited}")]
     TimedOut { what: &'static str, name: String, waited: String },
     #[error(
-        "the log does not reach back to {asked}, or is not the one that it came from; go on with \
-         --after {oldest}, knowing that there is a gap, or without --after"
+        "the log does not reach back to {asked}, or has another incarnation; continue with \
+         --after {oldest}, accepting a gap, or without --after"
     )]
     CursorExpired { asked: String, oldest: String },
-    #[error("Ctrl-C cannot be listened for: {0}")]
+    #[error("cannot listen for Ctrl-C: {0}")]
     Signal(std::io::Error),
-    #[error("there is no program {0} that could be run")]
+    #[error("there is no program {0} that can be run")]
     NoProgram(String),
-    #[error("{program} could not be started: {why}; its tasks are put off")]
+    #[error("{program} could not be started: {why}; its tasks are snoozed")]
     NotStarted { program: String, why: String },
-    #[error("stopped at once; what was under way waits again when its lease has run out")]
+    #[error("stopped at once; running tasks become ready again when their leases expire")]
     Interrupted,
     #[error("{what}: {error}")]
     System { what: &'static str, error: std::io::Error },
 }
 
-/// The options that give fields of another name.
+/// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
     ("tenant", "--tenant"),
     ("reason", "--reason"),
@@ -97,7 +97,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("ttl_ms", "--for"),
 ];
 
-/// A problem, with lengths of time as people write them.
+/// A problem, with durations as people write them.
 fn told(field: &str, problem: Problem) -> String {
     match problem {
         Problem::OutOfRange { min, max } if field.ends_with("_ms") => {
@@ -133,7 +133,7 @@ impl From<Error> for CliError {
 }
 
 impl CliError {
-    /// An answer that concerns a task or a lane, with its name where it is not there.
+    /// Adds the name of the task or lane to a not-found rejection.
     pub(crate) fn about(what: &'static str, name: impl ToString, error: Error) -> Self {
         match error {
             Error::Rejected(Rejection::TaskNotFound | Rejection::LaneNotFound) => {
@@ -143,7 +143,7 @@ impl CliError {
         }
     }
 
-    /// The same, where this command has options of its own for some fields.
+    /// Replaces the option name, for commands with their own options for some fields.
     pub(crate) fn named(self, options: &[(&str, &'static str)]) -> Self {
         match self {
             CliError::Invalid { name, field, problem } => {
@@ -154,7 +154,7 @@ impl CliError {
         }
     }
 
-    /// A cursor that the log cannot go on from, with the one that it can.
+    /// A cursor that the log cannot continue from, with the oldest one that it can.
     pub(crate) fn expired(asked: Option<&Cursor>, error: Error) -> Self {
         match (asked, error) {
             (Some(asked), Error::CursorExpired(expired)) => {
@@ -199,8 +199,8 @@ impl CliError {
         }
     }
 
-    /// 1 when something went wrong, 3 when the rules say no, 4 when it is not there, 130 when a
-    /// signal ended it. Wrong arguments are 2, also when only the rules know that they are.
+    /// 1 on an error, 3 when the engine rejects the command, 4 when something is not found, 130
+    /// when interrupted by a signal. Wrong arguments are 2, also when only the engine finds them.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             CliError::Invalid { .. }

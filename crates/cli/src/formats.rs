@@ -2,7 +2,7 @@ use windlass::StoreUrl;
 use windlass_store::StoreError;
 use windlass_store_sqlite::SqliteStore;
 
-/// The format of the tables that are there, and the one that this program makes.
+/// The format of the existing tables, and the format of this program.
 #[derive(Debug)]
 pub(crate) struct Formats {
     pub(crate) found: Option<i64>,
@@ -10,7 +10,7 @@ pub(crate) struct Formats {
 }
 
 impl Formats {
-    /// Looks at a store and creates nothing.
+    /// Reads the format of a store and creates nothing.
     pub(crate) async fn of(store: &StoreUrl) -> Result<Self, StoreError> {
         let formats = match store {
             StoreUrl::Sqlite(path) => {
@@ -30,7 +30,7 @@ impl Formats {
     }
 }
 
-/// A format that this program may work with.
+/// Returns the format if this program supports it.
 fn compatible(found: i64, lowest: i64, supported: i64) -> Result<Option<i64>, StoreError> {
     if lowest > supported {
         return Err(StoreError::Incompatible { found, supported });

@@ -19,16 +19,16 @@ pub(crate) struct KeyCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Sign tokens with a fresh key; those of the one before are good until its grace is over.
+    /// Sign tokens with a new key; tokens of the previous key stay valid for its grace period.
     Rotate(Rotate),
-    /// List the keys of a tenant: their age and a fingerprint, never what is secret about them.
+    /// List the signing keys of a tenant: age and fingerprint, never the secret.
     #[command(visible_alias = "ls")]
     List(List),
 }
 
 #[derive(Debug, Args)]
 struct Rotate {
-    /// For how long the key before it still proves what it signed.
+    /// How long tokens of the previous key stay valid.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration::parse)]
     grace: Duration,
     #[command(flatten)]
@@ -72,7 +72,7 @@ impl List {
         if self.target.json {
             keys.iter().for_each(|key| say_json(&described(key)));
         } else if keys.is_empty() {
-            say("There is no key: one comes to be with the first waitpoint.");
+            say("There is no key: the first waitpoint creates one.");
         } else {
             let rows = keys.iter().map(|key| row(key, now)).collect();
             say_table(["id", "fingerprint", "added", "state"], rows);
@@ -94,8 +94,8 @@ fn described(key: &KeyInfo) -> Value {
 fn row(key: &KeyInfo, now: Timestamp) -> [String; 4] {
     let state = match key.ends_at {
         None => "signs".to_owned(),
-        Some(at) if at <= now => "has ended".to_owned(),
-        Some(at) => format!("proves, ends {}", duration::distance(at, now)),
+        Some(at) if at <= now => "not valid".to_owned(),
+        Some(at) => format!("verifies, ends {}", duration::distance(at, now)),
     };
     let fingerprint = key.fingerprint.to_string()[..8].to_owned();
     [key.id.clone(), fingerprint, duration::distance(key.added_at, now), state]

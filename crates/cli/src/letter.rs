@@ -1,4 +1,4 @@
-//! A message on its way: what every command that sends one says of it, and what it answers.
+//! The options and the output of the commands that send a message.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::payload::PayloadArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct Letter {
-    /// Who says so.
+    /// The sender of the message.
     #[arg(long, default_value = "command line")]
     source: String,
-    /// Send it once per key and day: the same again gets the number of the first.
+    /// An idempotency key: the same message again within a day gets the number of the first.
     #[arg(long)]
     key: Option<String>,
-    /// Let it be seen only after so long, as in 5m.
+    /// The delay before the message becomes visible, as in 5m.
     #[arg(long, value_parser = crate::duration::parse)]
     after: Option<Duration>,
     #[command(flatten)]
@@ -30,12 +30,12 @@ impl Letter {
         self.payload.is_standard_input()
     }
 
-    /// What it carries.
+    /// Reads the payload.
     pub(crate) fn read(&self) -> Result<Option<Payload>, CliError> {
         self.payload.read()
     }
 
-    /// All that is said of a message here.
+    /// Applies the options to a message.
     pub(crate) fn on<'e>(&self, posting: Posting<'e>, payload: Option<Payload>) -> Posting<'e> {
         let mut posting = posting.source(&self.source);
         if let Some(key) = &self.key {
@@ -51,7 +51,7 @@ impl Letter {
     }
 }
 
-/// Says what became of a message: for programs all of it, for people in these words.
+/// Prints the result of sending: JSON for programs, `told` for people.
 pub(crate) fn say_posted(posted: &Posted, as_json: bool, told: &str) {
     if !as_json {
         return say(told);

@@ -1,31 +1,31 @@
-//! Looking things up in the log. It has no index but its numbers, and times rise with them.
+//! Searches in the log. It is indexed only by sequence number, and times rise with it.
 
 use std::ops::ControlFlow;
 
 use windlass::{Cursor, Engine, Error, LaneName, Logged, Task, Timestamp};
 
-/// What one read of the log gives at most.
+/// The maximum number of events in one read.
 const PAGE: u64 = 500;
-/// How far a question that need not be answered looks.
+/// How far back a search for an optional fact goes.
 const NEAR: u64 = 20_000;
-/// How far the events of one task are looked for.
+/// How far back the events of one task are searched.
 const FAR: u64 = 100_000;
 
-/// The log as it was when this was made.
+/// A snapshot of the log as of `open`.
 #[derive(Debug)]
 pub(crate) struct LogView<'e> {
     engine: &'e Engine,
     incarnation: String,
-    /// The last number that the log has forgotten.
+    /// The last sequence number that was trimmed.
     floor: u64,
     last: u64,
 }
 
-/// Entries of the log, the oldest first.
+/// Log events, oldest first.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) entries: Vec<Logged>,
-    /// Whether there may be older ones that were not looked at.
+    /// Whether older ones may exist that were not read.
     pub(crate) cut: bool,
 }
 
@@ -50,12 +50,12 @@ impl<'e> LogView<'e> {
         self.last
     }
 
-    /// Where a reader goes on that has seen everything up to `seq`.
+    /// The cursor of a reader that has seen everything up to `seq`.
     pub(crate) fn cursor(&self, seq: u64) -> Cursor {
         Cursor { incarnation: self.incarnation.clone(), seq }
     }
 
-    /// The number behind which the last `most` entries lie that are as `wanted` says.
+    /// The sequence number before the last `most` events that match `wanted`.
     pub(crate) async fn start_of_tail(
         &self,
         most: usize,
@@ -75,7 +75,7 @@ impl<'e> LogView<'e> {
         Ok(start)
     }
 
-    /// Gives `show` what lies behind `start`, in order, and holds no more than a page of it.
+    /// Passes the events after `start` to `show` in order, one page in memory at a time.
     pub(crate) async fn forward(
         &self,
         start: u64,
@@ -85,7 +85,7 @@ impl<'e> LogView<'e> {
         while reached < self.last {
             let page = self.page(reached).await?;
             let Some(end) = page.last() else {
-                // The log was trimmed in the meantime: on from the oldest entry there is.
+                // The log was trimmed in the meantime: continue from the oldest event.
                 let oldest = self.engine.subscribe(None).await?.cursor().seq;
                 if oldest <= reached {
                     return Ok(());
@@ -99,7 +99,7 @@ impl<'e> LogView<'e> {
         Ok(())
     }
 
-    /// What happened to a task, from its creation to its end.
+    /// The events of a task, from its creation to its end.
     pub(crate) async fn of_task(&self, task: &Task) -> Result<Found, Error> {
         let start = self.before(task.created_at).await?;
         let end = match task.lifecycle.ended_at() {
@@ -120,12 +120,12 @@ impl<'e> LogView<'e> {
         Ok(Found { entries, cut })
     }
 
-    /// The latest change of a task by this name, if it is not long ago.
+    /// The latest change of this name of a task, within the last `NEAR` events.
     pub(crate) async fn latest_of(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
         self.latest(|entry| entry.name == name && is_of(entry, task)).await
     }
 
-    /// The latest change in a lane by this name, if it is not long ago.
+    /// The latest change of this name in the lane of a task, within the last `NEAR` events.
     pub(crate) async fn latest_in(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
         let lane: &LaneName = &task.lane;
         self.latest(|entry| {
@@ -147,7 +147,7 @@ impl<'e> LogView<'e> {
         Ok(found)
     }
 
-    /// The number of the last entry before a moment.
+    /// The sequence number of the last event before a timestamp.
     async fn before(&self, at: Timestamp) -> Result<u64, Error> {
         let (mut low, mut high) = (self.floor, self.last);
         while low < high {
@@ -160,7 +160,7 @@ impl<'e> LogView<'e> {
         Ok(low)
     }
 
-    /// Shows `look` what lies behind `from` up to `end`, the latest first.
+    /// Passes the events after `from` up to `end` to `look`, latest first.
     async fn backward(
         &self,
         from: u64,
@@ -181,7 +181,7 @@ impl<'e> LogView<'e> {
         Ok(())
     }
 
-    /// The entries behind `after`; none where the log has been trimmed in the meantime.
+    /// The events after `after`; none if the log was trimmed in the meantime.
     async fn page(&self, after: u64) -> Result<Vec<Logged>, Error> {
         let mut log = self.engine.subscribe(Some(self.cursor(after))).await?;
         match log.read().await {

@@ -41,8 +41,8 @@ use crate::error::CliError;
 /// Durable tasks on SQLite or Postgres: queued, leased under a fence, settled once.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 something went wrong, 2 wrong arguments, \
-    3 the rules say no, 4 not there, 130 interrupted.")]
+#[command(after_help = "Exit codes: 0 success, 1 error, 2 wrong arguments, \
+    3 rejected, 4 not found, 130 interrupted.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,26 +53,26 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
-    /// Run workers, any program as the handler of a kind of task; list those that run.
+    /// Run workers that execute a program per task; list registered workers.
     Worker(worker::WorkerCommand),
-    /// Create tasks, look at them, move them.
+    /// Create, inspect and change tasks.
     Task(task::TaskCommand),
-    /// Start workflows, look at them and at what they remember, move them.
+    /// Start, inspect and change workflows and their histories.
     Workflow(workflow::WorkflowCommand),
-    /// Look at lanes; pause, resume, drain or limit them.
+    /// List lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
-    /// Look at limits and set them: of keys, sessions, lanes and tenants.
+    /// List and set limits of concurrency keys, sessions, lanes and tenants.
     Quota(quota::QuotaCommand),
-    /// Look at sessions and the workers that own them.
+    /// List sessions and the workers that own them.
     Session(session::SessionCommand),
-    /// Look at the engines that share a database.
+    /// List the engines that share a database.
     Node(node::NodeCommand),
-    /// Look at tasks that have failed, and start them over.
+    /// List dead letters (failed tasks) and replay them.
     Dead(dead::DeadCommand),
     Signal(signal::Signal),
-    /// Make waitpoints and look at them: each lets one message in from outside.
+    /// Create and list waitpoints: each accepts one message from outside.
     Waitpoint(waitpoint::WaitpointCommand),
-    /// Look at the keys that sign tokens, and rotate them.
+    /// List and rotate the keys that sign tokens.
     Key(key::KeyCommand),
     Events(events::Events),
     Stats(stats::Stats),
@@ -80,7 +80,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Store(store::StoreCommand),
     Completions(completions::Completions),
-    /// Measure this machine: throughput, claims against a backlog, an idle engine.
+    /// Run benchmarks: throughput, claims from a backlog, an idle engine.
     Bench(bench::Bench),
 }
 
@@ -137,12 +137,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many file descriptors a runtime takes, and some more.
+/// How many file descriptors a runtime needs, with some reserve.
 const DESCRIPTORS: usize = 12;
 
 fn runtime() -> Result<Runtime, CliError> {
     let failed = |error| CliError::System { what: "starting", error };
-    // Tokio panics where it lacks a descriptor for signals; so it is known before.
+    // Tokio panics without a descriptor for signals, so this fails early with an error.
     let open = || std::fs::File::open("/dev/null");
     let open: io::Result<Vec<_>> = std::iter::repeat_with(open).take(DESCRIPTORS).collect();
     drop(open.map_err(failed)?);

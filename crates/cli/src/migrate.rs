@@ -6,14 +6,14 @@ use crate::formats::Formats;
 use crate::output::{say, say_json};
 use crate::target::Target;
 
-/// Make or complete the tables of a store.
+/// Create or upgrade the tables of a store.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Engines do it by themselves when they start. Do it before them where their \
-    role may not make tables, or to have it done when many of them start."
+    after_help = "Engines migrate automatically when they start. Run it before them if their \
+    role may not create tables, or if many of them start at once."
 )]
 pub(crate) struct Migrate {
-    /// Do nothing; exit code 3 where there is something to do.
+    /// Change nothing; exit code 3 if a migration is needed.
     #[arg(long)]
     check: bool,
     #[command(flatten)]
@@ -36,10 +36,10 @@ impl Migrate {
         } else if done {
             match before.found {
                 Some(from) => say(&format!("{store}: from format {from} to {to}.")),
-                None => say(&format!("{store}: tables are made, in format {to}.")),
+                None => say(&format!("{store}: created tables in format {to}.")),
             }
         } else if !is_behind {
-            say(&format!("{store} has format {to}: there is nothing to do."));
+            say(&format!("{store} has format {to}: nothing to do."));
         }
         match (is_behind && self.check, before.found) {
             (true, from) => Err(CliError::Behind { store: store.to_string(), from, to }),

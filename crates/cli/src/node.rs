@@ -19,7 +19,7 @@ pub(crate) struct NodeCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the engines that share a database: where they run, and when they were last heard of.
+    /// List the engines that share a database: where they run, and when they were last seen.
     #[command(visible_alias = "ls")]
     List(List),
 }
@@ -68,7 +68,7 @@ async fn all(engine: &Engine) -> Result<Vec<Arc<Node>>, Error> {
     }
 }
 
-/// For how long its next beat has been overdue, by the clock of this machine.
+/// How long the next heartbeat has been overdue, by the clock of this machine.
 fn late_ms(node: &Node, now: Timestamp) -> u64 {
     node.seen_at.plus_ms(node.every_ms).ms_until(now)
 }
@@ -88,7 +88,7 @@ fn described(node: &Node, now: Timestamp) -> Value {
 
 fn row(node: &Node, now: Timestamp) -> [String; 7] {
     let late = match late_ms(node, now) {
-        // A beat takes a moment itself.
+        // A heartbeat may take up to a second.
         0..1_000 => String::new(),
         ms => format!(", {} late", duration::brief(ms)),
     };

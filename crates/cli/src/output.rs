@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs, nothing for a reader that has left.
+//! Output of commands: tables for people, JSON for programs, nothing to a closed pipe.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -8,23 +8,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
-/// The fields that are moments in what the core writes.
+/// The fields that are timestamps in the JSON of the core.
 const MOMENTS: &[&str] = &["at", "until", "opens_at", "expires_at"];
 
-/// Prose is not made narrower than this to fit a terminal.
+/// The minimum width of a prose column when a table is fitted to a terminal.
 const PROSE: u16 = 40;
 /// The space on both sides of a column.
 const PADDING: u16 = 2;
 
-/// Prints a line, or ends the program where that cannot be done.
+/// Prints a line, or ends the program if stdout cannot be written.
 pub(crate) fn say(line: &str) {
     if let Err(error) = writeln!(std::io::stdout(), "{line}") {
         std::process::exit(unwritten(&error));
     }
 }
 
-/// The exit code where standard output could not be written. Nobody reading any more, as behind
-/// `head`, is no reason to complain.
+/// The exit code if stdout cannot be written. A closed pipe, as behind `head`, is not an error.
 pub(crate) fn unwritten(error: &std::io::Error) -> i32 {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         return 0;
@@ -38,7 +37,7 @@ pub(crate) fn say_json(value: &Value) {
     say(&value.to_string());
 }
 
-/// Prints a table that fits the terminal if names and some prose do, and is whole elsewhere.
+/// Prints a table, fitted to the terminal if its names and some prose fit; unwrapped elsewhere.
 pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) {
     let widest = rows.iter().map(|row| row[N - 1].chars().count()).max().unwrap_or(0);
     let narrowest = u16::try_from(widest).unwrap_or(PROSE).min(PROSE) + PADDING;
@@ -59,7 +58,7 @@ pub(crate) fn say_table<const N: usize>(header: [&str; N], rows: Vec<[String; N]
     say(&table.to_string());
 }
 
-/// Prints names and values, one a line, the values below each other.
+/// Prints names and values, one pair per line, with the values aligned.
 pub(crate) fn say_pairs(pairs: &[(&str, String)]) {
     let widest = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in pairs {
@@ -68,13 +67,13 @@ pub(crate) fn say_pairs(pairs: &[(&str, String)]) {
     }
 }
 
-/// Text that others wrote, safe to print: a terminal takes no orders from it.
+/// Makes untrusted text safe to print: it cannot control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     let harmless = |c: char| if c.is_control() && !"\n\t".contains(c) { '\u{fffd}' } else { c };
     text.chars().map(harmless).collect()
 }
 
-/// Such text on one line, and not too much of it.
+/// Untrusted text on one line, shortened.
 pub(crate) fn one_line(text: &str) -> String {
     const MOST: usize = 200;
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -85,12 +84,12 @@ pub(crate) fn one_line(text: &str) -> String {
     }
 }
 
-/// A moment as programs get it.
+/// A timestamp for programs.
 pub(crate) fn time(at: impl Into<Option<Timestamp>>) -> Value {
     at.into().map_or(Value::Null, |at| json!(at.to_string()))
 }
 
-/// What the core writes of itself, with moments as programs get them.
+/// JSON of the core, with timestamps for programs.
 pub(crate) fn with_times(fields: Map<String, Value>) -> Map<String, Value> {
     let told = fields.into_iter().map(|(name, value)| {
         let moment = value.as_i64().filter(|_| MOMENTS.contains(&name.as_str()));
@@ -105,18 +104,18 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Whether JSON is asked for, known before the arguments are understood: complaints about them
-/// have that form too. What follows `--` is not for this program.
+/// Whether --json is given, before the arguments are parsed: errors about them are JSON too.
+/// Arguments after `--` belong to another program.
 pub(crate) fn json_is_asked_for() -> bool {
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
-/// Ends when nobody reads what is printed any more, as far as the system can say.
+/// Returns when the reader of stdout has closed it, if the system can detect that.
 pub(crate) async fn reader_left() {
     const PAUSE: Duration = Duration::from_millis(500);
     let is_there = || {
         let stdout = std::io::stdout();
-        // Errors are told without being asked for.
+        // Error events are reported without being requested.
         let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
         let asked = poll(&mut watched, Some(&Timespec::default()));
         asked.is_err() || !watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
@@ -126,12 +125,12 @@ pub(crate) async fn reader_left() {
     }
 }
 
-/// Complains on standard error.
+/// Prints an error on stderr.
 pub(crate) fn complain(code: &str, message: &str, json: bool) {
     say_aside(&complaint(code, message, json));
 }
 
-/// A complaint, as people or programs get it.
+/// An error for people or for programs.
 pub(crate) fn complaint(code: &str, message: &str, json: bool) -> String {
     if json {
         json!({ "error": { "code": code, "message": message } }).to_string()
@@ -140,7 +139,7 @@ pub(crate) fn complaint(code: &str, message: &str, json: bool) -> String {
     }
 }
 
-/// Prints a line on standard error. Where that cannot be done, only the exit code tells.
+/// Prints a line on stderr. If that fails, only the exit code reports the error.
 pub(crate) fn say_aside(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_others_gives_no_orders() {
+    fn untrusted_text_cannot_control_the_terminal() {
         for (text, expected) in [
             ("plain", "plain"),
             ("two\nlines\tand", "two lines and"),

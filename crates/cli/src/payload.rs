@@ -1,4 +1,4 @@
-//! What a task or a message carries, as it is given on the command line.
+//! The payload options of a task or a message.
 
 use std::fs::File;
 use std::io::{Read as _, stdin};
@@ -12,20 +12,20 @@ use crate::error::CliError;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Payload")]
 pub(crate) struct PayloadArgs {
-    /// What it carries, as JSON.
+    /// The payload, as JSON.
     #[arg(long, value_name = "JSON", value_parser = json_payload, conflicts_with = "payload_file")]
     payload: Option<String>,
-    /// A file whose bytes it carries as they are; - is standard input.
+    /// A file with the payload bytes; - is standard input.
     #[arg(long, value_name = "PATH")]
     payload_file: Option<PathBuf>,
-    /// What the payload is [default: application/json; of a file, application/octet-stream unless
-    /// its name ends in .json]
+    /// The content type of the payload [default: application/json; of a file,
+    /// application/octet-stream unless its name ends in .json]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
 }
 
 impl PayloadArgs {
-    /// Whether it takes standard input for itself.
+    /// Whether the payload is read from standard input.
     pub(crate) fn is_standard_input(&self) -> bool {
         self.payload_file.as_deref() == Some(Path::new("-"))
     }
@@ -43,7 +43,7 @@ impl PayloadArgs {
     }
 }
 
-/// What is in a file that was given by this option; - is standard input.
+/// Reads the file given by this option; - is standard input.
 pub(crate) fn read_bytes(path: &Path, option: &'static str) -> Result<Vec<u8>, CliError> {
     let failed = |error| CliError::PayloadFile { path: path.to_owned(), error };
     let bytes = read(path).map_err(failed)?;
@@ -55,7 +55,7 @@ pub(crate) fn read_bytes(path: &Path, option: &'static str) -> Result<Vec<u8>, C
     Ok(bytes)
 }
 
-/// Enough of it to see whether it is too long.
+/// Reads one byte more than the limit, to detect a payload that is too long.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let most = limits::PAYLOAD_BYTES.max.unsigned_abs() + 1;
     let mut bytes = Vec::new();
@@ -68,7 +68,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn json_payload(text: &str) -> Result<String, String> {
-    json_text(text).map_err(|error| format!("{error}; other bytes go by --payload-file"))
+    json_text(text).map_err(|error| format!("{error}; use --payload-file for other bytes"))
 }
 
 pub(crate) fn json_text(text: &str) -> Result<String, String> {

@@ -19,10 +19,10 @@ pub(crate) struct SessionCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List sessions: whose they are, what of them runs, and what waits.
+    /// List sessions: their owners, and the numbers of running and blocked tasks.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Take a session from its worker: what runs goes on, what follows may run anywhere.
+    /// Release a session from its worker: running tasks continue, later ones may run on any worker.
     Release(Release),
 }
 
@@ -67,13 +67,13 @@ impl List {
         };
         let (tenant, kind) = (&self.target.tenant, Some(GateKind::Session));
         if !show_all(&engine, tenant, kind, show).await? && !json {
-            say("There is no session: one comes to be with its first task.");
+            say("There is no session: the first task of a session creates it.");
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-/// Whose a session is, and for how long if nothing of it runs.
+/// The owner of a session, and for how long it stays so while idle.
 fn owned(session: &Gate, now: Timestamp) -> String {
     match &session.owner {
         None => "nobody".to_owned(),
@@ -95,13 +95,13 @@ impl Release {
         let running =
             match engine.submit(ReleaseSession { tenant, session, affinity: false }).await? {
                 Outcome::SessionReleased { running } => running,
-                other => unreachable!("a release is answered as a release, not {other:?}"),
+                other => unreachable!("unexpected outcome of a release: {other:?}"),
             };
         if self.target.json {
             say_json(&json!({ "session": self.session, "running": running }));
         } else if running > 0 {
             let runs = counted(running.into(), "task");
-            say(&format!("Session {name} is free once what runs of it has ended: {runs}."));
+            say(&format!("Session {name} is free once its running tasks have ended: {runs}."));
         } else {
             say(&format!("Session {name} is free."));
         }

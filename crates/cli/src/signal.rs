@@ -7,16 +7,16 @@ use crate::error::CliError;
 use crate::letter::{Letter, say_posted};
 use crate::target::Target;
 
-/// A token is shorter than this.
+/// The maximum length of a token.
 const MOST_TOKEN: u64 = 4_096;
 
-/// The options that give fields of another name.
+/// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
     ("id", "--task"),
     ("name", "NAME"),
     ("source", "--source"),
     ("idempotency_key", "--key"),
-    ("payload in bytes", "what it carries in bytes"),
+    ("payload in bytes", "the payload in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
@@ -28,19 +28,19 @@ const EXAMPLES: &str = "Examples:
 A token on the command line can be seen by others on this machine: give it on standard input, or
 in WINDLASS_TOKEN.";
 
-/// Send a message to a task: by its id, or through a waitpoint with its token.
+/// Send a signal to a task: by its id, or through a waitpoint with its token.
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
     group = clap::ArgGroup::new("to").args(["task", "token"]).required(true)
 )]
 pub(crate) struct Signal {
-    /// What the message is called.
+    /// The name of the signal.
     name: String,
-    /// The task it is for, as `task list` shows it.
+    /// The id of the task, as `task list` shows it.
     #[arg(long, value_name = "ID")]
     task: Option<TaskId>,
-    /// The token of the waitpoint it goes through; - reads it from standard input.
+    /// The token of a waitpoint; - reads it from standard input.
     #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "after")]
     token: Option<String>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl Signal {
         let posting = match (&self.task, &token) {
             (Some(task), _) => engine.post(task.clone(), &self.name),
             (None, Some(token)) => engine.signal(token, &self.name),
-            (None, None) => unreachable!("one of the two is asked for"),
+            (None, None) => unreachable!("clap requires one of the two"),
         };
         let posting = posting.tenant(self.target.tenant.clone());
         let posting = self.letter.on(posting, payload);
@@ -75,9 +75,9 @@ impl Signal {
 fn told(posted: &Posted) -> String {
     let Posted { task, seq, .. } = posted;
     match (posted.duplicate, posted.resumed) {
-        (true, _) => format!("It was sent before, as message {seq} of task {task}."),
-        (false, true) => format!("Task {task} goes on with message {seq}."),
-        (false, false) => format!("Task {task} keeps message {seq} until it asks for it."),
+        (true, _) => format!("Duplicate: sent before as message {seq} of task {task}."),
+        (false, true) => format!("Task {task} resumes with message {seq}."),
+        (false, false) => format!("Task {task} has message {seq} in its mailbox."),
     }
 }
 

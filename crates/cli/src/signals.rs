@@ -5,12 +5,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::CliError;
 
-/// Ctrl-C, SIGTERM and SIGHUP, from here on.
+/// Listens for Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None where whoever started this program said that it outlives its terminal.
+    /// None if the parent process made this one ignore SIGHUP.
     hangup: Option<Signal>,
 }
 
@@ -40,7 +40,7 @@ impl Signals {
     }
 }
 
-/// As under `nohup`, where the system tells.
+/// Whether SIGHUP is ignored, as under `nohup`; false if unknown.
 fn hangup_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nohup_does_is_seen() {
+    fn an_ignored_sighup_is_detected() {
         for (status, expected) in [
             ("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n", true),
             ("SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n", false),

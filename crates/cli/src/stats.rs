@@ -9,7 +9,7 @@ use crate::log::LogView;
 use crate::output::{say_json, say_pairs};
 use crate::target::Target;
 
-/// Show how many tasks there are in each state and lane, and what the store says of itself.
+/// Show the number of tasks by state and lane, and facts about the store.
 #[derive(Debug, Args)]
 pub(crate) struct Stats {
     #[command(flatten)]
@@ -59,7 +59,7 @@ impl Stats {
     }
 }
 
-/// Whether people expect to be told that there is none of it.
+/// Whether the state is shown even without tasks.
 fn is_usual(state: PublicState) -> bool {
     match state {
         PublicState::Waiting

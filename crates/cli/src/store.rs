@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
 
-/// Look after the store itself.
+/// Maintain the store.
 #[derive(Debug, Args)]
 pub(crate) struct StoreCommand {
     #[command(subcommand)]
@@ -13,11 +13,10 @@ pub(crate) struct StoreCommand {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// After a backup was restored, and before anything opens it: start a new life of the log
+    /// Start a new incarnation of the log, after restoring a backup and before anything opens it
     ///
-    /// The numbers that the log gave after the backup are given again, to other entries. Readers
-    /// that remember one of them are told `cursor_expired` from then on, instead of missing
-    /// entries in silence.
+    /// The restored log reuses the sequence numbers given after the backup, for other events.
+    /// Readers with such a cursor then get `cursor_expired`, instead of missing events silently.
     Renew(Renew),
 }
 
@@ -46,7 +45,7 @@ impl Renew {
         if self.target.json {
             say_json(&serde_json::json!({ "incarnation": incarnation }));
         } else {
-            say(&format!("The log of {} is now {incarnation}.", self.target.store));
+            say(&format!("The log of {} has incarnation {incarnation}.", self.target.store));
         }
         Ok(())
     }

@@ -6,11 +6,10 @@ use windlass::{BadUrl, Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
 use crate::error::CliError;
 use crate::formats::Formats;
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Target {
-    /// Where the tasks are: sqlite://PATH or postgres://. Your program may have it open at the same
-    /// time.
+    /// The store: sqlite://PATH or postgres://. Your program may have it open at the same time.
     #[arg(
         long,
         value_name = "URL",
@@ -21,19 +20,19 @@ pub(crate) struct Target {
         help_heading = "Where and how"
     )]
     pub(crate) store: StoreUrl,
-    /// Whose tasks.
+    /// The tenant whose records are meant.
     #[arg(long, default_value = "default", help_heading = "Where and how")]
     pub(crate) tenant: Tenant,
-    /// JSON on standard output, one object a line; complaints on standard error are JSON too.
+    /// Print JSON on standard output, one object per line; errors on standard error are JSON too.
     #[arg(long, help_heading = "Where and how")]
     pub(crate) json: bool,
 }
 
-/// A store that is still there when this command has ended.
+/// A store that outlives this command.
 fn lasting(text: &str) -> Result<StoreUrl, String> {
     match text.parse() {
         Ok(StoreUrl::Memory) => {
-            Err("what is in memory is gone with this command; name a file or a server".to_owned())
+            Err("a memory store ends with this command; name a file or a server".to_owned())
         }
         Ok(store) => Ok(store),
         Err(BadUrl::UnknownScheme) => Err("a store is sqlite://PATH (sqlite:///absolute, \
@@ -44,7 +43,7 @@ fn lasting(text: &str) -> Result<StoreUrl, String> {
 }
 
 impl Target {
-    /// An engine that only does what it is asked. Neither a file nor a table is created.
+    /// Opens an engine without background work. Creates neither a file nor a table.
     pub(crate) async fn open(&self) -> Result<Engine, CliError> {
         if Formats::of(&self.store).await?.found.is_none() {
             return Err(CliError::NoDatabase(self.store.to_string()));
@@ -62,7 +61,7 @@ impl Target {
         task.ok_or_else(|| CliError::NotFound { what: "task", name: id.to_string() })
     }
 
-    /// A task that is a workflow.
+    /// Loads a task that must be a workflow.
     pub(crate) async fn workflow(
         &self,
         engine: &Engine,

@@ -1,4 +1,4 @@
-//! Complaints about arguments, each on one line.
+//! Errors about arguments, each on one line.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use windlass::StoreUrl;
 
 use crate::output::unwritten;
 
-/// Whether this is help that was asked for, or that is shown where nothing was.
+/// Whether this is help, requested or shown for missing arguments.
 pub(crate) fn is_help(wrong: &clap::Error) -> bool {
     matches!(
         wrong.kind(),
@@ -18,7 +18,7 @@ pub(crate) fn is_help(wrong: &clap::Error) -> bool {
     )
 }
 
-/// Prints help; says with which exit code to end.
+/// Prints help and returns the exit code.
 pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
     let printed = help.print().and_then(|()| std::io::stdout().flush());
     let code = match printed {
@@ -28,13 +28,13 @@ pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// What is wrong, and where help is.
+/// What is wrong, and which help to read.
 pub(crate) fn gist(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
     let what = negative(wrong, args).unwrap_or_else(|| told(&veiled(wrong)));
     format!("{what} (see {} --help)", path(command, args))
 }
 
-/// A complaint without the password of a URL in it.
+/// The error message with the password of a URL redacted.
 fn veiled(wrong: &clap::Error) -> String {
     let complaint = wrong.to_string();
     match wrong.get(ContextKind::InvalidValue) {
@@ -43,17 +43,17 @@ fn veiled(wrong: &clap::Error) -> String {
     }
 }
 
-/// A complaint without what is said after every one of them.
+/// The error message on one line, without the usage and the hints of clap.
 fn told(complaint: &str) -> String {
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
     let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
-    // Such a tip is right for a program that takes any words.
+    // This tip suits only programs that take arbitrary arguments.
     let lines = lines.take_while(told).filter(|line| !line.starts_with("tip: to pass"));
     let line = lines.collect::<Vec<&str>>().join(" ").replace(" tip: ", "; ");
     line.trim_start_matches("error: ").to_owned()
 }
 
-/// A value with a sign is taken for an option: names the one that it was meant for.
+/// Clap reads a negative value as an option: names the option that it belongs to.
 fn negative(wrong: &clap::Error, args: &[String]) -> Option<String> {
     let Some(ContextValue::String(found)) = wrong.get(ContextKind::InvalidArg) else { return None };
     let is_number = found.strip_prefix('-')?.starts_with(|c: char| c.is_ascii_digit());
@@ -62,7 +62,7 @@ fn negative(wrong: &clap::Error, args: &[String]) -> Option<String> {
     option.starts_with("--").then(|| format!("invalid value '{}' for '{option}'", args[at]))
 }
 
-/// The command that was meant, as far as it was understood.
+/// The subcommand, as far as it was recognized.
 fn path(command: clap::Command, args: &[String]) -> String {
     let mut names = vec![command.get_name().to_owned()];
     let mut command = &command;

@@ -19,20 +19,20 @@ pub(crate) struct WaitpointCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a waitpoint of a task and print its token, which is shown nowhere else.
+    /// Create a waitpoint of a task and print its token, which is shown only once.
     Create(Create),
-    /// List waitpoints: whose they are, and whether their message has come.
+    /// List waitpoints with their tasks and states.
     #[command(visible_alias = "ls")]
     List(List),
 }
 
 #[derive(Debug, Args)]
 struct Create {
-    /// The task that a message through it is for.
+    /// The task that receives the message.
     task: TaskId,
-    /// A name for it, of letters, digits and _ : -; no other task's.
+    /// The id of the waitpoint, of letters, digits and _ : -; used by no other task.
     id: WaitpointId,
-    /// For how long its token is good.
+    /// How long its token is valid.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration::parse)]
     expires: Duration,
     #[command(flatten)]
@@ -41,13 +41,13 @@ struct Create {
 
 #[derive(Debug, Args)]
 struct List {
-    /// Only those of this task.
+    /// Only waitpoints of this task.
     #[arg(long, value_name = "ID")]
     task: Option<TaskId>,
     /// How many to show.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
-    /// Go on behind this id.
+    /// Continue after this id.
     #[arg(long, value_name = "ID")]
     after: Option<WaitpointId>,
     #[command(flatten)]
@@ -118,7 +118,7 @@ fn message(waitpoint: &Waitpoint) -> Option<u64> {
     }
 }
 
-/// What tells a token from others, and nothing of what it says.
+/// Identifies a token by its fingerprint, without the token.
 fn described(waitpoint: &Waitpoint) -> Value {
     json!({
         "id": waitpoint.id,

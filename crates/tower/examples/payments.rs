@@ -1,4 +1,4 @@
-//! A service that takes payments, each once.
+//! A payment service that takes each payment once.
 //!
 //! ```sh
 //! cargo run -p windlass-tower --example payments
@@ -6,8 +6,8 @@
 //!     -H 'content-type: application/json' -d '{"cents":999}'
 //! ```
 //!
-//! Send it again, also after a restart: the receipt is the same, and nothing is charged. What is
-//! kept is in `payments.db`, in the folder where it was started.
+//! Send it again, also after a restart: the receipt is the same, and nothing is charged again. The
+//! stored responses are in `payments.db`, in the current directory.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -22,7 +22,7 @@ use windlass_engine::{Call, Config, Downstream, EffectError, Engine, Lookup, Req
 use windlass_store_sqlite::SqliteStore;
 use windlass_tower::{IdempotencyLayer, Principal};
 
-/// Stands for a bank.
+/// A stub of a bank.
 #[derive(Clone, Default)]
 struct Bank(Arc<AtomicU32>);
 
@@ -37,11 +37,11 @@ impl Downstream for Bank {
     }
 
     async fn lookup(&self, _: &Call) -> Lookup<Value> {
-        Lookup::Ambiguous("this one keeps no books".to_owned())
+        Lookup::Ambiguous("this bank has no lookup".to_owned())
     }
 }
 
-/// A real service has checked a credential by now.
+/// A real service has authenticated the caller before.
 fn who(parts: &Parts) -> Option<Principal> {
     let user = parts.headers.get("x-user")?.to_str().ok()?;
     Some(Principal::new(user))

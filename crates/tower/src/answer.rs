@@ -1,4 +1,4 @@
-//! An answer of HTTP as it is kept: a line of JSON, then the body as it was.
+//! The stored form of an HTTP response: a line of JSON, then the unchanged body.
 
 use bytes::Bytes;
 use http::header::CONNECTION;
@@ -8,7 +8,7 @@ use windlass_core::Payload;
 
 const CONTENT_TYPE: &str = "application/vnd.windlass.http-answer";
 
-/// Of the connection, not of the answer.
+/// Headers of the connection, not of the response.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
@@ -24,20 +24,20 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 #[derive(Serialize, Deserialize)]
 struct Head {
     status: u16,
-    /// As bytes: a value need not be a text.
+    /// As bytes: a header value need not be text.
     headers: Vec<(String, Vec<u8>)>,
 }
 
-/// What is to be kept of an answer.
+/// Encodes a response without its hop-by-hop headers.
 pub(crate) fn keep(answer: &Response<Bytes>) -> Payload {
     let headers = answer.headers();
-    // It may name more of its own.
+    // `Connection` may name more hop-by-hop headers.
     let named: Vec<String> = headers.get_all(CONNECTION).iter().flat_map(tokens).collect();
     let is_kept = |name: &str| !HOP_BY_HOP.contains(&name) && named.iter().all(|own| own != name);
     let kept = headers.iter().filter(|(name, _)| is_kept(name.as_str()));
     let headers = kept.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
     let head = Head { status: answer.status().as_u16(), headers };
-    let mut bytes = serde_json::to_vec(&head).expect("numbers and texts are written without fail");
+    let mut bytes = serde_json::to_vec(&head).expect("numbers and strings serialize");
     bytes.push(b'\n');
     bytes.extend_from_slice(answer.body());
     Payload::new(CONTENT_TYPE, bytes)
@@ -48,7 +48,7 @@ fn tokens(value: &HeaderValue) -> Vec<String> {
     text.split(',').map(|token| token.trim().to_ascii_lowercase()).collect()
 }
 
-/// The answer again, marked as one that was given before. None when this is none.
+/// Decodes a stored response and marks it as replayed. None if the payload is not one.
 pub(crate) fn replay(kept: &Payload) -> Option<Response<Bytes>> {
     let end = kept.bytes.iter().position(|byte| *byte == b'\n')?;
     let head: Head = serde_json::from_slice(&kept.bytes[..end]).ok()?;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_back_as_it_was() {
+    fn a_stored_response_is_replayed_unchanged() {
         let body = Bytes::from_static(b"\xff\n{\"not\": json");
         let answer = Response::builder()
             .status(201)

@@ -7,12 +7,12 @@ use windlass_engine::Engine;
 
 use crate::service::Idempotency;
 
-/// Who sends a request, and for whom: nobody gets the answer to what another one has asked.
+/// The sender of a request. A stored response is only replayed to the same principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub tenant: String,
     pub name: String,
-    /// An account or a session, where one principal asks for many; or nothing.
+    /// An account or a session, where one principal sends for many; may be empty.
     pub account: String,
 }
 
@@ -24,17 +24,16 @@ impl Principal {
 
 type Identify = dyn Fn(&Parts) -> Option<Principal> + Send + Sync;
 
-/// Lets requests that change something take effect once. What they are called is in the header
-/// `Idempotency-Key`; `GET`, `HEAD`, `OPTIONS` and `TRACE` pass as they are.
+/// Makes non-safe HTTP requests idempotent by their `Idempotency-Key` header. `GET`, `HEAD`,
+/// `OPTIONS` and `TRACE` pass through.
 ///
-/// What is asked for is the method, the path with its query as this layer sees it, and the body.
-/// Around a part of a service that sees shortened paths it cannot tell two parts apart: put it
-/// around the whole.
+/// The fingerprint covers method, path, query and body. `nest`ed routers see a stripped path, so
+/// apply the layer outside of `Router::nest`, or requests to different nests may collide.
 ///
-/// Kept are answers of success, and `303 See Other`, with all headers, `Set-Cookie` among them, but
-/// those of the connection. Everything else is given up, and is done again when it is sent again.
+/// Successful responses and `303 See Other` are stored with all headers, `Set-Cookie` included,
+/// except hop-by-hop headers. Any other response releases the key, and a retry runs again.
 ///
-/// How long answers are kept, what races get and what keys look like is in the engine's
+/// TTLs, the policy for concurrent duplicates and the format of keys are set in the engine's
 /// [`windlass_engine::RequestPolicy`].
 #[derive(Clone)]
 pub struct IdempotencyLayer {
@@ -45,8 +44,8 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// `identify` says who sends a request, from what whoever checked its credentials has left in
-    /// its extensions or headers. One of nobody is refused.
+    /// `identify` returns the principal of a request, from what the authentication layer left in
+    /// its extensions or headers. A request without a principal is rejected.
     pub fn new(
         engine: Engine,
         identify: impl Fn(&Parts) -> Option<Principal> + Send + Sync + 'static,
@@ -55,16 +54,16 @@ impl IdempotencyLayer {
         Self { engine, identify: Arc::new(identify), is_required: true, longest_body }
     }
 
-    /// Lets requests without a key pass as they are.
+    /// Lets requests without a key pass through.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.is_required = false;
         self
     }
 
-    /// The longest body of a request or of an answer, in bytes; a mebibyte unless it is said. A
-    /// longer answer of success is kept as an error, `answer_too_long`: what was done is not done
-    /// again. So is one of more than four mebibytes with its headers.
+    /// The maximum length of a request or response body in bytes; the default is 1 MiB. A longer
+    /// successful response is stored as the error `answer_too_long`, so that the request does not
+    /// run again. So is one of more than 4 MiB with its headers.
     #[must_use]
     pub fn longest_body(mut self, bytes: usize) -> Self {
         self.longest_body = bytes;

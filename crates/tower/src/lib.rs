@@ -1,9 +1,9 @@
-//! Idempotency for any tower service, on any store of Windlass.
+//! HTTP idempotency for any tower service, on any Windlass store.
 //!
-//! A request that carries an `Idempotency-Key` takes effect once. Whoever sends it again gets the
-//! answer of the first time, byte for byte, with the header `Idempotency-Replayed: true`; also
-//! after the process was restarted, and from another node. Only successes are kept: what failed
-//! can be sent again. Start at [`IdempotencyLayer`].
+//! A request with an `Idempotency-Key` takes effect once. A retry gets the response of the first
+//! request, byte for byte, with the header `Idempotency-Replayed: true`; also after a restart, and
+//! from another node. Only successes are stored: a failed request can be sent again. Start at
+//! [`IdempotencyLayer`].
 
 mod answer;
 mod layer;

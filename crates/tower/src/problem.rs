@@ -1,4 +1,4 @@
-//! Errors as problem documents of RFC 9457.
+//! Errors as problem documents (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass_core::{Rejection, limits};
 use windlass_engine::Error;
 
-/// Why a request is not answered by the service behind.
+/// Why a request is not answered by the inner service.
 #[derive(Debug)]
 pub(crate) enum Problem {
     KeyMissing,
@@ -15,16 +15,16 @@ pub(crate) enum Problem {
     NobodyAsks,
     BodyTooLong,
     BodyUnreadable,
-    /// It was done, and what it said cannot be kept.
+    /// The request took effect, but its response is too long to store.
     AnswerTooLong,
-    /// What the service said ended before its time.
+    /// The response body of the service was truncated.
     AnswerBroken,
-    /// What is kept cannot be read.
+    /// The stored response cannot be decoded.
     AnswerUnreadable,
     Refused(Error),
 }
 
-/// What helps: another request, the same one later, or nothing.
+/// What helps: a corrected request, a retry, or nothing.
 #[derive(Clone, Copy)]
 enum Recovery {
     Correctable,
@@ -55,15 +55,15 @@ impl Problem {
     fn detail(&self) -> String {
         match self {
             Problem::KeyMissing => "the header Idempotency-Key is required here".into(),
-            Problem::KeyUnreadable => "the header Idempotency-Key is no plain text".into(),
-            Problem::NobodyAsks => "nobody is known to send this request".into(),
-            Problem::BodyTooLong => "the body is longer than it may be".into(),
-            Problem::BodyUnreadable => "the body ended before its time".into(),
-            Problem::AnswerUnreadable => "the answer that was kept cannot be read".into(),
-            Problem::AnswerTooLong => "the answer is longer than what is kept of one".into(),
-            Problem::AnswerBroken => "the answer ended before its time".into(),
-            // What the store is and what it says is nobody's business who sends requests.
-            Problem::Refused(Error::Store(_)) => "requests cannot be kept at the moment".into(),
+            Problem::KeyUnreadable => "the header Idempotency-Key is not plain text".into(),
+            Problem::NobodyAsks => "the sender of this request is not authenticated".into(),
+            Problem::BodyTooLong => "the body exceeds the maximum length".into(),
+            Problem::BodyUnreadable => "the body was truncated".into(),
+            Problem::AnswerUnreadable => "the stored response cannot be decoded".into(),
+            Problem::AnswerTooLong => "the response exceeds the maximum length".into(),
+            Problem::AnswerBroken => "the response was truncated".into(),
+            // Details of the store are not exposed to clients.
+            Problem::Refused(Error::Store(_)) => "the request store is unavailable".into(),
             Problem::Refused(error) => error.to_string(),
         }
     }
@@ -90,7 +90,7 @@ impl Problem {
                     (StatusCode::TOO_MANY_REQUESTS, Recovery::Transient)
                 }
                 Rejection::Quarantined { .. } => bug,
-                // It took too long: whoever sends it again gets what comes of it.
+                // The request took too long: a retry gets its result.
                 _ => (StatusCode::CONFLICT, Recovery::Transient),
             },
             Problem::Refused(Error::TooLarge) => {
@@ -101,7 +101,7 @@ impl Problem {
         }
     }
 
-    /// In whole seconds, and never too soon.
+    /// In whole seconds, rounded up.
     fn retry_after(&self) -> Option<u64> {
         match self {
             Problem::Refused(Error::Rejected(
@@ -109,7 +109,7 @@ impl Problem {
                 | Rejection::RateLimited { retry_after_ms },
             )) => Some(retry_after_ms.div_ceil(1_000).max(1)),
             Problem::AnswerBroken => Some(1),
-            // All that passes by itself: there is no better guess.
+            // Transient errors without a known delay.
             Problem::Refused(error) if !matches!(error, Error::Rejected(_)) => {
                 matches!(self.kind().1, Recovery::Transient).then_some(1)
             }

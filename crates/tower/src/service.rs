@@ -18,18 +18,18 @@ use crate::problem::Problem;
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 type BoxError = Box<dyn StdError + Send + Sync>;
-/// What takes no part passes as it is, however long it is.
+/// A body that was read whole, or one that is passed through unread.
 type Passing<B> = Either<Full<Bytes>, B>;
 type Answer<A> = Response<Passing<A>>;
 
-/// A service whose requests take effect once: see [`IdempotencyLayer`].
+/// A service that executes requests idempotently: see [`IdempotencyLayer`].
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     inner: S,
     layer: IdempotencyLayer,
 }
 
-/// A request that takes part, and what it is called.
+/// A request with an idempotency key.
 struct Keyed<B> {
     parts: Parts,
     key: String,
@@ -61,7 +61,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is the one to be called.
+        // Calls the instance that is ready; a clone need not be.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let layer = self.layer.clone();
@@ -79,7 +79,7 @@ where
                 Err(problem) => Err(problem),
             };
             let came = came.unwrap_or_else(|problem| {
-                tracing::debug!(?problem, "a request is refused");
+                tracing::debug!(?problem, "request rejected");
                 Ok(problem.answer())
             });
             came.map(|answer| answer.map(|body| Either::Left(Full::new(body))))
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// Answers a request: as it was answered before, or by the service behind.
+/// Handles a request: replays the stored response, or calls the inner service.
 async fn attend<S, B, A>(
     mut inner: S,
     layer: &IdempotencyLayer,
@@ -115,7 +115,7 @@ where
     parts.extensions.insert(ticket.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
     let longest = layer.longest_body;
-    // A client that leaves does not stop what was begun: it would be begun again.
+    // A client that disconnects does not stop the handler: a retry would run it again.
     let run = async move { conclude(inner.call(request).await, ticket, longest).await };
     match tokio::spawn(run).await {
         Ok(came) => came,
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// Keeps what is a success, and gives up what is not.
+/// Stores the response of a success, and releases the key otherwise.
 async fn conclude<A, E>(
     came: Result<Response<A>, E>,
     ticket: Ticket,
@@ -162,12 +162,12 @@ where
     Ok(Ok(answer))
 }
 
-/// Whether it was done what was asked for. Many say so by where to look instead.
+/// Whether the request took effect. Many services report success with `303 See Other`.
 fn is_done(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SEE_OTHER
 }
 
-/// What was done is not done again because nobody can be told all of what it came to.
+/// A success whose response is too long is stored as an error, so that it is not repeated.
 async fn too_long(ticket: Ticket, is_done: bool) -> Problem {
     if !is_done {
         give_up(ticket).await;
@@ -179,11 +179,11 @@ async fn too_long(ticket: Ticket, is_done: bool) -> Problem {
 
 async fn give_up(ticket: Ticket) {
     if let Err(error) = ticket.give_up().await {
-        tracing::warn!(%error, "a request could not be given up; it is free in a while");
+        tracing::warn!(%error, "releasing an idempotency key failed; it expires by its TTL");
     }
 }
 
-/// The key of a request: plain, or in quotes as the header is specified.
+/// The key of a request: plain, or quoted as the header specification has it.
 fn key_of(parts: &Parts) -> Result<Option<String>, Problem> {
     let mut values = parts.headers.get_all(KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -211,7 +211,7 @@ where
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::BodyTooLong),
         Err(error) => {
-            tracing::debug!(%error, "a body could not be read");
+            tracing::debug!(%error, "reading a body failed");
             Err(Problem::BodyUnreadable)
         }
     }

@@ -1,7 +1,7 @@
-//! A queue of emails in a SQLite file: retries, a request that comes twice, a dead letter.
+//! A queue of emails in a SQLite file: retries, a duplicate request, a dead letter.
 //!
-//! Run it with `cargo run --example email_queue`. It keeps its tasks in `email_queue.db`, unless
-//! it is told another file; run it again, and what was accepted before is still there.
+//! Run it with `cargo run --example email_queue`. It stores its tasks in `email_queue.db`, or in
+//! the file given as the first argument; run it again, and the accepted tasks still exist.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
@@ -21,10 +21,10 @@ struct Receipt {
     attempts: u32,
 }
 
-/// A mail server that is busy at first, and knows no address without an `@`.
+/// A mail server that is busy on the first attempt and rejects addresses without an `@`.
 async fn send(context: Context, mail: Email) -> Result<Receipt, Failure> {
     if !mail.to.contains('@') {
-        return Err(context.give_up(format!("{} is no address", mail.to)));
+        return Err(context.give_up(format!("{} is not an address", mail.to)));
     }
     if context.attempt() == 1 {
         return Err(Failure::transient("the mail server is busy"));

@@ -1,23 +1,23 @@
-//! A worker that is told to stop: short work is finished, long work is given back unbilled.
+//! A worker that shuts down gracefully: short tasks finish, long ones are released uncounted.
 //!
-//! Run it with `cargo run --example graceful_shutdown`, and stop it when you like with Ctrl-C or with
-//! SIGTERM, as systemd and Kubernetes do; it stops by itself after two seconds.
+//! Run it with `cargo run --example graceful_shutdown`, and stop it with Ctrl-C or with SIGTERM, as
+//! systemd and Kubernetes do; it stops after two seconds anyway.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 
 use windlass::{Context, Engine, Tenant};
 
-/// Works for so many milliseconds, and leaves off when it is told to.
+/// Works for `ms` milliseconds, and stops early when it is cancelled.
 async fn work(context: Context, ms: u64) -> Result<(), windlass::Failure> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(ms)) => {
-            println!("  {ms} ms of work are done");
+            println!("  {ms} ms of work completed");
             Ok(())
         }
         () = context.cancelled() => {
-            println!("  {ms} ms of work are given back");
-            Err(windlass::Failure::transient("told to stop"))
+            println!("  {ms} ms of work released");
+            Err(windlass::Failure::transient("cancelled by shutdown"))
         }
     }
 }
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         stopped = told_to_stop() => stopped?,
         () = tokio::time::sleep(Duration::from_secs(2)) => {}
     }
-    println!("stopping: nothing more is claimed, and handlers have a second to finish");
+    println!("stopping: no more claims, handlers have one second to finish");
     worker.drain(Duration::from_secs(1)).await;
 
     for (state, tasks) in engine.count_by_state(&Tenant::default()).await? {

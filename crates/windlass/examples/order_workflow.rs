@@ -1,7 +1,7 @@
-//! A workflow in a SQLite file. Kill it while it runs; run it again, and it goes on where it was.
+//! A workflow in a SQLite file. Kill it while it runs; run it again, and it resumes.
 //!
-//! Run it with `cargo run --example order_workflow`. It keeps its order in `order_workflow.db`,
-//! unless it is told another file.
+//! Run it with `cargo run --example order_workflow`. It stores its order in `order_workflow.db`, or
+//! in the file given as the first argument.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use windlass::{Context, Engine, Failure, RetryPolicy, StepError, Workflow};
 
 async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
-    println!("charge: the card is asked for {cents} cents");
+    println!("charge: charging {cents} cents");
     Ok(format!("{cents} cents paid"))
 }
 
 async fn ship(_: Context, what: String) -> Result<String, Failure> {
-    println!("ship: the carrier comes for {what}");
+    println!("ship: shipping {what}");
     Ok(format!("{what} is on its way"))
 }
 

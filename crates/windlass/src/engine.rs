@@ -9,9 +9,9 @@ use windlass_worker::workflow::{Workflow, name_of};
 
 use crate::store_url::{BadUrl, StoreUrl};
 
-/// An engine on a store of its own. Clones share it.
+/// An engine with its own connection to a store. Clones share it.
 ///
-/// Whatever [`windlass_engine::Engine`] can do, this can.
+/// Dereferences to [`windlass_engine::Engine`].
 #[derive(Clone, Debug)]
 pub struct Engine(windlass_engine::Engine);
 
@@ -35,12 +35,12 @@ impl OpenError {
 }
 
 impl Engine {
-    /// Opens a store and starts an engine on it: `sqlite://app.db` (made when it is not there),
-    /// `sqlite:///var/lib/app.db`, `postgres://app@db/app`, or `memory:`, which is gone with the
-    /// process.
+    /// Opens a store and starts an engine on it: `sqlite://app.db` (created if missing),
+    /// `sqlite:///var/lib/app.db`, `postgres://app@db/app`, or `memory:`, which is lost when the
+    /// process ends.
     ///
-    /// Several programs may have one store open at once. The engine has threads of its own, so that
-    /// a handler that blocks its thread holds up nobody else.
+    /// Several programs may open one store at once. The engine runs on its own threads, so a
+    /// handler that blocks its thread does not delay other tasks.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(&url.parse()?, Config::default()).await
     }
@@ -51,25 +51,25 @@ impl Engine {
         Ok(Self(windlass_engine::Engine::start_apart(open, config).await?))
     }
 
-    /// A fresh task id: time-ordered, so that rows that are made together lie together.
+    /// A new task id. Ids are time-ordered, so that rows created together are stored together.
     pub fn new_id() -> TaskId {
         windlass_engine::Engine::new_id()
     }
 
-    /// Starts a workflow: the code of this function, which some worker has. Started again under the
-    /// same id it is the same one, or a conflict if its input is another.
+    /// Starts a workflow that runs this function on some worker. Starting it again with the same id
+    /// and input returns the same workflow; another input is a conflict.
     pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Starting<'_, O>
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,
         I: Serialize,
     {
-        // Without a name it is refused as what has no kind.
+        // A function without a name gives an empty kind, which is rejected as `invalid`.
         let kind = name_of(&function).unwrap_or_default();
         self.0.start_workflow(kind, input)
     }
 
-    /// A worker that takes tasks from this engine; see [`Worker`] for what it can be told.
+    /// Builds a worker that claims tasks from this engine; see [`Worker`] for its options.
     pub fn worker(&self, name: impl Into<WorkerId>) -> Worker {
         Worker::new(self.0.clone(), name)
     }

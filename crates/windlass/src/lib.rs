@@ -1,10 +1,10 @@
 //! Durable tasks, embedded in your program.
 //!
-//! A task that was accepted is kept in a SQLite file until a worker has dealt with it: through
-//! crashes, restarts, stalled workers and requests that come twice. There is no server to run.
-//! This crate is the way in: it opens a store, and gathers what the crates behind it offer. It
-//! owns no rule. Start at [`Engine::open`], [`Engine::create`][windlass_engine::Engine::create]
-//! and [`Engine::worker`].
+//! An accepted task is stored in a SQLite file until a worker completes it: through crashes,
+//! restarts, stalled workers and duplicate requests. There is no server to run. This crate is the
+//! entry point: it opens a store and re-exports the crates behind it; it has no logic itself.
+//! Start at [`Engine::open`], [`Engine::create`][windlass_engine::Engine::create] and
+//! [`Engine::worker`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,19 +29,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every error has a `code()` that stays the same from version to version. [`Error`] lists what a
-//! call can meet, [`Rejection`] what the rules can refuse.
+//! Every error has a `code()` that is stable across versions. [`Error`] lists how a call can fail,
+//! [`Rejection`] why the engine can refuse a command.
 
 mod engine;
 mod store_url;
 pub mod workflow;
 
-/// Its example is compiled.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
-/// The examples of the guide, so that they run.
+/// Runs the examples of the guide.
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../../../docs/learn/tasks.md")]
@@ -94,7 +94,7 @@ mod guide {
     mod workflow_upgrade {}
 }
 
-/// The examples of the guarantees, so that they run.
+/// Runs the examples of the guarantees.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guarantees/README.md")]
 mod guarantees {}

@@ -8,7 +8,7 @@ use windlass_store::{MemoryStore, Store, StoreError};
 use windlass_store_postgres::PostgresStore;
 use windlass_store_sqlite::SqliteStore;
 
-/// Which store to use, as people write it. Shown without the password that it may hold.
+/// The URL of a store. `Display` and `Debug` omit the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     Memory,
@@ -75,7 +75,7 @@ impl fmt::Display for StoreUrl {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("//").unwrap_or(("", &self.0));
-        // A password may hold any sign, and ends before the last @.
+        // A password may contain any character; it ends before the last @.
         let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(u, p)| (Some(u), p));
         let (host, query) = place.split_once('?').unwrap_or((place, ""));
         match user.map(|user| user.split(':').next().unwrap_or_default()) {
@@ -97,8 +97,8 @@ impl fmt::Debug for Secret {
 }
 
 impl StoreUrl {
-    /// Whether there is something to open; a file without tables is nothing. What is in memory is
-    /// made by opening it, and what a database server holds only it knows.
+    /// Whether the store exists. A SQLite file without tables does not; a memory store is created
+    /// on open, and for Postgres only the server knows, so both return true.
     pub fn exists(&self) -> bool {
         match self {
             StoreUrl::Memory | StoreUrl::Postgres(_) => true,
@@ -106,12 +106,12 @@ impl StoreUrl {
         }
     }
 
-    /// A text that may be meant as a URL, without the password that it may hold.
+    /// Redacts the password of a text that may be a URL.
     pub fn veiled(text: &str) -> String {
         if text.contains("//") { Secret(text.to_owned()).to_string() } else { text.to_owned() }
     }
 
-    /// The whole of it, with the password that it may hold: for another process, never for people.
+    /// The URL with its password, to pass to another process. Never print it.
     pub fn revealed(&self) -> String {
         match self {
             StoreUrl::Postgres(url) => url.0.clone(),
@@ -119,7 +119,7 @@ impl StoreUrl {
         }
     }
 
-    /// The same store, opened with one more setting. Only a database server has any.
+    /// The same store with one more setting. Only Postgres has settings.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let StoreUrl::Postgres(url) = self else { return self.clone() };
@@ -127,8 +127,8 @@ impl StoreUrl {
         StoreUrl::Postgres(Secret(format!("{}{sign}{name}={value}", url.0)))
     }
 
-    /// Starts a new life of the log of a store that was restored from a backup, before anybody
-    /// opens it: readers whose cursor is of the life that was lost are told so.
+    /// Starts a new incarnation of the log of a store restored from a backup, before any engine
+    /// opens it. Readers with a cursor of the lost incarnation then get `cursor_expired`.
     pub async fn renew_incarnation(&self) -> Result<(), StoreError> {
         match self {
             StoreUrl::Memory => Ok(()),

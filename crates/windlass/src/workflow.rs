@@ -1,9 +1,9 @@
-//! Durable workflows: ordinary async code that goes on where it stopped, also after a crash.
+//! Durable workflows: ordinary async code that resumes where it stopped, also after a crash.
 //!
-//! Code gets a [`Workflow`] and does everything through it that is to outlive the process. It is
-//! started by [`Engine::start`][crate::Engine::start], and run by a worker that was told of it with
+//! Workflow code gets a [`Workflow`] and does everything durable through it. It is started by
+//! [`Engine::start`][crate::Engine::start], and run by a worker that registered it with
 //! [`Worker::workflow`][crate::Worker::workflow]. [`testing`] runs it in memory, under virtual time
-//! and with mocks, and tries changed code against a history that was recorded.
+//! and with mocks, and replays recorded histories against changed code.
 //!
 //! ```
 //! use std::time::Duration;

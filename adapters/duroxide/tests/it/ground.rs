@@ -1,4 +1,4 @@
-//! Where the suite runs: each provider on a store of its own.
+//! The stores of the suite: each provider has its own.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) enum Ground {
 
 impl Ground {
     pub(crate) fn sqlite() -> Self {
-        Ground::Sqlite(Arc::new(tempfile::tempdir().expect("there is room for files")))
+        Ground::Sqlite(Arc::new(tempfile::tempdir().expect("a temporary directory is created")))
     }
 
     pub(crate) fn postgres() -> Self {
@@ -35,26 +35,26 @@ impl Ground {
         match self {
             Ground::Sqlite(folder) => {
                 let path = folder.path().join(format!("{place}.db"));
-                Arc::new(SqliteStore::open(path).expect("the file can be made"))
+                Arc::new(SqliteStore::open(path).expect("the file is created"))
             }
             Ground::Postgres(server) => {
                 let url = format!("{}&schema={place}&connections=4", server.url());
-                Arc::new(PostgresStore::open(&url).await.expect("the server is there"))
+                Arc::new(PostgresStore::open(&url).await.expect("the server answers"))
             }
         }
     }
 
-    /// Makes the history of an instance unreadable, as only somebody with the database can.
+    /// Corrupts the history of an instance, which only direct access to the database can do.
     fn corrupt(&self, place: &str, instance: &str) {
         let what = format!("task = 'i/{instance}' AND slot LIKE 'turn/%'");
         match self {
             Ground::Sqlite(folder) => {
                 let path = folder.path().join(format!("{place}.db"));
-                let database = rusqlite::Connection::open(path).expect("the file is there");
-                database.busy_timeout(Duration::from_secs(10)).expect("it can wait");
+                let database = rusqlite::Connection::open(path).expect("the file exists");
+                database.busy_timeout(Duration::from_secs(10)).expect("the timeout is set");
                 let update =
                     format!("UPDATE payload SET bytes = CAST('{{{{{{' AS BLOB) WHERE {what}");
-                database.execute(&update, []).expect("it can be written");
+                database.execute(&update, []).expect("the file is writable");
             }
             Ground::Postgres(server) => {
                 let bytes = "convert_to('{{{', 'UTF8')";
@@ -64,7 +64,7 @@ impl Ground {
     }
 }
 
-/// Makes providers for the suite, and has a way in that the product has not.
+/// Creates providers for the suite, with access to their stores.
 pub(crate) struct Factory {
     ground: Ground,
     made: Mutex<Vec<(String, Engine)>>,
@@ -76,14 +76,14 @@ impl Factory {
     }
 
     fn last(&self) -> (String, Engine) {
-        let made = self.made.lock().expect("nobody panics with it");
-        made.last().expect("a provider was made").clone()
+        let made = self.made.lock().expect("no code panics under this lock");
+        made.last().expect("a provider was created").clone()
     }
 
     pub(crate) async fn close(&self) {
-        let made = std::mem::take(&mut *self.made.lock().expect("nobody panics with it"));
+        let made = std::mem::take(&mut *self.made.lock().expect("no code panics under this lock"));
         for (_, engine) in made {
-            engine.shutdown().await.expect("it ends");
+            engine.shutdown().await.expect("the engine stops");
         }
     }
 }
@@ -94,7 +94,7 @@ impl ProviderFactory for Factory {
         let place = format!("place_{}", Engine::new_id().as_str().replace('-', "_"));
         let store = self.ground.open(&place).await;
         let engine = Engine::start_shared(store, Config::default()).await.expect("it starts");
-        self.made.lock().expect("nobody panics with it").push((place, engine.clone()));
+        self.made.lock().expect("no code panics under this lock").push((place, engine.clone()));
         Arc::new(WindlassProvider::new(engine))
     }
 
@@ -109,12 +109,12 @@ impl ProviderFactory for Factory {
     async fn get_max_attempt_count(&self, instance: &str) -> u32 {
         let engine = self.last().1;
         let key = TaskKey::new(&Tenant::new("duroxide"), &format!("i/{instance}").into());
-        let task = engine.task(&key).await.expect("it can be read").expect("it is there");
+        let task = engine.task(&key).await.expect("the task is readable").expect("the task exists");
         let received = match &task.lifecycle {
             Lifecycle::Active(lease) => lease.received.clone(),
             _ => Vec::new(),
         };
-        let messages = engine.messages(&key, 0, 1_000).await.expect("they can be read");
+        let messages = engine.messages(&key, 0, 1_000).await.expect("the messages are readable");
         let attempts = messages.iter().map(|one| {
             let in_hand = received.contains(&one.message.seq);
             one.message.attempts + u32::from(in_hand)

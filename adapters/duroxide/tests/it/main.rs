@@ -1,4 +1,4 @@
-//! duroxide on Windlass: its own suite, programs of its users, and processes that are killed.
+//! duroxide on Windlass: its own suite, sample programs, and faults.
 
 mod ground;
 mod kill;

@@ -1,4 +1,4 @@
-//! What goes wrong around duroxide's runtime, and must not go wrong in its programs.
+//! Faults around the runtime of duroxide that must not affect its programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,11 +21,11 @@ type Outcome = Result<String, String>;
 
 async fn open(folder: &tempfile::TempDir) -> Arc<WindlassProvider> {
     let url = format!("sqlite://{}", folder.path().join("app.db").display());
-    Arc::new(WindlassProvider::open(&url).await.expect("it can be made"))
+    Arc::new(WindlassProvider::open(&url).await.expect("the store is created"))
 }
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("there is room for files")
+    tempfile::tempdir().expect("a temporary directory is created")
 }
 
 async fn start(
@@ -40,7 +40,7 @@ async fn start(
 
 async fn end(provider: &WindlassProvider, runtime: &Arc<Runtime>) {
     runtime.clone().shutdown(None).await;
-    provider.engine().shutdown().await.expect("it ends");
+    provider.engine().shutdown().await.expect("the engine stops");
 }
 
 fn echo() -> ActivityRegistry {
@@ -62,7 +62,7 @@ fn failed(status: &OrchestrationStatus) -> String {
     }
 }
 
-/// What `windlass workflow cancel` asks for, before anybody has run it and afterwards.
+/// The request of `windlass workflow cancel`, before the first turn and after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_cancels_an_orchestration() {
     let folder = folder();
@@ -70,7 +70,7 @@ async fn an_operator_cancels_an_orchestration() {
     let key = |id: &str| TaskKey::new(&Tenant::new("duroxide"), &format!("i/{id}").into());
     let cancel = async |id: &str| {
         let cancel = RequestCancel { task: key(id), reason: "enough".into() };
-        provider.engine().submit(cancel).await.expect("it is there");
+        provider.engine().submit(cancel).await.expect("the instance exists");
     };
     let before = Client::new(provider.clone() as Arc<dyn Provider>);
     before.start_orchestration("early", "waits", "").await.expect("it starts");
@@ -83,7 +83,7 @@ async fn an_operator_cancels_an_orchestration() {
     client.start_orchestration("late", "waits", "").await.expect("it starts");
     let runs = async {
         loop {
-            let task = provider.engine().task(&key("late")).await.expect("it can be read");
+            let task = provider.engine().task(&key("late")).await.expect("the task is readable");
             if task.and_then(|task| task.workflow.clone()).is_some_and(|known| known.turns > 0) {
                 return;
             }
@@ -99,15 +99,15 @@ async fn an_operator_cancels_an_orchestration() {
     end(&provider, &runtime).await;
 }
 
-/// More came while nobody was there than a turn may tell of.
+/// More messages arrive than fit into one turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backlog_is_told_in_parts() {
+async fn a_backlog_is_delivered_in_parts() {
     let folder = folder();
     let provider = open(&folder).await;
     let before = Client::new(provider.clone() as Arc<dyn Provider>);
     before.start_orchestration("d", "drains", "8").await.expect("it starts");
     for _ in 0..8 {
-        before.enqueue_event("d", "q", "x".repeat(2_000_000)).await.expect("it is kept");
+        before.enqueue_event("d", "q", "x".repeat(2_000_000)).await.expect("it is sent");
     }
     let drains = |ctx: OrchestrationContext, count: String| async move {
         let mut bytes = 0;
@@ -124,7 +124,7 @@ async fn a_backlog_is_told_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_cannot_be_kept_fails_its_activity_once() {
+async fn a_result_that_cannot_be_stored_fails_its_activity_once() {
     let folder = folder();
     let provider = open(&folder).await;
     let runs = Arc::new(AtomicU32::new(0));
@@ -141,14 +141,14 @@ async fn a_result_that_cannot_be_kept_fails_its_activity_once() {
     let (client, runtime) = start(&provider, activities, orchestrations).await;
     client.start_orchestration("h", "asks", "").await.expect("it starts");
     let status = client.wait_for_orchestration("h", SOON).await.expect("it ends");
-    assert!(failed(&status).contains("its result cannot be kept"), "{status:?}");
+    assert!(failed(&status).contains("its result cannot be stored"), "{status:?}");
     assert_eq!(runs.load(Ordering::Relaxed), 1);
     end(&provider, &runtime).await;
 }
 
-/// What meets a limit fails, and whoever waits for it is told.
+/// An orchestration that exceeds a limit fails, and its parent is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parent_hears_of_a_child_that_meets_a_limit() {
+async fn a_parent_is_notified_of_a_child_that_exceeds_a_limit() {
     let folder = folder();
     let provider = open(&folder).await;
     let huge = |_: OrchestrationContext, _: String| async move {
@@ -172,9 +172,9 @@ async fn a_parent_hears_of_a_child_that_meets_a_limit() {
     end(&provider, &runtime).await;
 }
 
-/// Any text, as many and as long keys as there may be, and what is cleared stays so.
+/// Arbitrary text, the maximum number and length of keys, and cleared keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_go_from_execution_to_execution() {
+async fn values_are_carried_over_to_the_next_execution() {
     let folder = folder();
     let provider = open(&folder).await;
     let keeps = |ctx: OrchestrationContext, round: String| async move {
@@ -207,14 +207,14 @@ async fn values_go_from_execution_to_execution() {
     client.start_orchestration("v", "keeps", "0").await.expect("it starts");
     let status = client.wait_for_orchestration("v", SOON).await.expect("it ends");
     assert_eq!(completed(status), r#"Some("a\0b\u{1}") None"#);
-    let odd = client.get_kv_value("v", "odd").await.expect("it can be read");
+    let odd = client.get_kv_value("v", "odd").await.expect("the value is readable");
     assert_eq!(odd.as_deref(), Some("a\0b\u{1}"));
     end(&provider, &runtime).await;
 }
 
-/// However many tags nobody serves, others have their turn.
+/// Unserved tags do not block other activities, however many there are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_that_nobody_takes_are_in_nobodys_way() {
+async fn unserved_tags_do_not_block_other_activities() {
     let folder = folder();
     let provider = open(&folder).await;
     let tagged = |ctx: OrchestrationContext, count: String| async move {
@@ -231,7 +231,7 @@ async fn tags_that_nobody_takes_are_in_nobodys_way() {
     let (client, runtime) = start(&provider, echo(), orchestrations).await;
     client.start_orchestration("t", "tagged", "1000").await.expect("it starts");
     let wait = async {
-        while provider.get_queue_depths().await.expect("it can be read").worker_queue < 1_000 {
+        while provider.get_queue_depths().await.expect("readable").worker_queue < 1_000 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -242,12 +242,12 @@ async fn tags_that_nobody_takes_are_in_nobodys_way() {
     end(&provider, &runtime).await;
 }
 
-/// A store that is away for a moment fails no orchestration.
+/// A short outage of the store fails no orchestration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_orchestrations_complete_though_the_server_restarts() {
+async fn all_orchestrations_complete_despite_server_restarts() {
     const COUNT: u32 = 40;
     let server = Server::start();
-    let provider = WindlassProvider::open(&server.url()).await.expect("the server is there");
+    let provider = WindlassProvider::open(&server.url()).await.expect("the server answers");
     let provider = Arc::new(provider);
     let steps = |ctx: OrchestrationContext, text: String| async move {
         for _ in 0..20 {
@@ -279,7 +279,7 @@ async fn all_orchestrations_complete_though_the_server_restarts() {
     end(&provider, &runtime).await;
 }
 
-/// How long after `cancel_instance` a running activity hears of it, under locks of this length.
+/// How long after `cancel_instance` a running activity is notified, with this lock timeout.
 async fn heard_after(worker_lock_timeout: Duration) -> Duration {
     let folder = folder();
     let provider = open(&folder).await;
@@ -307,17 +307,17 @@ async fn heard_after(worker_lock_timeout: Duration) -> Duration {
     client.start_orchestration("r", "runs", "").await.expect("it starts");
     tokio::time::timeout(SOON, begun.recv()).await.expect("it begins");
     let asked = std::time::Instant::now();
-    client.cancel_instance("r", "enough").await.expect("it can be asked for");
-    tokio::time::timeout(SOON, heard.recv()).await.expect("it hears of it");
+    client.cancel_instance("r", "enough").await.expect("the cancellation is accepted");
+    tokio::time::timeout(SOON, heard.recv()).await.expect("the activity is notified");
     let after = asked.elapsed();
     end(&provider, &runtime).await;
     after
 }
 
-/// duroxide asks at each renewal of its lock, and a provider cannot tell it before.
+/// duroxide checks at each lock renewal; a provider cannot notify it earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_activity_hears_of_a_cancel_with_the_next_renewal() {
+async fn a_running_activity_is_notified_of_a_cancel_at_the_next_renewal() {
     let after = heard_after(Duration::from_secs(2)).await;
-    println!("heard after {after:?}");
+    println!("notified after {after:?}");
     assert!(after < Duration::from_secs(10), "{after:?}");
 }

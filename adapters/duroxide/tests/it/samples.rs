@@ -1,4 +1,4 @@
-//! Programs for duroxide's runtime, as its users write them.
+//! Sample programs for the runtime of duroxide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ struct Stage {
 
 impl Stage {
     async fn start(orchestrations: OrchestrationRegistry) -> Self {
-        let folder = tempfile::tempdir().expect("there is room for files");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let url = format!("sqlite://{}", folder.path().join("app.db").display());
-        let provider = Arc::new(WindlassProvider::open(&url).await.expect("it can be made"));
+        let provider = Arc::new(WindlassProvider::open(&url).await.expect("the store is created"));
         let upper = |_: ActivityContext, text: String| async move { Ok(text.to_uppercase()) };
         let refuse = |_: ActivityContext, text: String| async move { Err(format!("no {text}")) };
         let activities = ActivityRegistry::builder().register("upper", upper);
@@ -55,7 +55,7 @@ fn output(status: OrchestrationStatus) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn activities_one_after_the_other_and_side_by_side() {
+async fn sequential_and_parallel_activities() {
     let chain = |ctx: OrchestrationContext, text: String| async move {
         let one = ctx.schedule_activity("upper", text).await?;
         ctx.schedule_activity("upper", format!("{one}!")).await
@@ -113,7 +113,7 @@ async fn timers_events_and_races() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_and_executions_after_each_other() {
+async fn children_and_successive_executions() {
     let parent = |ctx: OrchestrationContext, text: String| async move {
         ctx.schedule_sub_orchestration("child", text).await
     };
@@ -147,7 +147,7 @@ async fn children_and_executions_after_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_held_up_by_what_was_sent_to_nobody() {
+async fn messages_to_missing_instances_block_nothing() {
     let echo = |_: OrchestrationContext, text: String| async move { Ok(text) };
     let stage = Stage::start(OrchestrationRegistry::builder().register("echo", echo).build()).await;
     stage.client.raise_event("nobody", "hello", "").await.unwrap();
@@ -165,7 +165,7 @@ async fn events_are_appended_outside_a_turn() {
     let history = stage.provider.read("echo").await.unwrap();
     let mut last = history.last().expect("it has ended").clone();
     let again = stage.provider.append_with_execution("echo", 1, vec![last.clone()]).await;
-    assert!(!again.unwrap_err().is_retryable(), "none is written twice");
+    assert!(!again.unwrap_err().is_retryable(), "an event is not written twice");
     last.event_id += 1;
     stage.provider.append_with_execution("echo", 1, vec![last]).await.unwrap();
     assert_eq!(stage.provider.read("echo").await.unwrap().len(), history.len() + 1);

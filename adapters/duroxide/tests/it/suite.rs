@@ -1,4 +1,4 @@
-//! Every function of duroxide's own suite, called as it asks to be.
+//! Every function of the provider suite of duroxide, called as required.
 
 use std::panic::AssertUnwindSafe;
 
@@ -10,15 +10,15 @@ use crate::ground::{Factory, Ground};
 /// How many functions the suite has.
 const FUNCTIONS: usize = 233;
 
-/// Those that are for providers which never wait for work. This one does.
+/// For providers that never wait for work. This one does.
 const OF_SHORT_POLLS: [&str; 2] =
     ["test_short_poll_returns_immediately", "test_short_poll_work_item_returns_immediately"];
 
-/// The versions of duroxide that a transition is tried with.
+/// The versions of duroxide that transitions are tested with.
 const STAMPS: [&str; 2] = ["0.1.30", "0.1.31"];
 
-/// Calls a function of the suite with the factory, with a provider of it, or with the factory and
-/// each of the versions.
+/// Calls a function of the suite with the factory, with a provider, or with the factory and each of
+/// the versions.
 macro_rules! call {
     (factory, $function:path, $factory:ident) => {
         $function(&$factory).await
@@ -33,7 +33,7 @@ macro_rules! call {
     };
 }
 
-/// The suite: a test for each function on a file of SQLite, and one for each module on Postgres.
+/// The suite: a test for each function on a SQLite file, and one for each module on Postgres.
 macro_rules! suite {
     ($($module:ident { $($function:ident $how:ident,)* })*) => {
         mod sqlite {
@@ -78,7 +78,7 @@ macro_rules! suite {
     };
 }
 
-/// Lets the functions after one that failed have their turn.
+/// Catches a panic, so that the functions after it still run.
 async fn caught(function: impl Future<Output = ()>) -> Result<(), ()> {
     let mut function = std::pin::pin!(function);
     std::future::poll_fn(|context| {
@@ -89,7 +89,7 @@ async fn caught(function: impl Future<Output = ()>) -> Result<(), ()> {
 }
 
 #[test]
-fn no_function_of_the_suite_is_forgotten() {
+fn every_function_of_the_suite_is_called() {
     let called: std::collections::HashSet<&str> = CALLED.iter().copied().collect();
     assert_eq!(called.len(), CALLED.len(), "each is called once");
     assert_eq!(called.len() + OF_SHORT_POLLS.len(), FUNCTIONS);

@@ -17,7 +17,7 @@ use crate::settings::{Push, Settings};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many jobs are done before anything is measured.
+/// How many jobs are run before the measurement.
 const WARM_UP: u64 = 1_000;
 
 #[derive(Debug, Parser)]
@@ -44,7 +44,7 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
     let durability = pool.durability().await?;
     let storage = Storage::new(&pool.pool).with_config(config(settings));
     if pool.done().await? != 0 {
-        return Err(format!("apalis was at {} before", settings.url).into());
+        return Err(format!("apalis has used {} before", settings.url).into());
     }
     warm_up(&pool, &storage, settings).await?;
     let started = Instant::now();
@@ -82,7 +82,7 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
     }))
 }
 
-/// The connections have their statements, and the tables a past.
+/// Prepares the statements of all connections and fills the tables.
 async fn warm_up(pool: &Pool, storage: &Storage, settings: &Settings) -> Result<(), Failure> {
     let settings = Settings { jobs: WARM_UP, push: Push::Bulk, ..settings.clone() };
     push::push(storage, &settings).await?;

@@ -1,4 +1,4 @@
-//! The connections of apalis, and what Postgres says of each of them.
+//! The connections of apalis, and their durability settings.
 
 use apalis_postgres::{PgConnectOptions, PgPool, PostgresStorage};
 use sqlx::Postgres;
@@ -8,13 +8,13 @@ use sqlx::postgres::PgPoolOptions;
 use crate::Failure;
 use crate::settings::Settings;
 
-/// A pool whose connections are the same from start to end.
+/// A pool with a fixed set of connections.
 pub(crate) struct Pool {
     pub(crate) pool: PgPool,
     size: u32,
 }
 
-/// How durable a commit is, by every connection, and which connections these are.
+/// The durability settings of all connections, and their backends.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Durability {
     pub(crate) words: String,
@@ -30,7 +30,7 @@ impl Pool {
             .min_connections(settings.connections())
             .idle_timeout(None)
             .max_lifetime(None)
-            // It asks every connection whether it is alive before each use otherwise.
+            // Otherwise every acquire pings its connection.
             .test_before_acquire(false)
             .connect_with(options)
             .await?;
@@ -39,7 +39,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Every connection at once: only so is it certain that none is missed.
+    /// Acquires all connections at once, so that none is missed.
     async fn all(&self) -> Result<Vec<PoolConnection<Postgres>>, Failure> {
         let mut all = Vec::new();
         for _ in 0..self.size {
@@ -48,7 +48,7 @@ impl Pool {
         Ok(all)
     }
 
-    /// The same words for every connection, or all that were found.
+    /// The settings that all connections share, or all that were found.
     pub(crate) async fn durability(&self) -> Result<Durability, Failure> {
         let (mut found, mut backends) = (Vec::new(), Vec::new());
         for mut conn in self.all().await? {
@@ -66,20 +66,20 @@ impl Pool {
         Ok(Durability { words: found.join(" / "), backends })
     }
 
-    /// Tells Postgres what the tables look like.
+    /// Collects table statistics.
     pub(crate) async fn analyze(&self) -> Result<(), Failure> {
         sqlx::query("ANALYZE apalis.jobs").execute(&self.pool).await?;
         Ok(())
     }
 
-    /// As if the workers had stopped long ago: apalis refuses a name that was seen just before.
+    /// Backdates the heartbeats: apalis rejects a worker name that was seen recently.
     pub(crate) async fn forget_heartbeats(&self) -> Result<(), Failure> {
         let past = "UPDATE apalis.workers SET last_seen = 'epoch'";
         sqlx::query(past).execute(&self.pool).await?;
         Ok(())
     }
 
-    /// How many jobs are marked as done.
+    /// The number of completed jobs.
     pub(crate) async fn done(&self) -> Result<u64, Failure> {
         let count =
             "SELECT count(*) FROM apalis.jobs WHERE status = 'Done' AND done_at IS NOT NULL";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::settings::{Push, Settings};
 
-/// The payload of the benchmarks of Windlass.
+/// The payload of the Windlass benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Mail {
     to: String,
@@ -23,7 +23,7 @@ fn mail() -> Mail {
     Mail { to: "somebody@example.com".into(), subject: "hello".into(), template: "welcome".into() }
 }
 
-/// Pushes all jobs and tells how long each call took.
+/// Pushes all jobs and returns the latency of each call.
 pub(crate) async fn push(storage: &Storage, settings: &Settings) -> Result<Vec<Duration>, Failure> {
     match settings.push {
         Push::OneByOne => one_by_one(storage, settings).await,

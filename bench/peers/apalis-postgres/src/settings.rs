@@ -1,12 +1,12 @@
 use clap::{Args, ValueEnum};
 
-/// What is run, and how apalis is set up for it.
+/// The work, and the configuration of apalis for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
-    /// The database, `postgres://...`; apalis must not have been there yet.
+    /// The database, `postgres://...`; without tables of apalis.
     #[arg(long)]
     pub(crate) url: String,
-    /// How many jobs.
+    /// The number of jobs.
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) jobs: u64,
     /// How the jobs are pushed.
@@ -21,23 +21,22 @@ pub(crate) struct Settings {
     /// How many jobs a worker runs at once.
     #[arg(long, default_value_t = 64)]
     pub(crate) concurrency: usize,
-    /// How many workers.
+    /// The number of workers.
     #[arg(long, default_value_t = 1)]
     pub(crate) workers: usize,
-    /// How many jobs a worker fetches at a time; apalis writes their results in one go as well.
+    /// How many jobs a worker fetches at a time; apalis also writes their results in one batch.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) batch: usize,
-    /// Write down that a job runs before it does.
+    /// Record that a job runs before it does.
     #[arg(long)]
     pub(crate) lock: bool,
-    /// How many connections the pool has, all of them open from the start [default: 16,
-    /// 4 in bulk]
+    /// How many connections the pool has, all open from the start [default: 16, 4 in bulk]
     #[arg(long)]
     pub(crate) connections: Option<u32>,
-    /// Leave it to autovacuum when Postgres learns what the tables look like.
+    /// Leave statistics to autovacuum, without an explicit ANALYZE.
     #[arg(long)]
     pub(crate) without_statistics: bool,
-    /// One JSON object on standard output.
+    /// Print one JSON object on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -49,8 +48,8 @@ pub(crate) enum Push {
 }
 
 impl Settings {
-    /// One producer, one worker, what it writes and its heartbeat have no use for more than four.
-    /// Callers commit one after the other, as each notifies: more of them only wait in Postgres.
+    /// One producer, one worker, its result writer and its heartbeat need no more than four.
+    /// Commits of callers are serialized, as each notifies: more connections only wait in Postgres.
     pub(crate) fn connections(&self) -> u32 {
         self.connections.unwrap_or(match self.push {
             Push::OneByOne => 16,
@@ -58,7 +57,7 @@ impl Settings {
         })
     }
 
-    /// In words, for a table.
+    /// As text, for a table.
     pub(crate) fn batching(&self) -> String {
         let push = match self.push {
             Push::OneByOne => format!("{} callers, 1 a push", self.callers),

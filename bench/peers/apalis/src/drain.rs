@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::push::{Mail, Storage};
 use crate::settings::Settings;
 
-/// How many jobs were handled, and word that it was the last one.
+/// Counts handled jobs and signals the last one.
 struct Tally {
     handled: AtomicU64,
     jobs: u64,
@@ -22,7 +22,7 @@ async fn handle(_mail: Mail, tally: Data<Arc<Tally>>) -> Result<(), BoxDynError>
     Ok(())
 }
 
-/// Runs workers until every job was handled and what they know of it is written.
+/// Runs workers until every job was handled and its result is written.
 pub(crate) async fn drain(storage: &Storage, settings: &Settings) -> Result<(), Failure> {
     let (last, all_handled) = watch::channel(false);
     let tally = Arc::new(Tally { handled: AtomicU64::new(0), jobs: settings.jobs, last });
@@ -35,7 +35,7 @@ pub(crate) async fn drain(storage: &Storage, settings: &Settings) -> Result<(), 
                 .build(handle);
             let mut all_handled = all_handled.clone();
             tokio::spawn(worker.run_until(async move {
-                // It ends with an error only if nobody is left who could handle a job.
+                // It fails only if all senders are dropped.
                 all_handled.wait_for(|last| *last).await.ok();
                 Ok::<_, WorkerError>(())
             }))

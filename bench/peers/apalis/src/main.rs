@@ -17,7 +17,7 @@ use crate::settings::{Push, Settings};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many jobs are done before anything is measured.
+/// How many jobs are run before the measurement.
 const WARM_UP: u64 = 1_000;
 
 #[derive(Debug, Parser)]
@@ -31,7 +31,7 @@ struct Program {
 async fn main() -> Result<(), Failure> {
     let settings = Program::parse().settings;
     if settings.file.exists() {
-        return Err(format!("{} is there already", settings.file.display()).into());
+        return Err(format!("{} already exists", settings.file.display()).into());
     }
     let report = run(&settings).await?;
     if settings.json {
@@ -82,8 +82,8 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
     }))
 }
 
-/// The database has a past, and the same workers had a part in it: without one, SQLite learns
-/// from its statistics that an index over workers is a good one, and everything crawls.
+/// Fills the tables with jobs of the same workers. Otherwise the statistics make SQLite choose an
+/// index over workers, which is very slow.
 async fn warm_up(pool: &Pool, storage: &Storage, settings: &Settings) -> Result<(), Failure> {
     let settings = Settings { jobs: WARM_UP, push: Push::Bulk, ..settings.clone() };
     push::push(storage, &settings).await?;

@@ -1,4 +1,4 @@
-//! The connections of apalis, and what SQLite says of each of them.
+//! The connections of apalis, and their durability settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Sqlite};
 use crate::Failure;
 use crate::settings::Settings;
 
-/// A pool whose connections are the same from start to end.
+/// A pool with a fixed set of connections.
 pub(crate) struct Pool {
     pub(crate) pool: SqlitePool,
     size: u32,
@@ -18,9 +18,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Opens every connection, lets apalis set up the database, and then forces what was asked.
+    /// Opens every connection, lets apalis set up the database, then forces the requested settings.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
-        // What apalis' setup tells one connection of the pool, told to every one of them.
+        // The settings that the setup of apalis applies to one connection, applied to all.
         let mut options = SqliteConnectOptions::new()
             .filename(&settings.file)
             .create_if_missing(true)
@@ -54,7 +54,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Every connection at once: only so is it certain that none is missed.
+    /// Acquires all connections at once, so that none is missed.
     async fn all(&self) -> Result<Vec<PoolConnection<Sqlite>>, Failure> {
         let mut all = Vec::new();
         for _ in 0..self.size {
@@ -63,7 +63,7 @@ impl Pool {
         Ok(all)
     }
 
-    /// Apalis' setup turns it off on whichever connection it meets.
+    /// The setup of apalis turns it off on the connection that it happens to use.
     async fn force(&self, synchronous: &str) -> Result<(), Failure> {
         for mut conn in self.all().await? {
             let pragma = AssertSqlSafe(format!("PRAGMA synchronous = {synchronous}"));
@@ -72,7 +72,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells SQLite what the tables look like.
+    /// Collects table statistics.
     pub(crate) async fn analyze(&self) -> Result<(), Failure> {
         for mut conn in self.all().await? {
             sqlx::query("ANALYZE").execute(&mut *conn).await?;
@@ -80,7 +80,7 @@ impl Pool {
         Ok(())
     }
 
-    /// How durable a commit is, the same words for every connection or a failure.
+    /// The durability settings that all connections share, or all that were found.
     pub(crate) async fn durability(&self) -> Result<String, Failure> {
         let mut found = Vec::new();
         for mut conn in self.all().await? {
@@ -100,7 +100,7 @@ impl Pool {
         Ok(found.join(" / "))
     }
 
-    /// As if the workers had stopped long ago: apalis refuses a name that was seen just before.
+    /// Backdates the heartbeats: apalis rejects a worker name that was seen recently.
     pub(crate) async fn forget_heartbeats(&self) -> Result<(), Failure> {
         sqlx::query("UPDATE Workers SET last_seen = 0").execute(&self.pool).await?;
         Ok(())
@@ -110,7 +110,7 @@ impl Pool {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// How many jobs are marked as done.
+    /// The number of completed jobs.
     pub(crate) async fn done(&self) -> Result<u64, Failure> {
         let count = "SELECT count(*) FROM Jobs WHERE status = 'Done' AND done_at IS NOT NULL";
         let count: i64 = sqlx::query_scalar(count).fetch_one(&self.pool).await?;

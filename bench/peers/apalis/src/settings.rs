@@ -2,13 +2,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What is run, and how apalis is set up for it.
+/// The work, and the configuration of apalis for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
-    /// The database; it must not be there yet.
+    /// The database file; it must not exist yet.
     #[arg(long)]
     pub(crate) file: PathBuf,
-    /// How many jobs.
+    /// The number of jobs.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) jobs: u64,
     /// How the jobs are pushed.
@@ -20,29 +20,29 @@ pub(crate) struct Settings {
     /// How many producers push one by one, and how many jobs a worker runs at once.
     #[arg(long, default_value_t = 64)]
     pub(crate) concurrency: usize,
-    /// How many workers.
+    /// The number of workers.
     #[arg(long, default_value_t = 1)]
     pub(crate) workers: usize,
-    /// How many jobs a worker fetches at a time; apalis writes their results in one go as well.
+    /// How many jobs a worker fetches at a time; apalis also writes their results in one batch.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) batch: usize,
-    /// Write down that a job runs before it does, in the transaction that writes its result.
+    /// Record that a job runs before it does, in the transaction that writes its result.
     #[arg(long)]
     pub(crate) lock: bool,
-    /// How many connections the pool has, all of them open from the start.
+    /// How many connections the pool has, all open from the start.
     #[arg(long, default_value_t = 2)]
     pub(crate) connections: u32,
     /// Leave SQLite without statistics, as apalis does. Writing results then reads every job that
     /// the worker ever had, and gets slower with each.
     #[arg(long)]
     pub(crate) without_statistics: bool,
-    /// How often SQLite moves the log into the database, in pages.
+    /// How often SQLite checkpoints the write-ahead log, in pages.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) checkpoint_pages: u32,
-    /// How durable a commit is; as shipped, apalis' setup decides.
+    /// The durability of a commit; as shipped, the setup of apalis decides.
     #[arg(long, value_enum, default_value_t = Synchronous::Full)]
     pub(crate) synchronous: Synchronous,
-    /// One JSON object on standard output.
+    /// Print one JSON object on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) enum Synchronous {
 }
 
 impl Synchronous {
-    /// What is forced on every connection; none when apalis decides.
+    /// The setting forced on every connection; none if apalis decides.
     pub(crate) fn forced(self) -> Option<&'static str> {
         match self {
             Synchronous::Full => Some("FULL"),
@@ -72,7 +72,7 @@ impl Synchronous {
 }
 
 impl Settings {
-    /// In words, for a table.
+    /// As text, for a table.
     pub(crate) fn batching(&self) -> String {
         let push = match self.push {
             Push::OneByOne => format!("{} producers, 1 a push", self.concurrency),

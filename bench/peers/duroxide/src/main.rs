@@ -1,4 +1,4 @@
-//! Orchestrations of activities that do nothing, on duroxide's own SQLite provider.
+//! Orchestrations of activities that do nothing, on the SQLite provider of duroxide.
 //!
 //! `peer-duroxide FILE [--as-shipped] [--workflows N] [--steps N] [--fan-out] [--at-once N]
 //! [--dispatchers N] [--workers N]` prints one line of JSON.
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Failure> {
     let as_shipped = work::take(&mut args, "--as-shipped");
     let work = Work::read(args)?;
     if work.file.exists() {
-        return Err(format!("{} is there already", work.file.display()).into());
+        return Err(format!("{} already exists", work.file.display()).into());
     }
     std::fs::File::create(&work.file)?;
     let url = format!("sqlite:{}", work.file.display());
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes every connection of the pool durable, unless it is to be as it ships; what they are then.
+/// Makes every connection of the pool durable, unless as shipped; returns the resulting settings.
 async fn settings(pool: &SqlitePool, as_shipped: bool) -> Result<String, Failure> {
     if !as_shipped {
         let mut held = Vec::new();
@@ -51,7 +51,7 @@ async fn settings(pool: &SqlitePool, as_shipped: bool) -> Result<String, Failure
     read_back(pool).await
 }
 
-/// What all connections say of themselves; the difference, if they differ.
+/// The settings that all connections share, or all that were found.
 async fn read_back(pool: &SqlitePool) -> Result<String, Failure> {
     let (mut held, mut said) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {

@@ -1,4 +1,4 @@
-//! The same orchestrations for any provider of duroxide, and how long they take.
+//! The same orchestrations for any duroxide provider, and how long they take.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Longer than any of it takes.
+/// Longer than any run takes.
 const NEVER: Duration = Duration::from_secs(1_800);
 
-/// What is run, and how.
+/// The work and its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) file: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Work {
     workers: usize,
 }
 
-/// Whether a word is among the arguments; it is not there any more then.
+/// Removes a flag from the arguments and returns whether it was given.
 pub(crate) fn take(args: &mut Vec<String>, word: &str) -> bool {
     let found = args.iter().position(|arg| arg == word);
     found.map(|at| args.remove(at)).is_some()
@@ -58,7 +58,7 @@ impl Work {
                 let file = file.into();
                 Ok(Self { file, workflows, steps, fan_out, at_once, dispatchers, workers })
             }
-            other => Err(format!("one file, and not {other:?}").into()),
+            other => Err(format!("expected one file, got {other:?}").into()),
         }
     }
 
@@ -113,14 +113,14 @@ impl Work {
         let options = RuntimeOptions {
             orchestration_concurrency: self.dispatchers,
             worker_concurrency: self.workers,
-            // Sooner than it ships with: it is to have as little to wait for as it can.
+            // Shorter than the default, so that it waits as little as possible.
             dispatcher_min_poll_interval: Duration::from_millis(10),
             ..RuntimeOptions::default()
         };
         Runtime::start_with_options(store, activities, orchestrations, options).await
     }
 
-    /// Runs all of them, so many at once; says how long each took that did not fail.
+    /// Runs all of them, up to `at_once` at a time; returns the time of each that completed.
     async fn all(&self, store: &Arc<dyn Provider>) -> Result<Vec<Duration>, Failure> {
         let mut under_way = tokio::task::JoinSet::new();
         let (mut latencies, mut next) = (Vec::new(), 0);
@@ -151,7 +151,7 @@ impl Work {
     }
 }
 
-/// What a step cost among the first hundred and among the last, where there are as many.
+/// The cost of a step among the first hundred and among the last, if there are enough.
 fn ends(history: &[Event]) -> (Option<f64>, Option<f64>) {
     let scheduled = |event: &&Event| matches!(event.kind, EventKind::ActivityScheduled { .. });
     let at: Vec<u64> = history.iter().filter(scheduled).map(|event| event.timestamp_ms).collect();

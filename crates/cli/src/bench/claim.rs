@@ -16,7 +16,7 @@ use crate::bench::place::{Place, fill, own_tenant};
 use crate::bench::report::{Report, percentile};
 use crate::output::say;
 
-/// What a claim costs against a backlog.
+/// Measure the cost of a claim from a backlog.
 #[derive(Debug, Args)]
 pub(crate) struct ClaimCost {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct ClaimCost {
     claims: u32,
 }
 
-/// What the backlog looks like to the claim.
+/// The shape of the backlog as the claim sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shape {
     /// All in the one lane that is claimed from.
@@ -41,21 +41,21 @@ enum Shape {
     OneOfHundred,
     /// Spread over 100 lanes; the claim names all of them.
     AllOfHundred,
-    /// Spread over 100 lanes and 20 routes in each; the claim names one lane and takes all routes.
+    /// Spread over 100 lanes with 20 routes each; the claim names one lane and takes all routes.
     RoutesOfLane,
-    /// Spread over 100 lanes and 20 routes in each; the claim names all lanes and takes all routes.
+    /// Spread over 100 lanes with 20 routes each; the claim names all lanes and takes all routes.
     RoutesOfHundred,
-    /// They need a capability that the worker lacks, and have the higher priority.
+    /// Tasks of higher priority that need a capability the worker lacks.
     Incapable,
-    /// They are delayed until tomorrow.
+    /// Tasks delayed until tomorrow.
     Delayed,
-    /// They wait in a lane whose limit is reached; the claim names it first.
+    /// Tasks in a lane whose concurrency limit is reached; the claim names it first.
     FullLane,
-    /// They have one key, of which one task runs, and the higher priority.
+    /// Tasks of higher priority with one concurrency key, of which one task runs.
     BusyKey,
-    /// They wait in a lane whose quota is used up; the claim names it first.
+    /// Tasks in a lane whose quota is exceeded; the claim names it first.
     SpentQuota,
-    /// They are of one session, which runs at another worker, and have the higher priority.
+    /// Tasks of higher priority in one session, which another worker owns.
     BusySession,
 }
 
@@ -80,11 +80,11 @@ impl fmt::Display for Shape {
 const LANES: u64 = 100;
 const ROUTES: u64 = 20;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
-/// Engines that make a backlog together.
+/// The number of engines that create a backlog together.
 const FILLERS: u32 = 2;
-/// The first claims learn which routes a lane has.
+/// The first claims discover the routes of a lane.
 const WARM_UP: u32 = 20;
-/// Claimable tasks beside a backlog that is not.
+/// Claimable tasks beside a backlog that is not claimable.
 const FREE: u64 = 100;
 
 fn lane(n: u64) -> LaneName {
@@ -131,7 +131,7 @@ impl Shape {
         }
     }
 
-    /// What must be said before the backlog may not run.
+    /// The command that prevents the backlog from running.
     fn limit(self, tenant: &Tenant) -> Option<Command> {
         let (tenant, limit) = (tenant.clone(), Some(1));
         match self {
@@ -144,7 +144,7 @@ impl Shape {
         }
     }
 
-    /// The claim that takes the one task of the backlog that may run, and keeps it.
+    /// The claim of the one task of the backlog that may run; its lease is held.
     fn first(self, tenant: &Tenant) -> Option<Claim> {
         let lanes = match self {
             Shape::FullLane | Shape::SpentQuota => vec![lane(0)],
@@ -241,8 +241,8 @@ impl ClaimCost {
         Ok(Backlog { _place: place, engine, store, tenant, shape, waiting, free })
     }
 
-    /// Times claims from a backlog, in turn with claims from the smallest: what else the machine
-    /// does meets both alike.
+    /// Times claims from a backlog, alternating with claims from the smallest one, so that other
+    /// load on the machine affects both alike.
     async fn time(&self, backlog: &Backlog, beside: Option<&Backlog>) -> Result<Cost, BenchError> {
         let mut cost = Cost::default();
         for n in 0..self.claims + WARM_UP {
@@ -260,7 +260,7 @@ impl ClaimCost {
     }
 }
 
-/// Tasks that wait, and an engine to claim from them.
+/// A backlog, and an engine to claim from it.
 struct Backlog {
     _place: Place,
     engine: Engine,
@@ -272,7 +272,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Times one claim, and gives the task back so that the backlog stays what it is.
+    /// Times one claim, and releases the task so that the backlog stays unchanged.
     async fn claim_once(&self) -> Result<Duration, BenchError> {
         let claim = self.shape.claim(&self.tenant);
         let started = Instant::now();
@@ -287,7 +287,7 @@ impl Backlog {
         Ok(took)
     }
 
-    /// An error unless all of it is still there.
+    /// Fails unless the backlog is complete.
     async fn end(self) -> Result<(), BenchError> {
         let there = count(&self.engine, &self.tenant, None).await?;
         let asked = self.waiting + self.free;
@@ -296,22 +296,22 @@ impl Backlog {
     }
 }
 
-/// What claims took, from a backlog and from the smallest one in turn with it.
+/// The times of claims, from a backlog and alternately from the smallest one.
 #[derive(Default)]
 struct Cost {
     own: Vec<Duration>,
     beside: Vec<Duration>,
 }
 
-/// What is told of one backlog.
+/// The figures of one backlog.
 struct Row {
     shape: String,
     waiting: u64,
     p50_ms: f64,
     p99_ms: f64,
-    /// Against the smallest backlog when it was alone.
+    /// Relative to the smallest backlog, measured alone.
     ratio: f64,
-    /// Against the smallest backlog, in turn with it.
+    /// Relative to the smallest backlog, measured alternately.
     ratio_beside: Option<f64>,
 }
 
@@ -353,8 +353,8 @@ impl Row {
 }
 
 impl ClaimCost {
-    /// Makes the backlog. Where there is a server, by engines beside the one that is measured: it
-    /// can serve more than one at a time.
+    /// Creates the backlog. With a server, by more engines than the measured one: a server can
+    /// serve several at a time.
     async fn fill(
         &self,
         place: &Place,

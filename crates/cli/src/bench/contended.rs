@@ -9,25 +9,25 @@ use crate::bench::place::{Place, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::Report;
 
-/// Engines side by side on one lane with a limit, a record that every claim and every completion
-/// writes.
+/// Measure engines that contend for one lane with a limit, a record that every claim and every
+/// completion writes.
 ///
-/// As it is built, such a record is waited for. On Postgres the same load is measured a second time
-/// without that: whoever was not the fastest decides again.
+/// By default the engines wait for a row lock on such a record. On Postgres the same load is
+/// measured again with optimistic checks: the loser of a conflict retries.
 #[derive(Debug, Args)]
 pub(crate) struct Contended {
     #[command(flatten)]
     common: Common,
-    /// How many engines, each with a handle of the store of its own.
+    /// The number of engines, each with its own store handle.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     writers: u32,
-    /// How many callers at once, dealt out among the engines.
+    /// The number of concurrent callers, spread over the engines.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     callers: u32,
-    /// How many tasks of the lane may run at once [default: one for each caller]
+    /// How many tasks of the lane may run at once [default: one per caller]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: Option<u32>,
-    /// For how long each way.
+    /// The duration of each measurement.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
@@ -69,7 +69,7 @@ impl Contended {
         let first = fleet.first();
         let (callers, seconds, json) = (self.callers, self.seconds, self.common.json);
         let load = Load { fleet: &fleet, tenant: tenant.clone(), callers, seconds, json };
-        // The lane comes to be with its first task.
+        // The first task creates the lane.
         load.warm_up().await?;
         first.submit(LimitLane { tenant: tenant.clone(), lane: lane.clone(), limit }).await?;
         let (before, usage) = (fleet.read().await?, Usage::start());
@@ -77,7 +77,7 @@ impl Contended {
         let (elapsed, cpu) = (usage.elapsed().as_secs_f64(), usage.cpu_percent());
         let after = fleet.read().await?;
         load.check(&cycles).await?;
-        // The account of who runs is part of what was written by all of them.
+        // The count of running tasks in the contended record must be exact.
         let gate = first.lane(&tenant, &lane).await?.and_then(|lane| lane.gate);
         let running = gate.map_or(0, |gate| gate.running);
         if cycles.stalls == 0 && running != 0 {

@@ -17,24 +17,24 @@ use crate::bench::process::{Memory, Usage};
 use crate::bench::report::{Progress, Report};
 use crate::bench::team::{Task, Team};
 
-/// Burn down a backlog.
+/// Measure the drain of a backlog.
 ///
-/// One worker with many handlers, as a program would have it; the handlers do nothing. With --raw,
-/// without the worker: bare claims and settles in bulk.
+/// One worker with many handlers, as in a program; the handlers do nothing. With --raw, without the
+/// worker: bulk claims and settles.
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     #[command(flatten)]
     common: Common,
-    /// How many tasks wait at the start.
+    /// The size of the backlog.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
     /// How many handlers may run at once.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     handlers: u32,
-    /// Bare claims and settles in bulk, without the worker.
+    /// Bulk claims and settles, without the worker.
     #[arg(long, conflicts_with = "handlers")]
     raw: bool,
-    /// How many callers drain at once.
+    /// The number of concurrent callers.
     #[arg(long, default_value_t = 4, requires = "raw")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     workers: u32,
@@ -42,15 +42,15 @@ pub(crate) struct Drain {
     #[arg(long, default_value_t = 100, requires = "raw")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     claim: u32,
-    /// Create the tasks one by one, by so many callers at once [default: in bulk, by one]
+    /// Create the tasks one by one, with this many concurrent callers [default: in bulk, by one]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     producers: Option<u32>,
-    /// Drain with so many processes, a worker in each, and look into the log for who did what and
-    /// whether anything ran twice.
+    /// Drain with this many processes, one worker in each, and check in the log which process did
+    /// what and that no task ran twice.
     #[arg(long, conflicts_with_all = ["raw", "producers"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     processes: Option<u32>,
-    /// Drain as much with one process first.
+    /// Drain with one process first, for comparison.
     #[arg(long, requires = "processes")]
     compare: bool,
 }
@@ -90,7 +90,7 @@ impl Drain {
         let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
         fill(&[fleet.first().clone(), fleet.first().clone()], &tenant, self.tasks, json, expire)
             .await?;
-        // An engine that only looks on would sweep and listen beside those that are measured.
+        // An idle engine would sweep and listen beside the measured ones.
         fleet.shutdown().await?;
         let store = place.url().open().await?;
         let begun = store.describe().await?.last_seq;
@@ -163,7 +163,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Ends when every task has been handled and settled.
+    /// Returns when every task has been handled and settled.
     async fn drain_with_worker(&self, engine: &Engine, tenant: &Tenant) -> Result<(), BenchError> {
         let progress = Arc::new(Progress::new("draining", self.tasks, self.common.json));
         let handled = progress.clone();
@@ -223,7 +223,7 @@ async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<(
     }
 }
 
-/// Who did how much, by the log, and what the processes say of themselves.
+/// The share of each process by the log, and the counters that it reports.
 fn shares(ledger: &Ledger, said: &[Map<String, Value>]) -> Report {
     let mut report = Report::default();
     let mut least = f64::MAX;

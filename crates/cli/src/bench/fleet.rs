@@ -6,14 +6,14 @@ use windlass_store::{Store, Traffic};
 use crate::bench::options::BenchError;
 use crate::bench::place::Place;
 
-/// Engines side by side on one store, each with a handle of its own, as nodes would have it.
+/// Engines on one store, each with its own store handle, like nodes.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     engines: Vec<Engine>,
     stores: Vec<Arc<dyn Store>>,
 }
 
-/// What a fleet has done since it started.
+/// The counters of a fleet since its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) stats: Stats,
@@ -44,7 +44,7 @@ impl Fleet {
         &self.engines[0]
     }
 
-    /// The engine of the n-th caller: they are dealt out.
+    /// The engine of the n-th caller, round robin.
     pub(crate) fn of_caller(&self, n: u32) -> &Engine {
         &self.engines[n as usize % self.engines.len()]
     }

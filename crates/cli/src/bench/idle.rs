@@ -9,18 +9,18 @@ use crate::bench::place::{fill, own_tenant};
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
-/// An engine that only waits.
+/// Measure an idle engine.
 #[derive(Debug, Args)]
 pub(crate) struct Idle {
     #[command(flatten)]
     common: Common,
-    /// How many claims wait for a task that does not come.
+    /// How many claims wait for a task that never arrives.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     claims: u32,
-    /// How many tasks wait meanwhile in a lane that nobody claims from.
+    /// How many tasks wait in a lane that is not claimed from.
     #[arg(long, default_value_t = 0)]
     backlog: u64,
-    /// For how long.
+    /// The duration.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }

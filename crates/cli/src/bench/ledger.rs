@@ -6,23 +6,23 @@ use windlass_store::Store;
 use crate::bench::options::BenchError;
 use crate::bench::report::Progress;
 
-/// What the log says of the tasks of one tenant: who claimed them, who completed them, and whether
-/// any ran twice by the account of its fence.
+/// The events of the tasks of one tenant: which worker claimed and completed them, and whether any
+/// was completed twice by its fences.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     tasks: BTreeMap<TaskId, Entry>,
     pub(crate) workers: BTreeMap<WorkerId, Share>,
     pub(crate) claims: u64,
-    /// Claims that were given back, and those whose lease ran out.
+    /// Released claims, and claims whose lease expired.
     pub(crate) released: u64,
     pub(crate) expired: u64,
-    /// The most attempts that a task had.
+    /// The maximum number of attempts of a task.
     pub(crate) most_attempts: u32,
     first_claim: Option<Timestamp>,
     last_completion: Option<Timestamp>,
 }
 
-/// What one worker did.
+/// The counters of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) claims: u64,
@@ -31,17 +31,17 @@ pub(crate) struct Share {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The last epoch and who has it.
+    /// The last epoch and its worker.
     claim: Option<(u64, WorkerId)>,
     completions: u32,
-    /// Whether it was completed under an epoch that was not its last, or an epoch came twice.
+    /// Whether it was completed under an epoch other than the last, or an epoch was reused.
     fence_broken: bool,
 }
 
 const PAGE: usize = 10_000;
 
 impl Ledger {
-    /// Reads the log behind `after` to its end.
+    /// Reads the log after `after` to its end.
     pub(crate) async fn read(
         store: &dyn Store,
         tenant: &Tenant,
@@ -88,8 +88,8 @@ impl Ledger {
         }
     }
 
-    /// An error unless so many tasks were completed once each under the fence of their last claim,
-    /// and no claim is unaccounted for.
+    /// Fails unless `tasks` tasks were completed once each under the fence of their last claim, and
+    /// every claim is accounted for.
     pub(crate) fn check(&self, tasks: u64) -> Result<(), BenchError> {
         let once = self.tasks.values().filter(|task| task.completions == 1 && !task.fence_broken);
         let once = once.count() as u64;
@@ -100,7 +100,7 @@ impl Ledger {
         Err(BenchError::Ledger { once, tasks, claims: self.claims, claims_accounted })
     }
 
-    /// From the first claim to the last completion, by the time of the store.
+    /// From the first claim to the last completion, by the clock of the store.
     pub(crate) fn seconds(&self) -> f64 {
         match (self.first_claim, self.last_completion) {
             (Some(first), Some(last)) => (last.micros() - first.micros()) as f64 / 1e6,
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Each word is a task, what happened to it, and the epoch: `a claimed 1`.
+    /// Each row is a task, its change, and the epoch: `a claimed 1`.
     fn ledger(lines: &[(&str, &str, u64)]) -> Ledger {
         let mut ledger = Ledger::default();
         for (seq, (id, change, epoch)) in (1..).zip(lines) {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_twice_is_seen() {
+    fn a_task_that_runs_twice_is_detected() {
         let one = [("a", "claimed", 1), ("a", "completed", 1)];
         let again = [("b", "claimed", 1), ("b", "released", 1), ("b", "claimed", 2)];
         for (lines, good) in [

@@ -10,13 +10,13 @@ use crate::bench::options::BenchError;
 use crate::bench::place::some_task;
 use crate::bench::report::Progress;
 
-/// The first commits of a database grow its files; they are not what is measured.
+/// The first commits of a database grow its files, which is not to be measured.
 const WARM_UP: u64 = 20;
 
-/// How long a claim waits. Every caller makes a task before it asks for one, so this is a stall.
+/// How long a claim waits. Every caller creates a task before it claims one, so this is a stall.
 const STALL: Duration = Duration::from_secs(20);
 
-/// Callers side by side, each: create a task, claim one, complete it.
+/// Concurrent callers, each: create a task, claim one, complete it.
 #[derive(Debug)]
 pub(crate) struct Load<'l> {
     pub(crate) fleet: &'l Fleet,
@@ -26,15 +26,15 @@ pub(crate) struct Load<'l> {
     pub(crate) json: bool,
 }
 
-/// What the callers of a load came to.
+/// The results of the callers.
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
     pub(crate) latencies: Vec<Duration>,
-    /// How many were finished in each second.
+    /// How many cycles were finished in each second.
     pub(crate) each_second: Vec<u64>,
-    /// Claims that were answered with nothing.
+    /// Claims that returned no task.
     pub(crate) stalls: u64,
-    /// Answers that somebody else was faster, again and again; the caller asked once more.
+    /// Conflicts returned to the caller after all internal retries; the caller retried.
     pub(crate) given_up: u64,
 }
 
@@ -55,7 +55,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Runs for as long as it was told, and a last cycle of every caller.
+    /// Runs for the set time, plus the last cycle of every caller.
     pub(crate) async fn run(&self) -> Result<Cycles, BenchError> {
         let begun = Instant::now();
         let length = Duration::from_secs(self.seconds);
@@ -73,7 +73,7 @@ impl Load<'_> {
         Ok(all)
     }
 
-    /// An error unless the store has as many completed tasks as there were cycles.
+    /// Fails unless the store has as many completed tasks as there were cycles.
     pub(crate) async fn check(&self, cycles: &Cycles) -> Result<(), BenchError> {
         let warm_up = WARM_UP * self.fleet.engines().len() as u64;
         let asked = cycles.latencies.len() as u64 + warm_up;
@@ -117,7 +117,7 @@ async fn call(
     Ok(cycles)
 }
 
-/// Whether there was a task to complete.
+/// Runs one cycle and returns whether a task was claimed.
 async fn cycle(engine: &Engine, tenant: &Tenant, cycles: &mut Cycles) -> Result<bool, Error> {
     let create = Create { tenant: tenant.clone(), tasks: vec![some_task()] };
     submit(engine, create.into(), cycles).await?;
@@ -137,7 +137,7 @@ async fn cycle(engine: &Engine, tenant: &Tenant, cycles: &mut Cycles) -> Result<
     Ok(true)
 }
 
-/// Asks until it is decided: that somebody else was faster changes nothing.
+/// Submits until there is no conflict.
 async fn submit(engine: &Engine, command: Command, cycles: &mut Cycles) -> Result<(), Error> {
     loop {
         match engine.submit(command.clone()).await {
@@ -151,7 +151,7 @@ fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Store(error) if matches!(**error, StoreError::Conflict))
 }
 
-/// How many tasks are completed, by the store; an error if it is not what was asked for.
+/// Counts the completed tasks in the store; fails unless they are as many as expected.
 pub(crate) async fn completed(
     engine: &Engine,
     tenant: &Tenant,
@@ -165,8 +165,7 @@ pub(crate) async fn completed(
     }
 }
 
-/// How many tasks there are, page by page: counting a million at once takes longer than a statement
-/// may.
+/// Counts tasks page by page: counting a million at once exceeds the statement timeout.
 pub(crate) async fn count(
     engine: &Engine,
     tenant: &Tenant,
@@ -194,7 +193,7 @@ mod tests {
     use crate::bench::place::{fill, own_tenant};
 
     #[tokio::test]
-    async fn what_counts_is_what_the_store_has() {
+    async fn completions_are_counted_in_the_store() {
         let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
         let tenant = own_tenant();
         fill(std::slice::from_ref(&engine), &tenant, 3, true, |_, _| {}).await.unwrap();

@@ -1,4 +1,4 @@
-//! Benchmarks of this machine with the engine that ships. Every figure says how durable it was.
+//! Benchmarks of the engine on this machine. Every result states its durability.
 
 mod claim;
 mod contended;

@@ -9,7 +9,7 @@ use crate::bench::{
 };
 use windlass::StoreUrl;
 
-/// Measure this machine.
+/// Run benchmarks on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -18,47 +18,47 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Callers side by side, each: create a task, claim one, complete it, again and again.
+    /// Concurrent callers, each: create a task, claim one, complete it, repeatedly.
     Tasks(tasks::Tasks),
-    /// From the arrival of a task to the start of its handler, at a steady rate.
+    /// The latency from the arrival of a task to the start of its handler, at a steady rate.
     Pickup(pickup::Pickup),
-    /// Burn down a backlog with a worker whose handlers do nothing.
+    /// Drain a backlog with a worker whose handlers do nothing.
     Drain(drain::Drain),
-    /// What a claim costs against backlogs of different size and shape.
+    /// The cost of a claim from backlogs of different size and shape.
     Claim(claim::ClaimCost),
-    /// Workflows: how many a second, what a step costs, what sleeping ones cost, a cold replay.
+    /// Workflows: throughput, cost of a step, cost of sleeping workflows, a cold replay.
     Workflows(workflows::Workflows),
-    /// From a signal to the handler that it lets go on, for many suspended tasks at once.
+    /// The latency from a signal to the resumed handler, for many suspended tasks at once.
     Signal(signal::SignalCost),
-    /// Engines side by side on a lane with a limit: waiting for it, and without.
+    /// Engines that contend for a lane with a limit: with row locks, and optimistically.
     Contended(contended::Contended),
-    /// The load of `tasks` while somebody holds an old snapshot of the database open.
+    /// The load of `tasks` while another session holds an old snapshot of the database.
     Snapshot(snapshot::Snapshot),
     #[command(hide = true)]
     DrainShare(share::DrainShare),
-    /// Commits, processor and memory of an engine that only waits.
+    /// Commits, CPU and memory of an idle engine.
     Idle(idle::Idle),
 }
 
-/// What every benchmark takes.
+/// The options of every benchmark.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Where: sqlite://PATH, postgres:// or memory: [default: a temporary SQLite file]
+    /// The store: sqlite://PATH, postgres:// or memory: [default: a temporary SQLite file]
     ///
-    /// In a store that is kept, the benchmark works under a tenant of its own and touches nobody's
-    /// tasks; what it leaves there expires by itself.
+    /// In a named store, the benchmark uses its own tenant and touches no other tasks; the tasks
+    /// that it leaves there expire.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
-    /// One JSON object on standard output, nothing else.
+    /// Print one JSON object on standard output, nothing else.
     #[arg(long)]
     pub(crate) json: bool,
     /// One command per transaction: the same code without batching.
     #[arg(long)]
     pub(crate) unbatched: bool,
-    /// Leave behind what is left in a store that is kept, without a deadline.
+    /// Give the tasks that are left in a named store no deadline.
     #[arg(long)]
     pub(crate) leave: bool,
-    /// How many batches an engine has under way at once [default: 1, with a server 2]
+    /// How many batches an engine commits at once [default: 1, with a server 2]
     #[arg(long, value_name = "N")]
     pub(crate) batches: Option<usize>,
 }
@@ -70,7 +70,7 @@ pub(crate) enum BenchError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Engine(#[from] Error),
-    #[error("a temporary directory: {0}")]
+    #[error("creating a temporary directory: {0}")]
     Temporary(std::io::Error),
     #[error("{completed} of {asked} tasks are completed in the store")]
     NotDrained { completed: u64, asked: u64 },
@@ -79,31 +79,31 @@ pub(crate) enum BenchError {
          claim, and {claims_accounted} of {claims} claims are accounted for"
     )]
     Ledger { once: u64, tasks: u64, claims: u64, claims_accounted: u64 },
-    #[error("the lane counts {running} tasks that run, and none does")]
+    #[error("the lane counts {running} running tasks, but none runs")]
     Gate { running: u32 },
-    #[error("a claim took {0} tasks where it was to take one")]
+    #[error("a claim returned {0} tasks instead of one")]
     Claimed(usize),
-    #[error("there are {there} tasks in the store where {asked} were to be")]
+    #[error("the store has {there} tasks instead of {asked}")]
     Backlog { there: u64, asked: u64 },
-    #[error("what is in memory is one engine's own: name a file or a server")]
+    #[error("a memory store cannot be shared: name a file or a server")]
     NotShared,
     #[error("this needs a database server: --store postgres://...")]
     NoServer,
     #[error("a process of this benchmark: {0}")]
     Process(std::io::Error),
-    #[error("a process of this benchmark ended before its time")]
+    #[error("a process of this benchmark exited early")]
     ProcessEnded,
     #[error("the session that holds a snapshot: {0}")]
     Session(tokio_postgres::Error),
-    #[error("{rows} rows of histories were read, where every workflow was in memory")]
+    #[error("{rows} history rows were read although every workflow was cached")]
     HistoryRead { rows: u64 },
-    #[error("not all of {asked} workflows slept when they were due: give them more, --due-after")]
+    #[error("not all of {asked} workflows slept when they were due: raise --due-after")]
     Awake { asked: u64 },
     #[error("a row of a history: {0}")]
     Row(serde_json::Error),
     #[error("a replay: {0}")]
     Replay(Nondeterminism),
-    #[error("a turn behind a replay: {0}")]
+    #[error("a turn after a replay: {0}")]
     Turn(TurnFailure),
     #[error("a worker stopped: {0}")]
     Worker(#[from] tokio::task::JoinError),

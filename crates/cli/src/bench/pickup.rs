@@ -12,18 +12,18 @@ use crate::bench::place::{KIND, own_tenant, some_task};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
-/// From the moment a task is due to arrive to the first line of its handler.
+/// Measure the time from the due arrival of a task to the first line of its handler.
 ///
-/// Tasks arrive at a steady rate, whether those before them were answered or not; one that is
-/// created late counts from when it was due. The worker is in the same process and waits for them.
+/// Tasks arrive at a steady rate, even if earlier ones are still open; a task that is created late
+/// counts from its due time. The worker is in the same process and waits for them.
 #[derive(Debug, Args)]
 pub(crate) struct Pickup {
     #[command(flatten)]
     common: Common,
-    /// How many tasks arrive in a second.
+    /// How many tasks arrive per second.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// For how long.
+    /// The duration.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     seconds: u32,
     /// How many handlers may run at once.
@@ -31,7 +31,7 @@ pub(crate) struct Pickup {
     handlers: u32,
 }
 
-/// The first commits of a database grow its file; they are not what is measured.
+/// The first commits of a database grow its file, which is not to be measured.
 const WARM_UP: u32 = 20;
 
 type Started = mpsc::UnboundedReceiver<(TaskId, Instant)>;
@@ -74,7 +74,7 @@ impl Pickup {
         Ok(())
     }
 
-    /// The latency of every task, and how far the latest arrival was behind its time.
+    /// The latency of every task, and the largest delay of an arrival.
     async fn measure(
         &self,
         engine: &Engine,

@@ -19,13 +19,13 @@ const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","templat
 /// How many tasks are created at a time.
 pub(crate) const BULK: u64 = 500;
 
-/// Where a benchmark runs: a store that was named, or a temporary one.
+/// The store of a benchmark: a named one, or a temporary one.
 #[derive(Debug)]
 pub(crate) struct Place {
     url: StoreUrl,
-    /// Removed with everything in it at the end.
+    /// Deleted with all its contents at the end.
     temporary: Option<TempDir>,
-    /// What is left there has no deadline.
+    /// Whether the tasks that are left have no deadline.
     leave: bool,
 }
 
@@ -41,13 +41,13 @@ impl Place {
         }
     }
 
-    /// What becomes of a task that a benchmark leaves behind in a store that is kept: it expires.
+    /// The deadline of tasks that a benchmark leaves in a named store.
     pub(crate) fn expiry_ms(&self) -> Option<u64> {
         const DAY_MS: u64 = 24 * 3_600 * 1_000;
         (self.temporary.is_none() && !self.leave).then_some(2 * DAY_MS)
     }
 
-    /// Whether engines of several processes can have it open.
+    /// Whether engines of several processes can open it.
     pub(crate) fn is_shared(&self) -> bool {
         self.url != StoreUrl::Memory
     }
@@ -60,12 +60,12 @@ impl Place {
         &self.url
     }
 
-    /// The same place, opened with one more setting.
+    /// The same place with one more setting.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         Self { url: self.url.with(name, value), ..self }
     }
 
-    /// How large the files of the store are; none where it has no file.
+    /// The size of the files of the store; none if it has no file.
     pub(crate) fn file_bytes(&self) -> Option<f64> {
         let StoreUrl::Sqlite(path) = &self.url else { return None };
         let log = path.with_file_name(format!("{}-wal", path.file_name()?.to_string_lossy()));
@@ -73,7 +73,7 @@ impl Place {
         Some((size(path) + size(&log)) as f64)
     }
 
-    /// How many connections a handle has at most; none where there is no server.
+    /// The maximum number of connections of a handle; none without a server.
     pub(crate) fn connections(&self) -> Option<usize> {
         if !self.has_server() {
             return None;
@@ -92,22 +92,21 @@ impl Place {
     }
 }
 
-/// A tenant that nobody has: a benchmark touches no task but its own.
+/// A new tenant: a benchmark touches only its own tasks.
 pub(crate) fn own_tenant() -> Tenant {
     let id = Engine::new_id();
-    // The last digits are by chance. A name as long as people give them: every key has it.
+    // The last digits are random. The name is as long as real ones: every key contains it.
     Tenant::new(format!("bench-{}", &id.as_str()[id.as_str().len() - 8..]))
 }
 
-/// A task like those people queue, under a fresh id.
+/// A typical task with a new id.
 pub(crate) fn some_task() -> NewTask {
     let mut task = NewTask::new(Engine::new_id(), KIND);
     task.payload = Some(Payload::json(PAYLOAD));
     task
 }
 
-/// Creates `count` tasks in bulk, by a producer at each of these engines; `shape` makes each task
-/// what it should be.
+/// Creates `count` tasks in bulk, with a producer on each engine; `shape` adapts each task.
 pub(crate) async fn fill(
     engines: &[Engine],
     tenant: &Tenant,
@@ -145,7 +144,7 @@ pub(crate) async fn fill(
     Ok(())
 }
 
-/// Creates `count` tasks one by one, by `callers` at once.
+/// Creates `count` tasks one by one, with `callers` concurrent callers.
 pub(crate) async fn fill_one_by_one(
     engine: &Engine,
     tenant: &Tenant,

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-/// The processor time of this process over a stretch of time.
+/// The CPU time of this process over an interval.
 #[derive(Debug)]
 pub(crate) struct Usage {
     since: Instant,
     ticks: Option<u64>,
 }
 
-/// Linux counts processor time in hundredths of a second for programs.
+/// Linux reports CPU time to programs in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Usage {
@@ -23,7 +23,7 @@ impl Usage {
         self.since.elapsed()
     }
 
-    /// Percent of one core; none where the system does not tell.
+    /// Percent of one core; none if the system does not report it.
     pub(crate) fn cpu_percent(&self) -> Option<f64> {
         let used = ticks()?.saturating_sub(self.ticks?) as f64 / TICKS_PER_SECOND;
         Some(100.0 * used / self.elapsed().as_secs_f64())
@@ -39,7 +39,7 @@ fn ticks() -> Option<u64> {
     Some(user + system)
 }
 
-/// Looks at the memory of this process again and again, for as long as it lives.
+/// Samples the memory of this process until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) before: Option<f64>,
@@ -65,7 +65,7 @@ impl Memory {
 
     pub(crate) fn peak(&self) -> Option<f64> {
         raise(&self.peak);
-        *self.peak.lock().expect("nothing panics while it holds the figure")
+        *self.peak.lock().expect("no code panics under this lock")
     }
 }
 
@@ -77,13 +77,13 @@ impl Drop for Memory {
 
 fn raise(peak: &Mutex<Option<f64>>) {
     let seen = memory_mib();
-    let mut peak = peak.lock().expect("nothing panics while it holds the figure");
+    let mut peak = peak.lock().expect("no code panics under this lock");
     if seen > *peak {
         *peak = seen;
     }
 }
 
-/// Resident memory of this process in MiB; none where the system does not tell.
+/// Resident memory of this process in MiB; none if the system does not report it.
 pub(crate) fn memory_mib() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

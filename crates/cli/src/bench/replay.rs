@@ -11,19 +11,19 @@ use crate::bench::place::own_tenant;
 use crate::bench::report::{Progress, Report};
 use crate::bench::workflows::nothing;
 
-/// As many rows at once as the engine reads.
+/// The page size of the engine.
 const ROWS_AT_ONCE: usize = 256;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A workflow with a long history, taken up by a worker that has never seen it.
+/// A workflow with a long history, replayed by a worker that does not cache it.
 #[derive(Debug)]
 pub(super) struct Replay<'c> {
     pub(super) common: &'c Common,
-    /// How many events its history has at least: what it did, and what it was told.
+    /// The minimum number of events in its history: commands and inputs.
     pub(super) events: u32,
 }
 
-/// Two events for each step, then it waits.
+/// Records two events for each step, then waits.
 async fn remembers(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
     let mut sum = 0;
     for step in 0..steps {
@@ -37,7 +37,7 @@ fn program() -> Program {
     Program::named("remembers", remembers)
 }
 
-/// How long each part of a replay took.
+/// The duration of each phase of a replay.
 #[derive(Debug, Default)]
 struct Phases {
     load: Duration,
@@ -64,7 +64,7 @@ impl Replay<'_> {
         engine.post(handle.id().clone(), "go").tenant(tenant).payload(&1).await?;
         let sum: u32 = handle.result().await?;
         let took = begun.elapsed();
-        assert_eq!(sum, steps / 2 + 1, "a workflow has the results of its activities");
+        assert_eq!(sum, steps / 2 + 1, "a workflow gets the results of its activities");
         let rows = engine.stats().history_rows - before;
         reader.drain(Duration::from_secs(30)).await;
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
@@ -85,7 +85,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Waits until all steps are done and the workflow waits for its message.
+    /// Waits until all steps have ended and the workflow waits for its message.
     async fn built(&self, handle: &TaskHandle, steps: u32) -> Result<std::sync::Arc<Task>, Error> {
         let progress = Progress::new("steps", u64::from(steps), self.common.json);
         let mut seen = 0;
@@ -94,7 +94,7 @@ impl Replay<'_> {
             let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
             progress.add(u64::from(turns.saturating_sub(seen)));
             seen = turns;
-            // Its first turn is that of its first step.
+            // The first turn creates the first step.
             if turns > steps && task.lifecycle.public() == PublicState::Suspended {
                 return Ok(task);
             }
@@ -102,7 +102,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Does what a worker does that has nothing of the workflow in memory, part by part.
+    /// Does what a worker without the workflow in its cache does, phase by phase.
     async fn phases(
         &self,
         task: &Task,
@@ -132,7 +132,7 @@ impl Replay<'_> {
         for row in &rows {
             instance.replay(row).map_err(BenchError::Replay)?;
         }
-        // The last row is gone through by the turn behind it.
+        // The last row is completed by the next turn.
         let none: Vec<Arrival> = Vec::new();
         instance.turn(task.created_at, none).map_err(BenchError::Turn)?;
         phases.replay = begun.elapsed();

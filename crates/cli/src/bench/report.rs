@@ -8,7 +8,7 @@ use crate::bench::fleet::Reading;
 use crate::bench::process::{Memory, memory_mib};
 use crate::output::say;
 
-/// What a benchmark found: names and values, for people or for programs.
+/// The results of a benchmark: names and values, for people or for programs.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Map<String, Value>);
 
@@ -17,7 +17,7 @@ impl Report {
         self.0.insert(name.to_owned(), value.into());
     }
 
-    /// A number with as many digits as mean something.
+    /// A number, rounded to three decimal places.
     pub(crate) fn number(&mut self, name: &str, value: f64) {
         let rounded = (value * 1_000.0).round() / 1_000.0;
         self.set(name, json!(rounded));
@@ -35,17 +35,17 @@ impl Report {
         self.0.get(name).and_then(Value::as_f64).unwrap_or_default()
     }
 
-    /// What another report found, under a name.
+    /// Nests another report under a name.
     pub(crate) fn within(&mut self, name: &str, other: Report) {
         self.set(name, other.0);
     }
 
-    /// Everything that another report found.
+    /// Adds all values of another report.
     pub(crate) fn merge(&mut self, other: Report) {
         self.0.extend(other.0);
     }
 
-    /// What a fleet did between two readings: commits, batches, and what went to a server and back.
+    /// The work of a fleet between two readings: commits, batches, and round trips to a server.
     pub(crate) fn work(&mut self, before: &Reading, after: &Reading) {
         self.batches(before.stats, after.stats);
         self.set("commits", after.commits - before.commits);
@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// What the batcher did between two readings.
+    /// The work of the batcher between two readings.
     pub(crate) fn batches(&mut self, before: Stats, after: Stats) {
         let batches = (after.batches - before.batches).max(1) as f64;
         self.number("mean_batch", (after.commands - before.commands) as f64 / batches);
@@ -70,11 +70,11 @@ impl Report {
         self.number("p99_ms", percentile(latencies, 99).as_secs_f64() * 1_000.0);
     }
 
-    /// Resident memory at the start, at its highest and at the end of a stretch of time.
+    /// Resident memory at the start, the peak and the end of an interval.
     pub(crate) fn memory(&mut self, memory: &Memory) {
         let (after, peak) = (memory_mib(), memory.peak());
         self.maybe("memory_mib_before", memory.before);
-        // The last look is one of those of which it is the highest.
+        // The last sample counts for the peak, too.
         self.maybe("memory_mib_peak", if after > peak { after } else { peak });
         self.maybe("memory_mib_after", after);
     }
@@ -93,7 +93,7 @@ impl Report {
     }
 }
 
-/// A line for each value; what is within something is named after it.
+/// One line per value; nested values are named with their path.
 fn flatten(within: &str, fields: &Map<String, Value>, lines: &mut Vec<(String, String)>) {
     for (name, value) in fields {
         let name = format!("{within}{name}");
@@ -111,7 +111,7 @@ pub(crate) fn percentile(latencies: &mut [Duration], percent: usize) -> Duration
     latencies.get(at).copied().unwrap_or_default()
 }
 
-/// A bar on standard error while something takes long; silent for programs.
+/// A progress bar on stderr; hidden for programs.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 

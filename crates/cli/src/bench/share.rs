@@ -15,11 +15,12 @@ use crate::output::say_json;
 
 /// One of the processes that drain a backlog together.
 ///
-/// It says when it is ready, begins when it is told a word, tells how far it is while it works, and
-/// ends when nobody is left to tell it anything.
+/// It reports when it is ready, starts at the first line on its stdin, reports its progress, and
+/// ends when its stdin is closed.
 #[derive(Debug, Args)]
 pub(crate) struct DrainShare {
-    /// The store; in the environment, where it is not seen with the password that it may hold.
+    /// The store; from the environment, because the process list shows arguments and their
+    /// passwords.
     #[arg(long, env = "WINDLASS_STORE", hide_env_values = true)]
     store: StoreUrl,
     #[arg(long)]
@@ -35,7 +36,7 @@ pub(crate) struct DrainShare {
 const TELL_EVERY: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What became of the settles of this process.
+/// The results of the settles of this process.
 #[derive(Debug, Default)]
 struct Settles {
     settled: AtomicU64,

@@ -14,10 +14,10 @@ use crate::bench::place::{KIND, fill, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
-/// From a signal to the first line of the handler that it lets go on.
+/// Measure the time from a signal to the first line of the resumed handler.
 ///
-/// Tasks are suspended by their handlers until each has its signal. Then callers side by side send
-/// all of the signals at once; a signal counts from when its caller sends it.
+/// Handlers suspend their tasks until a signal. Then concurrent callers send all signals at once; a
+/// signal counts from when its caller sends it.
 #[derive(Debug, Args)]
 pub(crate) struct SignalCost {
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub(crate) struct SignalCost {
     handlers: u32,
 }
 
-/// Longer than a lease: what has not come by then will not come.
+/// Longer than a lease: later arrivals are not expected.
 const STALLED: Duration = Duration::from_secs(90);
 
-/// A run of a handler: of which task, when it began, and whether it went on.
+/// A run of a handler: its task, its start, and whether it was resumed.
 type Run = (TaskId, Instant, bool);
 
 impl SignalCost {
@@ -104,7 +104,7 @@ impl SignalCost {
             .raw_handler(KIND, handler)
     }
 
-    /// How long each signal took to the handler that it let go on.
+    /// The time from each signal to the resumed handler.
     async fn started(
         &self,
         runs: &mut mpsc::UnboundedReceiver<Run>,
@@ -153,7 +153,7 @@ async fn suspended(
     }
 }
 
-/// Sends each task its signal; says when each was sent.
+/// Sends each task its signal; returns the time of each.
 async fn send(
     engine: &Engine,
     tenant: &Tenant,

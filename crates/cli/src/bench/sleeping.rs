@@ -14,26 +14,26 @@ use crate::bench::report::{Progress, Report};
 
 /// How many are started at once.
 const AT_ONCE: usize = 256;
-/// How many are run before anything is measured.
+/// How many are run before the measurement.
 const WARM_UP: u32 = 1_000;
-/// Of how many the rows are looked at.
+/// How many workflows are sampled for the size of their rows.
 const SAMPLE: usize = 100;
-/// How often it is asked how many have come how far.
+/// How often progress is polled.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Longer than anything is put off for: what has not come by then will not come.
+/// Longer than any backoff: later arrivals are not expected.
 const STALLED: Duration = Duration::from_secs(90);
 
-/// Workflows that sleep until one moment.
+/// Workflows that sleep until the same time.
 #[derive(Debug)]
 pub(super) struct Sleeping<'c> {
     pub(super) common: &'c Common,
     pub(super) workflows: u32,
     pub(super) handlers: u32,
-    /// How long after the start of the first of them all are due.
+    /// How long after the start of the first one all are due.
     pub(super) due_after: Duration,
 }
 
-/// Sleeps until a moment, in microseconds since 1970.
+/// Sleeps until a time in microseconds since 1970.
 async fn sleeps(ctx: Workflow, until: i64) -> Result<(), StepError> {
     ctx.sleep_until(Timestamp::from_micros(until)).await
 }
@@ -81,7 +81,7 @@ impl Sleeping<'_> {
         Ok(())
     }
 
-    /// None of its workflows stays in memory.
+    /// The worker caches no workflows.
     fn worker(&self, engine: &Engine, tenant: &Tenant) -> Result<Running, Error> {
         Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
@@ -91,7 +91,7 @@ impl Sleeping<'_> {
             .start()
     }
 
-    /// What is loaded and allocated once is there before anything is measured.
+    /// One-time loads and allocations happen before the measurement.
     async fn warm_up(&self, engine: &Engine) -> Result<(), BenchError> {
         let tenant = own_tenant();
         let running = self.worker(engine, &tenant)?;
@@ -127,7 +127,7 @@ impl Sleeping<'_> {
         Ok(())
     }
 
-    /// Waits until all of them are in this state, at most until a moment.
+    /// Waits until all are in this state, at most until a time.
     async fn until(
         &self,
         engine: &Engine,
@@ -154,7 +154,7 @@ impl Sleeping<'_> {
     }
 }
 
-/// What a sleeping workflow has in the store: its records as they are written, and its payloads.
+/// The stored size of a sleeping workflow: its encoded records and its payloads.
 async fn row_bytes(engine: &Engine, store: &dyn Store, tenant: &Tenant) -> Result<f64, BenchError> {
     let sample = engine.tasks(tenant, &TaskFilter::default(), None, SAMPLE).await?;
     let mut bytes = 0;
@@ -173,7 +173,7 @@ async fn row_bytes(engine: &Engine, store: &dyn Store, tenant: &Tenant) -> Resul
     Ok(bytes as f64 / sample.len().max(1) as f64)
 }
 
-/// How long after they were due they had ended, by the times in the store.
+/// How long after the due time they ended, by the times in the store.
 async fn lateness(
     engine: &Engine,
     tenant: &Tenant,

@@ -8,16 +8,16 @@ use crate::bench::options::{BenchError, Common};
 use crate::bench::place::own_tenant;
 use crate::bench::report::Report;
 
-/// The load of `tasks` on Postgres while a session beside it holds an old snapshot open, as a
-/// report or a backup does: no row that has died since then can be cleared away.
+/// Measure the load of `tasks` on Postgres while another session holds an old snapshot, as a report
+/// or a backup does: VACUUM cannot remove rows that died since then.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
     #[command(flatten)]
     common: Common,
-    /// How many callers at once.
+    /// The number of concurrent callers.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     callers: u32,
-    /// For how long. The first ten seconds are compared with the last ten.
+    /// The duration. The first ten seconds are compared with the last ten.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3_600))]
     seconds: u64,
     /// Measure the same load without the snapshot first.
@@ -61,7 +61,7 @@ impl Snapshot {
         let mut cycles = load.run().await?;
         let after = fleet.read().await?;
         load.check(&cycles).await?;
-        // Where there is little time, the two ends do not overlap.
+        // With a short duration, the two windows do not overlap.
         let window = usize::try_from(WINDOW.min(seconds / 2)).unwrap_or(1);
         let mut each = std::mem::take(&mut cycles.each_second);
         each.resize(usize::try_from(seconds).unwrap_or(usize::MAX), 0);
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 }
 
-/// A session with a snapshot, and with a transaction id, which alone holds up the clearing away.
+/// A session with a snapshot, and with a transaction id, which holds back VACUUM.
 struct Held(Client);
 
 impl Held {
@@ -92,7 +92,7 @@ impl Held {
         Ok(Self(client))
     }
 
-    /// An error if the server has ended it before its time.
+    /// Fails if the server has ended the session early.
     async fn end(self) -> Result<(), BenchError> {
         self.0.batch_execute("COMMIT").await.map_err(BenchError::Session)
     }

@@ -7,33 +7,33 @@ use crate::bench::place::{Place, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::Report;
 
-/// Callers side by side, each: create a task, claim one, complete it.
+/// Measure concurrent callers, each: create a task, claim one, complete it.
 ///
-/// What went to a server and back is counted whole, the payloads that come with claims included.
+/// All round trips to a server are counted, including the payloads of claims.
 #[derive(Debug, Args)]
 pub(crate) struct Tasks {
     #[command(flatten)]
     common: Common,
-    /// How many callers at once.
+    /// The number of concurrent callers.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     callers: u32,
-    /// For how long.
+    /// The duration.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How many engines share the callers, each with a handle of the store of its own [default: 1;
-    /// without batching on Postgres 16, so that 16 transactions run at once]
+    /// How many engines share the callers, each with its own store handle [default: 1; without
+    /// batching on Postgres 16, so that 16 transactions run at once]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     engines: Option<u32>,
-    /// How many connections each engine has to its server [default: what the URL says; without
-    /// batching 1]
+    /// How many connections each engine has to its server [default: as in the URL; without batching
+    /// 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     connections: Option<u32>,
-    /// Measure with batching and without, in turn, and say how much it is worth.
+    /// Measure with batching and without, one after the other, and print the ratio.
     #[arg(long, conflicts_with = "unbatched")]
     compare: bool,
 }
 
-/// Transactions at once without batching, where the store can have more than one.
+/// Concurrent transactions without batching, if the store supports more than one.
 const UNBATCHED_ENGINES: u32 = 16;
 
 impl Tasks {

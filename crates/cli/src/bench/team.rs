@@ -11,7 +11,7 @@ use windlass_core::Tenant;
 use crate::bench::options::BenchError;
 use crate::bench::report::Progress;
 
-/// Longer than a lease and what comes after it: nothing will come any more.
+/// Longer than a lease and its recovery: later results are not expected.
 const STALLED: Duration = Duration::from_secs(90);
 
 /// Processes of this program that drain a backlog together.
@@ -23,12 +23,12 @@ pub(crate) struct Team {
 #[derive(Debug)]
 struct Member {
     child: Child,
-    /// It works for as long as this is open.
+    /// The process works as long as this is open.
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-/// What each process is told.
+/// The arguments of each process.
 #[derive(Debug)]
 pub(crate) struct Task<'t> {
     pub(crate) store: &'t StoreUrl,
@@ -38,7 +38,7 @@ pub(crate) struct Task<'t> {
 }
 
 impl Team {
-    /// Starts the processes; returns when each has opened the store and stands ready.
+    /// Starts the processes; returns when each has opened the store and is ready.
     pub(crate) async fn start(task: &Task<'_>, processes: u32) -> Result<Self, BenchError> {
         let mut team = Self { members: Vec::new() };
         for n in 1..=processes {
@@ -50,8 +50,8 @@ impl Team {
         Ok(team)
     }
 
-    /// Lets all begin, and end when together they have settled so many tasks, or none for long.
-    /// What each has to say at the end.
+    /// Starts the drain and ends it when `tasks` tasks are settled, or none for `STALLED`. Returns
+    /// the last report of each process.
     pub(crate) async fn drain(
         self,
         tasks: u64,
@@ -68,7 +68,7 @@ impl Team {
         let mut settled = settled.subscribe();
         let (mut known, mut moved) = (0, Instant::now());
         while known < tasks && moved.elapsed() < STALLED {
-            // A silence is looked at again.
+            // A timeout only re-checks the condition.
             let _ = tokio::time::timeout(Duration::from_secs(1), settled.changed()).await;
             let sum: u64 = settled.borrow_and_update().iter().sum();
             if sum > known {
@@ -104,7 +104,7 @@ impl Member {
         Ok(Self { child, stdin, lines: BufReader::new(stdout).lines() })
     }
 
-    /// What it says next; none when it has nothing more to say.
+    /// Its next report; none at the end.
     async fn next(&mut self) -> Result<Option<Map<String, Value>>, BenchError> {
         let line = self.lines.next_line().await.map_err(BenchError::Process)?;
         let said = line.map(|line| serde_json::from_str(&line));
@@ -133,7 +133,7 @@ impl Member {
             }
         }
         let status = self.child.wait().await.map_err(BenchError::Process)?;
-        // One that was not told to end has failed, whatever it says.
+        // A process that exits before it is asked to has failed.
         if open.is_some() || !status.success() {
             return Err(BenchError::ProcessEnded);
         }

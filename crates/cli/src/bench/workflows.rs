@@ -15,21 +15,21 @@ use crate::bench::replay::Replay;
 use crate::bench::report::{Progress, Report};
 use crate::bench::sleeping::Sleeping;
 
-/// Workflows from their start to their end, with activities that do nothing.
+/// Measure workflows from start to end, with activities that do nothing.
 ///
-/// As it comes, so many workflows are run, so many at once. All of them stay in the memory of the
-/// worker, and it is an error if a row of a history is read.
+/// By default, this many workflows are run, with a limit on concurrent ones. All of them stay in
+/// the cache of the worker, and it is an error if a history row is read.
 ///
-/// Of one workflow alone (`--workflows 1 --steps 2000`) the cost of a step at its begin and at its
-/// end is told: from the start of an activity to the start of the next, the mean of the first
+/// For a single workflow (`--workflows 1 --steps 2000`) the cost of a step at its start and at its
+/// end is reported: from the start of an activity to the start of the next, the mean of the first
 /// hundred and of the last hundred.
 ///
-/// With `--sleeping`, workflows sleep until one moment and none stays in memory: what each costs in
-/// memory and in the store while it sleeps, and how long after that moment all have ended.
+/// With `--sleeping`, workflows sleep until the same time and none stays in the cache: what each
+/// costs in memory and in the store while it sleeps, and how long after that time all have ended.
 ///
-/// With `--replay`, a worker takes up a workflow with a long history that it has never seen: how
-/// long it takes to load the history, to decode it and to replay it, and from a message to the end
-/// of the workflow.
+/// With `--replay`, a worker resumes a workflow with a long history that it does not cache: how
+/// long it takes to load, decode and replay the history, and from a message to the end of the
+/// workflow.
 #[derive(Debug, Args)]
 pub(crate) struct Workflows {
     #[command(flatten)]
@@ -44,16 +44,16 @@ pub(crate) struct Workflows {
     /// How many activities each has.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
-    /// The activities of a workflow go side by side instead of one after the other.
+    /// Run the activities of a workflow in parallel instead of one after the other.
     #[arg(long)]
     fan_out: bool,
-    /// How many workflows are under way at once.
+    /// How many workflows are open at once.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     at_once: u32,
     /// How many turns and activities may run at once.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     handlers: u32,
-    /// So many workflows sleep until one moment, out of memory.
+    /// Measure this many workflows that sleep until the same time, not cached.
     #[arg(
         long,
         value_name = "WORKFLOWS",
@@ -61,11 +61,11 @@ pub(crate) struct Workflows {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000)
     )]
     sleeping: Option<u32>,
-    /// How many seconds after the start of the first of them they are due; all must sleep by then
+    /// How many seconds after the start of the first one they are due; all must sleep by then
     /// [default: 5, and one more for every 500]
     #[arg(long, value_name = "SECONDS", requires = "sleeping")]
     due_after: Option<u32>,
-    /// A cold replay of a history of so many events.
+    /// Measure a cold replay of a history of this many events.
     #[arg(
         long,
         value_name = "EVENTS",
@@ -75,10 +75,10 @@ pub(crate) struct Workflows {
     replay: Option<u32>,
 }
 
-/// Of how many steps the mean is taken, at the begin and at the end of a long workflow.
+/// Over how many steps the mean is taken, at the start and at the end of a long workflow.
 const MANY_STEPS: usize = 100;
 
-/// When activities started, where that is of interest.
+/// The start times of activities, if they are recorded.
 #[derive(Clone, Debug, Default)]
 struct Starts(Option<Arc<Mutex<Vec<Instant>>>>);
 
@@ -149,7 +149,7 @@ impl Workflows {
         Ok(())
     }
 
-    /// The steps of one workflow are timed, if there are enough of them.
+    /// Records the steps of a single workflow, if it has enough of them.
     fn starts(&self) -> Starts {
         let alone = self.workflows == 1 && !self.fan_out && self.steps as usize > 2 * MANY_STEPS;
         Starts(alone.then(Arc::default))
@@ -171,7 +171,7 @@ impl Workflows {
             .start()
     }
 
-    /// Runs all of them, so many at once; says how long each took.
+    /// Runs all of them, up to `at_once` at a time; returns the time of each.
     async fn all(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<Duration>, BenchError> {
         let progress = Progress::new("workflows", u64::from(self.workflows), self.common.json);
         let kind = if self.fan_out { "side_by_side" } else { "one_by_one" };
@@ -192,7 +192,7 @@ impl Workflows {
             }
             let Some(ended) = under_way.join_next().await else { break };
             let (sum, took) = ended??;
-            assert_eq!(sum, expected, "a workflow has the results of its activities");
+            assert_eq!(sum, expected, "a workflow gets the results of its activities");
             latencies.push(took);
             progress.add(1);
         }
@@ -203,14 +203,14 @@ impl Workflows {
 impl Starts {
     fn note(&self) {
         if let Some(starts) = &self.0 {
-            starts.lock().expect("nothing panics while it holds the times").push(Instant::now());
+            starts.lock().expect("no code panics under this lock").push(Instant::now());
         }
     }
 
-    /// What a step costs at the begin and at the end.
+    /// Reports the cost of a step at the start and at the end.
     fn tell(&self, report: &mut Report) {
         let Some(starts) = &self.0 else { return };
-        let starts = starts.lock().expect("nothing panics while it holds the times");
+        let starts = starts.lock().expect("no code panics under this lock");
         let [first, .., last] = &starts[..] else { return };
         let each = |took: Duration| took.as_secs_f64() * 1_000_000.0 / MANY_STEPS as f64;
         let first = each(starts[MANY_STEPS] - *first);

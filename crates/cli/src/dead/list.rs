@@ -34,7 +34,7 @@ impl List {
             let rows = tasks.iter().map(|task| {
                 let (class, reason) = match &task.lifecycle {
                     Lifecycle::Failed { class, reason, .. } => (class.as_str(), one_line(reason)),
-                    // It was replayed since the list was asked for.
+                    // The task was replayed since the page was read.
                     _ => ("", String::new()),
                 };
                 [
@@ -57,7 +57,7 @@ impl List {
             return Ok(engine.shutdown().await?);
         }
         if shown {
-            say("Try them again with windlass dead replay ID..., or --all.");
+            say("Run them again with windlass dead replay ID..., or --all.");
         } else {
             say("No task has failed.");
         }

@@ -1,4 +1,4 @@
-//! `windlass dead`: tasks that have failed for good, and another try for them.
+//! `windlass dead`: the dead letters, and how to replay them.
 
 mod list;
 mod options;

@@ -13,20 +13,20 @@ pub(crate) struct DeadCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List tasks that have failed, with the reason.
+    /// List failed tasks with their reasons.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Start failed tasks over, with the payload they were created with.
+    /// Run failed tasks again, with the payload they were created with.
     Replay(Replay),
 }
 
-/// Which failed tasks.
+/// A filter on failed tasks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Which {
-    /// Only those of this lane.
+    /// Only tasks of this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
-    /// Only those of this kind.
+    /// Only tasks of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
 }

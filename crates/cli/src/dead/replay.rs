@@ -13,7 +13,7 @@ use crate::output::{counted, say, say_json, say_table};
 use crate::target::Target;
 use crate::task::Pages;
 
-/// How many are replayed in one transaction.
+/// How many tasks are replayed in one transaction.
 const PAGE: usize = 500;
 
 const EXAMPLES: &str = "Examples:
@@ -21,7 +21,7 @@ const EXAMPLES: &str = "Examples:
   windlass dead replay --all --lane email
   windlass dead replay --all
 
-Asking twice replays once. Exit code 3 when a task was refused.";
+Replaying twice has the effect of once. Exit code 3 when a task was rejected.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -30,7 +30,7 @@ pub(super) struct Replay {
     /// The ids of the tasks, as `dead list` shows them.
     #[arg(conflicts_with_all = ["all", "lane", "kind"])]
     ids: Vec<TaskId>,
-    /// All that have failed, or those of a lane or a kind.
+    /// All failed tasks, or those of a lane or a kind.
     #[arg(long, help_heading = "Which")]
     all: bool,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct Replay {
     target: Target,
 }
 
-/// What came of each task so far.
+/// The results so far.
 #[derive(Debug)]
 struct Tally {
     json: bool,
@@ -72,7 +72,7 @@ impl Replay {
         Ok(engine.shutdown().await?)
     }
 
-    /// How many there are to replay, where that is known.
+    /// The number of tasks to replay, if known.
     async fn total(&self, engine: &Engine) -> Result<Option<u64>, Error> {
         if !self.all {
             return Ok(Some(self.ids.len() as u64));
@@ -84,7 +84,7 @@ impl Replay {
         Ok(Some(counts.get(PublicState::Failed.as_str()).copied().unwrap_or(0)))
     }
 
-    /// Those of the named tasks that have failed; the others are refused.
+    /// The named tasks that have failed; the others are rejected.
     async fn known(
         &self,
         engine: &Engine,
@@ -131,7 +131,7 @@ impl Tally {
         for (task, answer) in tasks.iter().zip(answers) {
             match answer {
                 Ok(Outcome::Replayed { generation }) => self.accept(&task.id, generation),
-                Ok(other) => unreachable!("a replay is answered as a replay, not {other:?}"),
+                Ok(other) => unreachable!("unexpected outcome of a replay: {other:?}"),
                 Err(Error::Rejected(rejection)) => self.refuse(&task.id, &rejection.into()),
                 Err(error) => return Err(error),
             }
@@ -154,7 +154,7 @@ impl Tally {
     fn not_failed(&mut self, task: &Task) {
         let state = task.lifecycle.public();
         let help = if task.lifecycle.ended_at().is_some() {
-            format!("; windlass task replay {} starts it over all the same", task.id)
+            format!("; windlass task replay {} replays it anyway", task.id)
         } else {
             String::new()
         };

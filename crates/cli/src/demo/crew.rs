@@ -30,12 +30,13 @@ pub(crate) struct Member {
 
 impl Crew {
     pub(crate) fn new(store: &StoreUrl, effects: &Path) -> Result<Self, DemoError> {
-        let program = std::env::current_exe().map_err(while_doing("this program's own file"))?;
+        let program =
+            std::env::current_exe().map_err(while_doing("finding this program's file"))?;
         let (store, effects) = (store.clone(), effects.to_owned());
         Ok(Self { program, store, effects, members: Vec::new(), hired: 0 })
     }
 
-    /// Starts another process; says what it is called.
+    /// Starts another worker process.
     pub(crate) fn hire(&mut self) -> Result<&Member, DemoError> {
         self.hired += 1;
         let name = format!("worker-{}", self.hired);
@@ -43,7 +44,7 @@ impl Crew {
         command.arg("demo-worker").args(["--store", &self.store.to_string(), "--name", &name]);
         command.arg("--effects").arg(&self.effects);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        // A Ctrl-C at the terminal is for the demonstration, which ends its workers.
+        // A Ctrl-C at the terminal is for the demo, which ends its workers.
         command.process_group(0).kill_on_drop(true);
         let child = command.spawn().map_err(while_doing("starting a worker"))?;
         let pid = child.id().unwrap_or_default();
@@ -54,7 +55,7 @@ impl Crew {
         self.members.iter()
     }
 
-    /// Kills a process and forgets it.
+    /// Kills a process and removes it.
     pub(crate) async fn kill(&mut self, name: &str) -> Result<(), DemoError> {
         let Some(at) = self.members.iter().position(|member| member.name == name) else {
             return Ok(());
@@ -62,7 +63,7 @@ impl Crew {
         self.members.remove(at).child.kill().await.map_err(while_doing("killing a worker"))
     }
 
-    /// Says if a process has ended that should not have.
+    /// Fails if a process has exited unexpectedly.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         for member in &mut self.members {
             let ended = member.child.try_wait().map_err(while_doing("looking at a worker"))?;
@@ -73,7 +74,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Lets everybody finish and go.
+    /// Lets all workers finish and exit.
     pub(crate) async fn dismiss(&mut self) -> Result<(), DemoError> {
         for member in &mut self.members {
             drop(member.child.stdin.take());
@@ -89,17 +90,17 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills whoever is left. None of them runs when this returns.
+    /// Kills the remaining workers. None of them runs when this returns.
     pub(crate) async fn end(&mut self) {
         for mut member in std::mem::take(&mut self.members) {
-            // One that cannot be killed has ended by itself.
+            // A process that cannot be killed has exited already.
             let _ = member.child.kill().await;
         }
     }
 }
 
 impl Member {
-    /// Stops the process where it stands.
+    /// Stops the process with SIGSTOP.
     pub(crate) fn freeze(&self) -> Result<(), DemoError> {
         self.signal(Signal::STOP)
     }

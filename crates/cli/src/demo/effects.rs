@@ -8,12 +8,12 @@ use windlass::{Fence, TaskId};
 
 use crate::demo::error::{DemoError, while_doing};
 
-/// The world outside the store: a file to which handlers append a line for what they did, with the
-/// fence they did it under.
+/// The external world: a file to which each handler appends a line for its effect, with the fence
+/// it had.
 #[derive(Clone, Debug)]
 pub(crate) struct Effects(Arc<File>);
 
-/// How often each run had its effect.
+/// How often the effect of each run occurred.
 pub(crate) type Seen = BTreeMap<(TaskId, u64), u32>;
 
 impl Effects {
@@ -22,7 +22,7 @@ impl Effects {
         Ok(Self(Arc::new(file.map_err(while_doing("the file of effects"))?)))
     }
 
-    /// In one write, so that the lines of several processes do not mix.
+    /// In one write, so that lines of several processes do not interleave.
     pub(crate) fn append(&self, fence: &Fence) -> io::Result<()> {
         let line = format!("{} {}\n", fence.task.id, fence.epoch);
         (&*self.0).write_all(line.as_bytes())
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_appended_is_read() {
+    fn appended_effects_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("effects");
         let effects = Effects::open(&path).unwrap();

@@ -3,7 +3,7 @@ use std::process::ExitStatus;
 use thiserror::Error;
 use windlass::{Error, OpenError};
 
-/// Why a demonstration did not come to its end, or not to a good one.
+/// Why a demo failed.
 #[derive(Debug, Error)]
 pub(crate) enum DemoError {
     #[error(transparent)]
@@ -12,11 +12,11 @@ pub(crate) enum DemoError {
     Engine(#[from] Error),
     #[error("{what}: {error}")]
     System { what: &'static str, error: std::io::Error },
-    #[error("{worker} ended by itself: {status}")]
+    #[error("{worker} exited unexpectedly: {status}")]
     WorkerEnded { worker: String, status: ExitStatus },
-    #[error("nothing has ended for {seconds} s; {open} of {tasks} tasks have not")]
+    #[error("no task has ended for {seconds} s; {open} of {tasks} are open")]
     TooSlow { seconds: u64, open: usize, tasks: usize },
-    #[error("everything was done before a worker could be killed at its work")]
+    #[error("all tasks ended before a busy worker could be killed")]
     NobodyAtWork,
     #[error("the stalled worker got no task to stall on")]
     NobodyStalled,
@@ -24,8 +24,8 @@ pub(crate) enum DemoError {
     Unsound(usize),
     #[error("interrupted; nothing is left behind")]
     Interrupted,
-    /// Whoever read the output has seen enough.
-    #[error("nobody reads the output any more")]
+    /// The reader of stdout closed it.
+    #[error("stdout is closed")]
     Unread,
 }
 
@@ -41,7 +41,7 @@ impl DemoError {
     }
 }
 
-/// Says what was tried when the system refused it.
+/// Adds the operation to a system error.
 pub(crate) fn while_doing(what: &'static str) -> impl Fn(std::io::Error) -> DemoError {
     move |error| DemoError::System { what, error }
 }

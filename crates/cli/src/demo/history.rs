@@ -2,20 +2,20 @@ use std::collections::BTreeMap;
 
 use windlass::{Change, Fence, Logged, TaskId, WorkerId};
 
-/// What the log tells of a task.
+/// The events of a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
     pub(crate) created: u32,
     /// Epoch and worker of every claim, in order.
     pub(crate) claims: Vec<(u64, WorkerId)>,
-    /// The numbers of the attempts that count, in order.
+    /// The numbers of the counted attempts, in order.
     pub(crate) attempts: Vec<u32>,
-    /// The epoch of the first attempt. One that was given back is made again.
+    /// The epoch of the first attempt. A released attempt is not counted and starts again.
     first: Option<u64>,
-    /// The epochs of leases that ran out.
+    /// The epochs of expired leases.
     pub(crate) expired: Vec<u64>,
     pub(crate) retries: u32,
-    /// What it ended as, each time that it ended.
+    /// The final state, once for each time that it ended.
     pub(crate) endings: Vec<String>,
     /// The epochs under which it was completed.
     pub(crate) completed: Vec<u64>,
@@ -26,7 +26,7 @@ impl Story {
         self.claims.iter().find(|(claimed, _)| *claimed == epoch).map(|(_, worker)| worker)
     }
 
-    /// Whether the first attempt ended by itself, and not with its lease.
+    /// Whether the first attempt ended before its lease expired.
     pub(crate) fn first_ended(&self) -> bool {
         self.first.is_some_and(|epoch| !self.expired.contains(&epoch))
     }
@@ -38,13 +38,13 @@ impl Story {
         self.attempts.extend(attempt);
     }
 
-    /// Whether a lease ran out and was followed by the next epoch.
+    /// Whether an expired lease was followed by a claim under the next epoch.
     pub(crate) fn recovered(&self, epoch: u64) -> bool {
         self.expired.contains(&epoch) && self.claimed_by(epoch + 1).is_some()
     }
 }
 
-/// The log of a demonstration, task by task.
+/// The log of a demo by task.
 #[derive(Debug, Default)]
 pub(crate) struct History(pub(crate) BTreeMap<TaskId, Story>);
 
@@ -59,7 +59,7 @@ impl History {
                 story.begin(epoch, attempt);
             }
             Change::Begun { epoch, attempt } => story.begin(epoch, Some(attempt)),
-            // The attempt is given back.
+            // A released or snoozed attempt is not counted.
             Change::Released { .. } | Change::Delayed { .. } => drop(story.attempts.pop()),
             Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
             Change::RetryScheduled { .. } => story.retries += 1,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_that_was_given_back_is_made_again() {
+    fn a_released_attempt_starts_again() {
         let mut story = Story::default();
         story.begin(5, Some(1));
         story.attempts.pop();

@@ -1,5 +1,5 @@
-//! A tour in a few seconds: worker processes on one file, one of them killed on the way, and a
-//! table of what the store has to say about it.
+//! A demo of a few seconds: worker processes on one file, one of them killed, and a table of the
+//! results from the store.
 
 mod crew;
 mod effects;

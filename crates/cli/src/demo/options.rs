@@ -16,24 +16,24 @@ use crate::signals::Signals;
 
 /// Where the figures of the table come from.
 const SOURCES: &str = "\
-From the log and the records of the store, but for: tasks asked for and late writes, which are
-counted from its answers, and effects, which are lines of a file that the handlers append to.";
+From the log and the records of the store, except for requested tasks and late writes, which are
+counted from its responses, and effects, which are lines of a file that the handlers append to.";
 
-/// See it work, in a few seconds: worker processes on one SQLite file, one of them killed.
+/// Run a demo of a few seconds: worker processes on one SQLite file, one of them killed.
 ///
-/// Queues tasks in a temporary file, lets two worker processes run them, kills one at its work,
-/// lets another one stall, and prints what came of it. Some tasks fail at first, a few are broken
-/// for good, one is tried until its attempts are used up, one is cancelled, one is asked for twice.
-/// Exits with 1 if anything was lost or happened twice.
+/// Queues tasks in a temporary file, runs two worker processes, kills one while it is busy, stalls
+/// another one, and prints the results. Some tasks fail at first, a few always fail, one is retried
+/// until its attempts are used up, one is cancelled, one is requested twice. Exits with 1 if
+/// anything was lost or happened twice.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// How many tasks.
+    /// The number of tasks.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(20..=20_000))]
     tasks: u64,
-    /// Keep the file, to look around in it.
+    /// Keep the database file, to inspect it.
     #[arg(long)]
     keep: bool,
-    /// One JSON object on standard output, nothing else.
+    /// Print one JSON object on standard output, nothing else.
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ impl Demo {
             .map_err(while_doing("a temporary folder"))?;
         let shown = self.show(&folder).await;
         if self.keep && shown.is_ok() {
-            // Its name was told.
+            // Its path was printed.
             let _ = folder.keep();
         } else {
             folder.close().map_err(while_doing("removing the temporary folder"))?;
@@ -57,13 +57,13 @@ impl Demo {
         }
     }
 
-    /// Leaves no process behind, however it ends.
+    /// Leaves no process behind, even on an error.
     async fn show(&self, folder: &TempDir) -> Result<(), DemoError> {
         let store = StoreUrl::Sqlite(folder.path().join("demo.db"));
         let effects = folder.path().join("effects.log");
         let mut signals = Signals::listen().map_err(|error| match error {
             crate::error::CliError::System { what, error } => DemoError::System { what, error },
-            other => unreachable!("listening fails as a call of the system, not {other}"),
+            other => unreachable!("unexpected error while listening: {other}"),
         })?;
         let engine = Engine::open_with(&store, Config::default()).await?;
         let mut crew = Crew::new(&store, &effects)?;
@@ -101,7 +101,7 @@ impl Demo {
                 let mark = if check.holds { "ok " } else { "NOT" };
                 teller.tell(&format!("{mark}  {}", check.what))?;
             }
-            teller.tell(&format!("\nAll of this took {}.", seconds(facts.took)))?;
+            teller.tell(&format!("\nThe demo took {}.", seconds(facts.took)))?;
             self.point_further(facts, teller, store)?;
         }
         if broken > 0 { Err(DemoError::Unsound(broken)) } else { Ok(()) }
@@ -114,9 +114,9 @@ impl Demo {
         store: &StoreUrl,
     ) -> Result<(), DemoError> {
         if !self.keep {
-            return teller.tell("With --keep the file stays, and you can look around in it.");
+            return teller.tell("With --keep the file is not deleted, and you can inspect it.");
         }
-        teller.tell("The file is kept. Look around in it:")?;
+        teller.tell("The file is not deleted. Inspect it:")?;
         let dead = facts.records.iter().find(|task| task.lifecycle.public().as_str() == "failed");
         if let Some(task) = dead {
             teller.tell(&format!("  windlass task why {} --store {store}", task.id))?;
@@ -126,7 +126,7 @@ impl Demo {
     }
 }
 
-/// What the store says when nobody works any more.
+/// Collects the facts from the store after all workers have exited.
 async fn gather(
     engine: &Engine,
     plan: &Plan,

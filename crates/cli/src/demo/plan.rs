@@ -1,4 +1,4 @@
-//! What the demonstration queues, and what is to come of it.
+//! The tasks of the demo, and their expected outcomes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use windlass::command::{Idempotency, NewTask, Start};
 use windlass::{Payload, RetryPolicy, TaskId, limits};
 use windlass_engine::Engine;
 
-/// The lane of what the stalled worker takes.
+/// The lane of the stalled worker.
 pub(crate) const INVOICES: &str = "invoices";
 
 pub(crate) const RESIZE: &str = "resize";
@@ -19,30 +19,30 @@ pub(crate) const INVOICE: &str = "invoice";
 pub(crate) const CHARGE: &str = "charge";
 pub(crate) const REPORT: &str = "report";
 
-/// Long ones, which come last: somebody is at work whenever the moment comes.
+/// Long tasks, which run last: some worker is busy whenever one is to be killed.
 const RENDERS: u64 = 4;
 const RENDER_MS: u64 = 1_000;
 const HOUR_MS: u64 = 3_600_000;
-/// How often what never works is tried.
+/// The attempts of the task that always fails.
 pub(crate) const SYNC_ATTEMPTS: u32 = 2;
-/// One each of what happens once.
+/// The tasks that occur once each.
 const SINGLE: u64 = 4;
 
-/// The tasks of a demonstration.
+/// The tasks of a demo.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) tasks: Vec<NewTask>,
-    /// It is requested twice.
+    /// Requested twice.
     pub(crate) charge: NewTask,
-    /// It is cancelled before it starts.
+    /// Cancelled before it starts.
     pub(crate) report: NewTask,
     /// A worker stalls on it.
     pub(crate) invoice: NewTask,
-    /// It is tried until its attempts are used up, and never works.
+    /// Retried until its attempts are used up; it always fails.
     pub(crate) hopeless: TaskId,
-    /// Those whose first attempt fails, and is followed by another.
+    /// Tasks whose first attempt fails and is retried.
     pub(crate) failing: BTreeSet<TaskId>,
-    /// How many are broken for good.
+    /// How many tasks end as failed.
     pub(crate) broken: usize,
 }
 
@@ -72,14 +72,14 @@ impl Plan {
         }
     }
 
-    /// How many tasks there are in all.
+    /// The number of tasks in all.
     pub(crate) fn count(&self) -> usize {
         self.tasks.len() + 3
     }
 }
 
-/// Most are resized images, every seventh is an email to a server that is away at first, and one
-/// in fifty cannot be imported at all.
+/// Most are resized images, every seventh is an email to a server that is down at first, and one in
+/// fifty can never be imported.
 fn ordinary(n: u64) -> NewTask {
     let ms = 20 + 7 * (n % 10);
     match n {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_as_were_asked_for_and_some_of_each() {
+    fn the_plan_has_the_requested_count_and_every_kind() {
         for count in [20, 300, 1_000] {
             let plan = Plan::of(count);
             assert_eq!(plan.count() as u64, count);

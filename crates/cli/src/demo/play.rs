@@ -14,15 +14,15 @@ use crate::demo::tell::{Teller, seconds};
 use crate::demo::worker::LEASE;
 use crate::output::counted;
 
-/// Who stalls.
+/// The name of the stalled worker.
 const STALLED: &str = "stalled-worker";
 const BULK: usize = 500;
-/// How long the log may have nothing to tell before the workers are looked at.
+/// How long the log may be silent before the worker processes are checked.
 const SILENCE: Duration = Duration::from_millis(500);
 /// How long to wait for the next task to end.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The demonstration as it goes.
+/// A running demo.
 #[derive(Debug)]
 pub(crate) struct Play<'a> {
     engine: &'a Engine,
@@ -31,7 +31,7 @@ pub(crate) struct Play<'a> {
     history: History,
 }
 
-/// Waits as long as there is progress.
+/// A timeout that restarts with every task that ends.
 #[derive(Debug)]
 struct Patience {
     ended: usize,
@@ -47,7 +47,7 @@ impl Patience {
     }
 }
 
-/// What was done, and what the log told of it.
+/// The actions of the demo, and their events.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) requests: usize,
@@ -84,7 +84,7 @@ impl<'a> Play<'a> {
         Ok(Played { requests, twice, killed, stalled, history: self.history })
     }
 
-    /// Asks for all tasks, and for one of them twice; cancels one.
+    /// Requests all tasks, and one of them twice; cancels one.
     async fn queue(&self, plan: &Plan) -> Result<(usize, Twice), DemoError> {
         let mut requests = 0;
         let singles = [plan.report.clone(), plan.invoice.clone()];
@@ -95,16 +95,16 @@ impl<'a> Play<'a> {
             self.engine.submit(Create { tenant, tasks: tasks.to_vec() }).await?;
         }
         let task = TaskKey::new(&Tenant::default(), &plan.report.id);
-        self.engine.submit(Cancel { task, reason: "nobody wants it any more".into() }).await?;
+        self.engine.submit(Cancel { task, reason: "it is obsolete".into() }).await?;
         let (first, _) = self.request(plan.charge.clone()).await?;
-        // Whoever did not hear the answer asks again, under an id of its own.
+        // A caller that missed the response retries with a new task id.
         let again = NewTask { id: windlass_engine::Engine::new_id(), ..plan.charge.clone() };
         let (second, duplicate) = self.request(again).await?;
         requests += 2;
         self.teller.tell(&format!(
-            "Asked for {requests} tasks. One came twice under the same key and was {}. One was \
+            "Requested {requests} tasks. One was sent twice with the same key and was {}. One was \
              cancelled.",
-            if duplicate { "answered with the first" } else { "taken twice" },
+            if duplicate { "answered with the first" } else { "created twice" },
         ))?;
         Ok((requests, Twice { first, second, duplicate }))
     }
@@ -112,14 +112,14 @@ impl<'a> Play<'a> {
     async fn request(&self, task: NewTask) -> Result<(TaskId, bool), DemoError> {
         match self.engine.submit(Create::one(task)).await? {
             Outcome::Created(mut created) => {
-                let created = created.pop().expect("one task, one answer");
+                let created = created.pop().expect("one task has one result");
                 Ok((created.id, created.duplicate))
             }
-            other => unreachable!("a create is answered as a create, not {other:?}"),
+            other => unreachable!("unexpected outcome of a create: {other:?}"),
         }
     }
 
-    /// A worker takes a task and is not heard of again, for as long as its lease lasts.
+    /// Claims a task and sends no heartbeat until the lease has expired.
     async fn stall(&self) -> Result<Fence, DemoError> {
         let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
         let claim = Claim { lanes: vec![INVOICES.into()], lease_ms, ..Claim::new(STALLED) };
@@ -164,9 +164,9 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Kills a worker that holds leases, if there is one: it is stopped first, so that what it
-    /// holds is what it dies with. One at work on what nobody is given again after its last attempt
-    /// is spared.
+    /// Kills a worker that holds leases, if any: it is stopped first, so that it dies with exactly
+    /// these leases. A worker that runs the hopeless task is skipped: after its last attempt that
+    /// task is not claimed again.
     async fn kill(&mut self, hopeless: &TaskId) -> Result<Option<Killed>, DemoError> {
         let mut found = None;
         for member in self.crew.members() {
@@ -202,13 +202,13 @@ impl<'a> Play<'a> {
 
     fn tell_recovery(&self, killed: &Killed, after: Duration) -> Result<(), DemoError> {
         self.teller.tell(&format!(
-            "{} after the kill its leases were over, and others had its {} under the next epoch.",
+            "{} after the kill its leases expired, and its {} were leased under the next epoch.",
             seconds(after),
             counted(killed.held.len() as u64, "task"),
         ))
     }
 
-    /// The stalled worker wakes up and reports its result.
+    /// The stalled worker resumes and reports its result.
     async fn write_late(&self, fence: Fence) -> Result<Stalled, DemoError> {
         let late = Complete { fence: fence.clone(), result: None };
         let (code, answer) = match self.engine.submit(late).await {
@@ -217,7 +217,7 @@ impl<'a> Play<'a> {
             Ok(_) => ("accepted".into(), "the write was accepted".into()),
         };
         self.teller.tell(&format!(
-            "The stalled worker woke up and completed {} under its old epoch: {code}, {answer}.",
+            "The stalled worker resumed and completed {} under its old epoch: {code}, {answer}.",
             fence.task.id
         ))?;
         Ok(Stalled { worker: STALLED.into(), fence, code, answer })
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stretch_without_progress_is_too_long() {
+    fn the_timeout_restarts_with_progress() {
         let begun = Instant::now();
         let mut patience = Patience { ended: 0, since: begun };
         let after = |seconds| begun + Duration::from_secs(seconds);

@@ -8,16 +8,16 @@ use windlass::{Fence, Task, TaskId};
 use crate::demo::effects::Seen;
 use crate::demo::history::{History, Story};
 
-/// What is known when all is over: what the store says, and what was done to it.
+/// The facts after the demo: the state of the store, and what was done to it.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// How many tasks there should be, and how many of them are broken for good.
+    /// The expected number of tasks, and of those that fail.
     pub(crate) tasks: usize,
     pub(crate) broken: usize,
-    /// Those whose first attempt fails, and the one of them that never works.
+    /// Tasks whose first attempt fails, and the one that always fails.
     pub(crate) failing: BTreeSet<TaskId>,
     pub(crate) hopeless: TaskId,
-    /// How many tasks were asked for, those that were asked for twice counted twice.
+    /// The number of requested tasks, duplicates included.
     pub(crate) requests: usize,
     pub(crate) twice: Twice,
     pub(crate) killed: Killed,
@@ -28,7 +28,7 @@ pub(crate) struct Facts {
     pub(crate) took: Duration,
 }
 
-/// The answers to a request that was made twice.
+/// The responses to a duplicate request.
 #[derive(Debug)]
 pub(crate) struct Twice {
     pub(crate) first: TaskId,
@@ -36,7 +36,7 @@ pub(crate) struct Twice {
     pub(crate) duplicate: bool,
 }
 
-/// The worker that was killed, and what it held.
+/// The killed worker, and its leases.
 #[derive(Debug)]
 pub(crate) struct Killed {
     pub(crate) worker: String,
@@ -44,7 +44,7 @@ pub(crate) struct Killed {
     pub(crate) held: Vec<Fence>,
 }
 
-/// The worker that stalled, and what its late write was told.
+/// The stalled worker, and the response to its late write.
 #[derive(Debug)]
 pub(crate) struct Stalled {
     pub(crate) worker: String,
@@ -53,7 +53,7 @@ pub(crate) struct Stalled {
     pub(crate) answer: String,
 }
 
-/// Something that must be so.
+/// An invariant of the demo.
 #[derive(Debug)]
 pub(crate) struct Check {
     /// Its stable name, for programs.
@@ -83,12 +83,12 @@ impl Facts {
         self.history.stories().map(|(_, story)| story.attempts.len()).sum()
     }
 
-    /// Tasks that the killed worker held and another one was given since.
+    /// Leases of the killed worker that were followed by a claim of another one.
     fn recovered(&self) -> usize {
         self.killed.held.iter().filter(|fence| self.history.recovered(fence)).count()
     }
 
-    /// Effects under the very fence that completed the task: those that count.
+    /// Effects under the fence that completed the task.
     fn counted(&self) -> usize {
         let counts = |(task, epoch): &&(TaskId, u64)| {
             self.history.of(task).is_some_and(|story| story.completed.contains(epoch))
@@ -100,7 +100,7 @@ impl Facts {
         self.effects.values().map(|times| *times as usize).sum()
     }
 
-    /// How often each worker was given a task, in the order of their names.
+    /// The number of claims by worker.
     fn claims(&self) -> BTreeMap<String, usize> {
         let mut claims = BTreeMap::new();
         for (_, story) in self.history.stories() {
@@ -111,11 +111,11 @@ impl Facts {
         claims
     }
 
-    /// What a person is shown.
+    /// The rows of the table.
     pub(crate) fn rows(&self) -> Vec<(String, usize)> {
         let mut rows = Vec::new();
         let mut row = |what: &str, count: usize| rows.push((what.to_owned(), count));
-        row("tasks asked for", self.requests);
+        row("tasks requested", self.requests);
         row("  answered with the first", self.requests - self.created());
         row("tasks created", self.created());
         for (state, count) in self.states() {
@@ -125,10 +125,10 @@ impl Facts {
         row("attempts begun", self.attempts());
         row("  followed by a retry", self.history.sum(|story| story.retries) as usize);
         let expired = |story: &Story| story.expired.len();
-        row("leases that ran out", self.history.stories().map(|(_, story)| expired(story)).sum());
+        row("leases expired", self.history.stories().map(|(_, story)| expired(story)).sum());
         row("  lost to the kill", self.killed.held.len());
         row("  of those, claimed again under the next epoch", self.recovered());
-        row("late writes refused as stale", usize::from(self.stalled.code == "stale"));
+        row("late writes rejected as stale", usize::from(self.stalled.code == "stale"));
         row("effects of handlers", self.written());
         row("  under the fence that completed the task", self.counted());
         for (worker, claims) in self.claims() {
@@ -143,7 +143,7 @@ impl Facts {
         let check = |code, what, holds| Check { code, what, holds };
         let broken = self.state("failed") == self.broken;
         vec![
-            check("none_lost", "every task that was asked for has ended", self.none_lost()),
+            check("none_lost", "every requested task has ended", self.none_lost()),
             check("none_twice", "no task was settled twice", self.none_twice()),
             check(
                 "effects_once",
@@ -152,28 +152,28 @@ impl Facts {
             ),
             check(
                 "kill_recovered",
-                "what the killed worker held was given to others",
+                "the tasks of the killed worker were leased to others",
                 self.kill_recovered(),
             ),
             check(
                 "stale_refused",
-                "the late write was refused and changed nothing",
+                "the late write was rejected and changed nothing",
                 self.stale_refused(),
             ),
             check(
                 "duplicate_answered",
-                "the request that came twice made one task",
+                "the duplicate request created one task",
                 self.duplicate_answered(),
             ),
-            check("broken_failed", "only what was broken is a dead letter", broken),
+            check("broken_failed", "only broken tasks are dead letters", broken),
             check(
                 "attempts_bounded",
-                "attempts were counted without a gap, and none was one too many",
+                "attempts were counted without a gap, and within their limit",
                 self.attempts_bounded(),
             ),
             check(
                 "retries_planned",
-                "what failed at first was tried again, and nothing else",
+                "tasks that failed at first were retried, and no others",
                 self.retries_planned(),
             ),
         ]
@@ -184,7 +184,7 @@ impl Facts {
         self.created() == self.tasks && self.records.len() == self.tasks && ended == self.tasks
     }
 
-    /// By the log, which must say the same as the records.
+    /// By the log, which must agree with the records.
     fn none_twice(&self) -> bool {
         self.records.iter().all(|task| {
             let ended = [task.lifecycle.public().as_str()];
@@ -237,7 +237,7 @@ impl Facts {
         })
     }
 
-    /// An attempt that its lease did not outlive did not come to fail.
+    /// An attempt whose lease expired did not fail.
     fn retries_planned(&self) -> bool {
         let planned = |task: &TaskId, story: &Story| {
             u32::from(self.failing.contains(task) && story.first_ended())
@@ -294,8 +294,8 @@ mod tests {
         Some(Idempotency { key: "order".into(), window_ms: 60_000 })
     }
 
-    /// A demonstration of five tasks, by hand: one is lost to a kill, one to a stall, one is asked
-    /// for twice, one is broken, and one never works.
+    /// A demo of five tasks without processes: one is lost to a kill, one to a stall, one is
+    /// requested twice, one is broken, and one always fails.
     async fn facts() -> Facts {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
         let store = MemoryStore::with_clock(clock.clone());
@@ -369,7 +369,7 @@ mod tests {
         type Spoil = fn(&mut Facts);
         let table: [(&str, Spoil, &str); 17] = [
             ("nothing", |_| {}, ""),
-            ("a record is gone", |f| drop(f.records.remove(0)), "none_lost effects_once"),
+            ("a record is missing", |f| drop(f.records.remove(0)), "none_lost effects_once"),
             (
                 "a task waits",
                 |f| {
@@ -395,10 +395,10 @@ mod tests {
                 |f| spoil(f, "a-killed", |story| story.expired.clear()),
                 "kill_recovered",
             ),
-            ("nobody was killed at work", |f| f.killed.held.clear(), "kill_recovered"),
-            ("the late write was taken", |f| f.stalled.code = "x".into(), "stale_refused"),
+            ("no busy worker was killed", |f| f.killed.held.clear(), "kill_recovered"),
+            ("the late write was accepted", |f| f.stalled.code = "x".into(), "stale_refused"),
             (
-                "a second task came of the second request",
+                "the second request created a second task",
                 |f| f.twice.second = "e-again".into(),
                 "duplicate_answered",
             ),
@@ -412,7 +412,7 @@ mod tests {
                 "attempts_bounded",
             ),
             (
-                "an attempt that the log does not have",
+                "an attempt missing in the log",
                 |f| with(f, "a-killed", |task| task.attempts = 3),
                 "attempts_bounded",
             ),
@@ -422,7 +422,7 @@ mod tests {
                 "attempts_bounded",
             ),
             (
-                "too few attempts at what never works",
+                "too few attempts of a task that always fails",
                 |f| {
                     with(f, "f-hopeless", |task| task.attempts = 1);
                     spoil(f, "f-hopeless", |story| story.attempts = vec![1]);

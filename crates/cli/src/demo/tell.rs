@@ -5,8 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::demo::error::{DemoError, while_doing};
 
-/// Tells the story: lines on standard output, a bar on standard error. For programs there is only
-/// the object at the end.
+/// Prints the demo: lines on stdout, a progress bar on stderr. With --json only the final object.
 #[derive(Debug)]
 pub(crate) struct Teller {
     bar: ProgressBar,
@@ -25,7 +24,7 @@ impl Teller {
         if self.quiet { Ok(()) } else { self.print(line) }
     }
 
-    /// Not by [`crate::output::say`]: where nobody reads, there is still something to clear away.
+    /// Not by [`crate::output::say`]: after a closed pipe the demo must still clean up.
     pub(crate) fn print(&self, line: &str) -> Result<(), DemoError> {
         let written = self.bar.suspend(|| writeln!(std::io::stdout(), "{line}"));
         written.map_err(|error| match error.kind() {
@@ -34,7 +33,7 @@ impl Teller {
         })
     }
 
-    /// Names to the left, numbers to the right.
+    /// Names on the left, numbers on the right.
     pub(crate) fn table(&self, title: &str, rows: &[(String, usize)]) -> Result<(), DemoError> {
         let names = rows.iter().map(|(name, _)| name.chars().count());
         let widest = names.chain([title.chars().count()]).max().unwrap_or_default();

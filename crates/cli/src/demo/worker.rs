@@ -11,13 +11,13 @@ use crate::demo::effects::Effects;
 use crate::demo::error::DemoError;
 use crate::demo::plan;
 
-/// Short, so that what a killed worker held is soon given to another.
+/// Short, so that the tasks of a killed worker are soon leased again.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const CONCURRENCY: usize = 4;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A worker process of the demonstration. It ends when its standard input does, so that it never
-/// outlives the demonstration.
+/// A worker process of the demo. It exits when its stdin is closed, so that it never outlives the
+/// demo.
 #[derive(Debug, Args)]
 pub(crate) struct DemoWorker {
     #[arg(long)]
@@ -52,13 +52,13 @@ impl DemoWorker {
     }
 }
 
-/// Takes its time; then it fails, or has its effect.
+/// Sleeps; then fails, or appends its effect.
 async fn work(context: &Context, input: &Value, effects: &Effects) -> Result<(), Failure> {
     let ms = input["ms"].as_u64().unwrap_or_default();
     tokio::time::sleep(Duration::from_millis(ms)).await;
     match context.kind().as_str() {
-        plan::EMAIL if context.attempt() == 1 => Err(Failure::transient("the server is away")),
-        plan::SYNC => Err(Failure::transient("nobody answers")),
+        plan::EMAIL if context.attempt() == 1 => Err(Failure::transient("the server is down")),
+        plan::SYNC => Err(Failure::transient("the server does not answer")),
         plan::IMPORT => Err(Failure::permanent("row 17 has no date")),
         _ => Ok(effects.append(&context.fence())?),
     }
@@ -67,10 +67,10 @@ async fn work(context: &Context, input: &Value, effects: &Effects) -> Result<(),
 async fn input_ended() {
     let (sender, ended) = oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Nothing is ever said there; an error is an end too.
+        // Nothing is ever written there; an error counts as the end.
         let _ = std::io::stdin().read(&mut [0]);
         drop(sender);
     });
-    // It is never sent to, only dropped.
+    // The sender is only dropped.
     let _ = ended.await;
 }

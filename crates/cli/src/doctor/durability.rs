@@ -21,7 +21,7 @@ fn fsync(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let found: String = seen.row().try_get(0)?;
     Ok(vec![match found.as_str() {
         "on" => Finding::ok("fsync", found),
-        _ => Finding::problem("fsync", found, "turn it on: a power cut loses what was accepted"),
+        _ => Finding::problem("fsync", found, "turn it on: a power failure loses commits"),
     }])
 }
 
@@ -31,7 +31,7 @@ fn full_page_writes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(vec![match found.as_str() {
         "on" => Finding::ok(CHECK, found),
         _ => {
-            let advice = "turn it on, unless the file system never writes half a page (ZFS)";
+            let advice = "turn it on, unless the file system never tears pages (ZFS)";
             Finding::warning(CHECK, found, advice)
         }
     }])
@@ -40,7 +40,7 @@ fn full_page_writes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
 fn synchronous_commit(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let found: String = seen.row().try_get(0)?;
     let found = match found.as_str() {
-        "off" => "off; engines turn it on for what they commit".to_owned(),
+        "off" => "off; engines turn it on for their commits".to_owned(),
         _ => found,
     };
     Ok(vec![Finding::ok("synchronous_commit", found)])

@@ -1,12 +1,12 @@
 use serde_json::{Value, json};
 
-/// What was looked at, how it is, and what to do.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) check: &'static str,
     pub(crate) level: Level,
     pub(crate) found: String,
-    /// In one sentence; empty where there is nothing to do.
+    /// One sentence; empty if nothing needs to be done.
     pub(crate) advice: String,
 }
 

@@ -21,7 +21,7 @@ pub(super) const LOOKS: &[Look] = &[Look {
     judge: indexes,
 }];
 
-/// An index as the database has it.
+/// An index as it exists in the database.
 struct Index {
     table: String,
     is_valid: bool,
@@ -53,7 +53,7 @@ fn indexes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         let unused: Vec<&str> =
             there.iter().filter(|(_, it)| it.scans == 0).map(|(name, _)| name.as_str()).collect();
         let unused = if unused.is_empty() { "none".to_owned() } else { unused.join(", ") };
-        let found = format!("{} as they should be; not used so far: {unused}", there.len());
+        let found = format!("{} as expected; not used so far: {unused}", there.len());
         findings.push(Finding::ok(CHECK, found));
     }
     Ok(findings)
@@ -63,13 +63,13 @@ fn missing(plan: &Plan, there: &BTreeMap<String, Index>, schema: &str) -> Vec<Fi
     let mut findings = Vec::new();
     for table in &plan.tables {
         if !there.values().any(|index| index.is_primary && index.table == *table) {
-            let advice = "restore it from a backup: rows may be there twice";
+            let advice = "restore it from a backup: rows may be duplicated";
             findings.push(Finding::problem(CHECK, format!("{table} has no primary key"), advice));
         }
     }
     for (name, statement) in &plan.indexes {
         if !there.contains_key(name) {
-            let advice = format!("make it again: SET search_path = {schema}; {statement}");
+            let advice = format!("create it again: SET search_path = {schema}; {statement}");
             findings.push(Finding::problem(CHECK, format!("{name} is missing"), advice));
         }
     }
@@ -92,7 +92,7 @@ fn judge(plan: &Plan, name: &str, index: &Index, schema: &str) -> Option<Finding
         return None;
     }
     let (table, scans, size) = (&index.table, index.scans, &index.size);
-    let found = format!("{name} on {table} is not of Windlass: {size}, used {scans} times");
+    let found = format!("{name} on {table} is not from Windlass: {size}, used {scans} times");
     let advice = format!("DROP INDEX {schema}.{name}, unless you need it: every write pays for it");
     Some(Finding::warning(CHECK, found, advice))
 }

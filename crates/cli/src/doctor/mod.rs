@@ -1,4 +1,4 @@
-//! `windlass doctor`: looks at a store and at what it stands on, and changes nothing.
+//! `windlass doctor`: checks a store and its database server, and changes nothing.
 
 mod durability;
 mod finding;

@@ -10,14 +10,14 @@ use crate::error::CliError;
 use crate::output::{counted, say, say_json, say_table};
 use crate::target::Target;
 
-/// Look at a store and at what it stands on, change nothing, and say what to do.
+/// Check a store and its database server or file, change nothing, and give advice.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every finding is ok, a warning or a problem, with what was found and what \
-    to do. The exit code is 1 where there is a problem."
+    to do. The exit code is 1 if there is a problem."
 )]
 pub(crate) struct Doctor {
-    /// How long a transaction in Postgres may be open without a word.
+    /// How long a transaction in Postgres may be open before it is reported.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse)]
     long: Duration,
     #[command(flatten)]

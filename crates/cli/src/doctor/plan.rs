@@ -1,8 +1,8 @@
-//! What migrations make, read from their text: so that a list of it need not be kept.
+//! The schema that migrations create, parsed from their text, so that no second list is needed.
 
 use std::collections::BTreeMap;
 
-/// The tables, and the statements that make the other indexes than those of primary keys.
+/// The tables, and the statements that create the indexes other than primary keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) tables: Vec<String>,
@@ -37,7 +37,7 @@ impl Plan {
     }
 }
 
-/// What is between the first parentheses, with single spaces.
+/// The columns in the first parentheses, with single spaces.
 pub(crate) fn columns(definition: &str) -> String {
     let inner = definition.split_once('(').map_or("", |(_, rest)| rest);
     let inner = inner.split_once(')').map_or(inner, |(inner, _)| inner);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn migrations_are_followed_in_order() {
+    fn migrations_are_parsed_in_order() {
         let plan = Plan::of(&[
             "-- CREATE TABLE no (a);\nCREATE TABLE a (\n  x int, -- one; two\n  y int\n);\n\
              CREATE TABLE b(z int);\nCREATE INDEX a_x ON a (x,\n  y)\nWHERE x IS NOT NULL;",

@@ -1,4 +1,4 @@
-//! Whether somebody in between lends connections out, and for how long.
+//! Detects a connection pooler and its pooling mode.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use windlass_store_postgres::connect;
 use crate::doctor::finding::Finding;
 
 const CHECK: &str = "pooler";
-/// A connection of one's own answers sooner; a pool that is empty does not.
+/// A direct connection answers sooner; an exhausted pool does not.
 const SOON: Duration = Duration::from_secs(2);
-/// How often to try to see a connection in two hands.
+/// How often to try to observe a shared connection.
 const TRIES: usize = 5;
-/// Nobody else prepares this.
+/// A statement that no other program prepares.
 const STATEMENT: &str = "SELECT 'windlass doctor'";
 
-/// Who is in between.
+/// The pooler between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pooler {
     Nobody,
-    /// One that was not seen to give a connection to anybody else while its client was there.
+    /// Not seen to share the connection of a connected client.
     OfSessions,
     OfTransactions {
-        /// Whether statements follow their client from connection to connection.
+        /// Whether prepared statements follow their client across connections.
         keeps_statements: bool,
     },
 }
@@ -33,42 +33,42 @@ pub(super) async fn look(url: &str, prepare: Option<bool>) -> Finding {
     match find(url).await {
         Ok(pooler) => judge(pooler, prepare),
         Err(error) => {
-            let found = format!("not looked at: {error}");
-            Finding::warning(CHECK, found, "look again when connections are free")
+            let found = format!("not checked: {error}");
+            Finding::warning(CHECK, found, "check again when connections are free")
         }
     }
 }
 
-/// Where the look took too long.
+/// The finding if the check timed out.
 pub(super) fn busy() -> Finding {
-    Finding::warning(CHECK, "not looked at: no answer", "look again when connections are free")
+    Finding::warning(CHECK, "not checked: no answer", "check again when connections are free")
 }
 
 fn judge(pooler: Pooler, prepare: Option<bool>) -> Finding {
     match (pooler, prepare) {
         (Pooler::Nobody, Some(false)) => Finding::warning(
             CHECK,
-            "none in between, and statements are not prepared",
-            "take prepare=off out of the URL: it costs speed, and wakes take a second",
+            "none between client and server, and statements are not prepared",
+            "remove prepare=off from the URL: it is slower, and wakes take a second",
         ),
-        (Pooler::Nobody, _) => Finding::ok(CHECK, "none in between"),
-        (Pooler::OfSessions, Some(true)) => Finding::ok(CHECK, "one that lends sessions"),
+        (Pooler::Nobody, _) => Finding::ok(CHECK, "none between client and server"),
+        (Pooler::OfSessions, Some(true)) => Finding::ok(CHECK, "session pooling"),
         (Pooler::OfSessions, _) => Finding {
-            advice: "say prepare=on in the URL if it does: it is faster, and wakes are at once"
+            advice: "if so, set prepare=on in the URL: it is faster, and wakes are immediate"
                 .to_owned(),
-            ..Finding::ok(CHECK, "one that seems to lend sessions; statements are not prepared")
+            ..Finding::ok(CHECK, "probably session pooling; statements are not prepared")
         },
         (Pooler::OfTransactions { keeps_statements: false }, Some(true)) => Finding::problem(
             CHECK,
-            "one that lends transactions and mixes up prepared statements",
-            "take prepare=on out of the URL: a commit may be answered that was not made",
+            "transaction pooling that mixes up prepared statements",
+            "remove prepare=on from the URL: a commit may be acknowledged that did not happen",
         ),
         (Pooler::OfTransactions { keeps_statements: true }, Some(true)) => {
-            Finding::ok(CHECK, "one that lends transactions and keeps prepared statements")
+            Finding::ok(CHECK, "transaction pooling with support for prepared statements")
         }
         (Pooler::OfTransactions { .. }, _) => Finding::ok(
             CHECK,
-            "one that lends transactions: statements are not prepared, wakes take a second",
+            "transaction pooling: statements are not prepared, wakes take a second",
         ),
     }
 }
@@ -87,7 +87,7 @@ async fn find(url: &str) -> Result<Pooler, StoreError> {
     Ok(Pooler::OfSessions)
 }
 
-/// What is asked for when a connection is made reaches the server only if it is made for us.
+/// Startup options reach the server only on a direct connection.
 async fn is_direct(url: &str) -> Result<bool, StoreError> {
     let mark = if url.contains('?') { '&' } else { '?' };
     match connect(&format!("{url}{mark}options=-c%20windlass.asked%3Dyes")).await {
@@ -106,26 +106,26 @@ fn unavailable(error: tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(Box::new(error))
 }
 
-/// Whether two clients that are both there were seen on one connection, or one on two. With
-/// connections of their own, neither can be.
+/// Whether two connected clients were seen on one server connection, or one client on two. Neither
+/// happens with direct connections.
 async fn is_shared(one: &Client, two: &Client) -> bool {
     let before = process(one).await;
     let begun = two.batch_execute("BEGIN").await.is_ok();
     let held = process(two).await;
     let after = process(one).await;
     let shared = begun && (held == before || after != before || after.is_none());
-    // Where it cannot be ended here, it ends with the client.
+    // If the rollback fails, the transaction ends with the client.
     let _ = two.batch_execute("ROLLBACK").await;
     shared
 }
 
-/// The process that serves a client; none where none is free.
+/// The server process of a client; none if no connection is free.
 async fn process(client: &Client) -> Option<i32> {
     let asked = client.query_typed_one("SELECT pg_backend_pid()", &[]);
     tokio::time::timeout(SOON, asked).await.ok()?.ok()?.try_get(0).ok()
 }
 
-/// Prepares a statement, takes its connection away, and sees whether it is known on another.
+/// Prepares a statement, blocks its connection, and checks whether another one knows it.
 async fn keeps_statements(one: &Client, two: &Client) -> bool {
     let Ok(statement) = one.prepare(STATEMENT).await else { return false };
     for _ in 0..TRIES {
@@ -133,12 +133,12 @@ async fn keeps_statements(one: &Client, two: &Client) -> bool {
         let asked = tokio::time::timeout(SOON, one.query(&statement, &[])).await;
         let is_lost = match &asked {
             Ok(Err(error)) => error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME),
-            // Nothing else is free: it cannot be said.
+            // No other connection is free: undecidable.
             Err(_) => true,
             Ok(Ok(_)) => false,
         };
         if is_lost {
-            // What nobody keeps account of would stay behind for others to stumble over.
+            // The pooler does not track it, so it would stay on the connection for other clients.
             let _ = two.batch_execute(&format!("DEALLOCATE \"{name}\"")).await;
         }
         let _ = two.batch_execute("COMMIT").await;
@@ -147,8 +147,8 @@ async fn keeps_statements(one: &Client, two: &Client) -> bool {
     false
 }
 
-/// Begins a transaction; the name of the statement if it is known to the connection, and else ends
-/// it.
+/// Begins a transaction and returns the name of the statement if this connection knows it; ends the
+/// transaction otherwise.
 async fn hold(client: &Client) -> Option<String> {
     client.batch_execute("BEGIN").await.ok()?;
     let text = format!(
@@ -169,7 +169,7 @@ mod tests {
     use crate::doctor::finding::Level;
 
     #[test]
-    fn what_is_said_in_the_url_is_held_against_what_is_there() {
+    fn the_prepare_option_is_checked_against_the_pooler() {
         let lost = Pooler::OfTransactions { keeps_statements: false };
         let kept = Pooler::OfTransactions { keeps_statements: true };
         for (pooler, prepare, expected) in [

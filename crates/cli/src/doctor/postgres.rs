@@ -1,4 +1,4 @@
-//! Goes through everything that there is to see of a database.
+//! Runs all checks of a Postgres database.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use windlass_store_postgres::{Options, connect};
 use crate::doctor::finding::Finding;
 use crate::doctor::{durability, indexes, pooler, records, server, tables, transactions};
 
-/// How long to wait for any one answer.
+/// The timeout of a query.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One question to the database, and what its answer means.
+/// One query, and how its result is judged.
 pub(super) struct Look {
     pub(super) check: &'static str,
     /// `{schema}` is the name of the schema, `{long}` how long a transaction may be open.
@@ -20,7 +20,7 @@ pub(super) struct Look {
     pub(super) judge: fn(&Seen<'_>) -> Result<Vec<Finding>, Error>,
 }
 
-/// An answer, with all that may be needed to judge it.
+/// A query result, with all that is needed to judge it.
 pub(super) struct Seen<'a> {
     pub(super) rows: &'a [Row],
     pub(super) config: &'a Config,
@@ -30,23 +30,23 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The only row of an answer that always has one.
+    /// The only row of a result that always has one.
     pub(super) fn row(&self) -> &Row {
         &self.rows[0]
     }
 }
 
-/// What can be seen of any database.
+/// Checks of any database.
 const OF_SERVER: &[&[Look]] =
     &[server::LOOKS, durability::LOOKS, transactions::LOOKS, tables::LOOKS];
 
-/// What can be seen where there are tables.
+/// Checks that need the tables.
 const OF_TABLES: &[&[Look]] = &[tables::LOOKS_INSIDE, indexes::LOOKS];
 
 pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
     let asked = tokio::time::timeout(PATIENCE, connect(url)).await;
     let unreachable = |why: String| {
-        let advice = "see that the server runs, that the URL is right and that the role may log in";
+        let advice = "check that the server runs, the URL is right and the role may log in";
         vec![Finding::problem("connection", why, advice)]
     };
     let (client, options) = match asked {
@@ -75,7 +75,7 @@ pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
     findings
 }
 
-/// A database that is looked at.
+/// The database that is checked.
 struct Patient {
     client: Client,
     config: Config,
@@ -84,15 +84,15 @@ struct Patient {
 }
 
 impl Patient {
-    /// A look that is not allowed, or fails in another way, is a finding too.
+    /// A check that is not permitted, or that fails, is a finding too.
     async fn take(&self, look: &Look) -> Vec<Finding> {
         let long = format!("interval '{} milliseconds'", self.long.as_millis());
         let sql = look.sql.replace("{schema}", &self.options.schema).replace("{long}", &long);
         let before = SystemTime::now();
         let asked = tokio::time::timeout(PATIENCE, self.client.query_typed(&sql, &[])).await;
         let Ok(asked) = asked else {
-            let found = format!("not looked at: no answer within {} s", PATIENCE.as_secs());
-            return vec![Finding::warning(look.check, found, "look again when less is going on")];
+            let found = format!("not checked: no answer within {} s", PATIENCE.as_secs());
+            return vec![Finding::warning(look.check, found, "check again under less load")];
         };
         let judged = asked.and_then(|rows| {
             let (config, options, after) = (&self.config, &self.options, SystemTime::now());
@@ -104,9 +104,9 @@ impl Patient {
 
 fn failed(check: &'static str, error: &Error) -> Finding {
     let advice = match error.code() {
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "look again as a role that may",
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "check again as a role with that right",
         _ => "report this, with the version of the server",
     };
     let why = error.as_db_error().map_or(error.to_string(), |said| said.message().to_owned());
-    Finding::warning(check, format!("not looked at: {why}"), advice)
+    Finding::warning(check, format!("not checked: {why}"), advice)
 }

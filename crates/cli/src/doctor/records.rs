@@ -1,4 +1,4 @@
-//! Records whose body this program cannot decode: quarantined, until somebody repairs them.
+//! Records that this program cannot decode: quarantined until an operator repairs them.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::doctor::finding::Finding;
 use crate::output::{counted, printable};
 
 const CHECK: &str = "records";
-/// How many are named; the others are counted.
+/// How many are named; the others are only counted.
 const NAMED: usize = 20;
-/// How many rows of a database one answer has.
+/// How many rows one page has.
 const PAGE: usize = 1_000;
 
-/// What was decoded, and what could not be.
+/// The numbers of readable and unreadable records.
 #[derive(Debug, Default)]
 struct Census {
     readable: u64,
     unreadable: u64,
-    /// The first of those that are unreadable: table and key.
+    /// Table and key of the first unreadable records.
     named: Vec<String>,
 }
 
 impl Census {
-    /// Counts a row. None stands for a schema or a body that is not even a number or a text.
+    /// Counts a row. `None` is a schema that is not a number, or a body that is not text.
     fn count(&mut self, table: Table, key: &[String], schema: Option<i64>, body: Option<&str>) {
         let schema = schema.and_then(|schema| u16::try_from(schema).ok());
         let is_readable = |(schema, body)| is_readable(table, key, schema, body);
@@ -63,7 +63,7 @@ impl Census {
     }
 }
 
-/// Every record of a file, as far as its tables are there.
+/// All records of a file, of the tables that exist.
 pub(super) fn of_file(conn: &Connection) -> rusqlite::Result<Finding> {
     let mut census = Census::default();
     for table in Table::ALL {
@@ -100,15 +100,15 @@ fn shown(value: ValueRef<'_>) -> String {
     }
 }
 
-/// Every record of a schema, page by page; `patience` is for one page.
+/// All records of a schema, page by page; `patience` is the timeout of one page.
 pub(super) async fn of_database(client: &Client, schema: &str, patience: Duration) -> Finding {
     let mut census = Census::default();
     for table in Table::ALL {
         if let Err(why) = of_table(client, schema, *table, patience, &mut census).await {
-            // Nothing was written; the connection only has to be free for what follows.
+            // Nothing was written; the rollback only frees the connection for later checks.
             let _ = timeout(patience, client.batch_execute("ROLLBACK")).await;
-            let found = format!("not looked at: {}: {why}", table.spec().name);
-            let advice = "look again as a role that may read every table, or when less is going on";
+            let found = format!("not checked: {}: {why}", table.spec().name);
+            let advice = "check again as a role that may read every table, or under less load";
             return Finding::warning(CHECK, found, advice);
         }
     }
@@ -124,7 +124,7 @@ async fn of_table(
 ) -> Result<(), String> {
     let spec = table.spec();
     let key: Vec<String> = spec.key.iter().map(|column| format!("{column}::text")).collect();
-    // A cursor, so that neither side holds more than a page of a large table.
+    // A cursor, so that neither side holds more than one page in memory.
     let open = format!(
         "BEGIN READ ONLY; DECLARE records NO SCROLL CURSOR FOR \
          SELECT schema::bigint, body::text, ARRAY[{}] FROM \"{schema}\".{}",

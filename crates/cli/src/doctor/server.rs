@@ -8,7 +8,7 @@ use windlass_store_postgres::Trust;
 use crate::doctor::finding::Finding;
 use crate::doctor::postgres::{Look, Seen};
 
-/// The first that can tell what became of a transaction by its number.
+/// The first version that reports the status of a transaction by its id.
 const OLDEST: i64 = 13;
 const TESTED: i64 = 15;
 
@@ -47,10 +47,10 @@ pub(super) const LOOKS: &[Look] = &[
 
 fn version(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let (number, name): (i64, String) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
-    let found = format!("{name}; {OLDEST} and later will do, tests run on {TESTED}");
+    let found = format!("{name}; {OLDEST} and later are supported, tests run on {TESTED}");
     Ok(vec![match number / 10_000 {
         major if major < OLDEST => {
-            Finding::problem("version", found, "move the database to a later server")
+            Finding::problem("version", found, "move the database to a newer server")
         }
         _ => Finding::ok("version", found),
     }])
@@ -62,12 +62,12 @@ fn role(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(vec![if standby {
         let advice =
             "name the primary in the URL, or all hosts and target_session_attrs=read-write";
-        Finding::problem(CHECK, "a standby, which takes no writes", advice)
+        Finding::problem(CHECK, "a standby, which accepts no writes", advice)
     } else if read_only == "on" {
         let advice = "turn default_transaction_read_only off for this role";
         Finding::problem(CHECK, "transactions are read only", advice)
     } else {
-        Finding::ok(CHECK, "a primary, which takes writes")
+        Finding::ok(CHECK, "a primary, which accepts writes")
     }])
 }
 
@@ -75,15 +75,15 @@ fn encoding(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let found: String = seen.row().try_get(0)?;
     Ok(vec![match found.as_str() {
         "UTF8" => Finding::ok("encoding", found),
-        _ => Finding::problem("encoding", found, "use a database that was made with UTF8"),
+        _ => Finding::problem("encoding", found, "use a database created with UTF8"),
     }])
 }
 
 fn connections(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let (most, used): (i64, i64) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
-    // A store has one more that listens.
+    // A store has one more connection, for LISTEN.
     let wanted = i64::try_from(seen.options.connections).unwrap_or(i64::MAX).saturating_add(1);
-    let found = format!("{used} of {most} are used; an engine by this URL takes up to {wanted}");
+    let found = format!("{used} of {most} are used; an engine with this URL uses up to {wanted}");
     Ok(vec![if most - used < wanted {
         let advice = "raise max_connections, lower connections= in the URL, or use PgBouncer";
         Finding::warning("connections", found, advice)
@@ -102,7 +102,7 @@ fn clock(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let skew = server - (seconds(seen.before) + trip / 2.0);
     let found = format!("the server is {skew:+.3} s from this machine, give or take {trip:.3} s");
     Ok(vec![if skew.abs() > FINE + trip {
-        let advice = "keep both clocks right (NTP): engines go by that of the server";
+        let advice = "synchronize both clocks (NTP): engines use that of the server";
         Finding::warning("clock", found, advice)
     } else {
         Finding::ok("clock", found)
@@ -120,12 +120,12 @@ fn tls(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         Place::Elsewhere if version.is_empty() => Finding::warning(
             "TLS",
             "none: payloads can be read on the way",
-            "turn ssl on at the server, and say sslmode=verify-full in the URL",
+            "turn on ssl on the server, and set sslmode=verify-full in the URL",
         ),
         Place::Elsewhere => Finding::warning(
             "TLS",
-            format!("{version}, but anybody could be the server"),
-            "say sslmode=verify-full in the URL, and sslrootcert=FILE for certificates of your own",
+            format!("{version}, but the server is not verified"),
+            "set sslmode=verify-full in the URL, and sslrootcert=FILE for your own certificates",
         ),
     }])
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a SQLite file.
+//! Checks of a SQLite file.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use crate::doctor::plan::Plan;
 use crate::doctor::records;
 use crate::doctor::tables::of_format;
 
-/// File systems whose number tells that a file is not safe there.
+/// Magic numbers of file systems on which a database is not safe.
 const UNSAFE: &[(i64, &str, &str)] = &[
-    (0x6969, "NFS", "locks are not to be relied on there"),
-    (0xff53_4d42, "CIFS", "locks are not to be relied on there"),
-    (0xfe53_4d42, "SMB", "locks are not to be relied on there"),
-    (0x0102_1997, "9p", "locks are not to be relied on there"),
-    (0x0102_1994, "tmpfs", "it is gone when the machine restarts"),
-    (0x794c_7630, "overlay", "it is gone with its container"),
+    (0x6969, "NFS", "file locks are not reliable there"),
+    (0xff53_4d42, "CIFS", "file locks are not reliable there"),
+    (0xfe53_4d42, "SMB", "file locks are not reliable there"),
+    (0x0102_1997, "9p", "file locks are not reliable there"),
+    (0x0102_1994, "tmpfs", "it is lost when the machine restarts"),
+    (0x794c_7630, "overlay", "it is lost with its container"),
 ];
 const LITTLE_BYTES: u64 = 100 * 1024 * 1024;
 const LARGE_LOG_BYTES: u64 = 512 * 1024 * 1024;
@@ -36,18 +36,18 @@ const LOOKS: &[(&str, Look)] = &[
 pub(super) fn examine(path: &Path) -> Vec<Finding> {
     if matches!(SqliteStore::format(path), Ok(None)) {
         let found = format!("there is no database at {}", path.display());
-        return vec![Finding::problem("file", found, "make it: windlass migrate")];
+        return vec![Finding::problem("file", found, "create it: windlass migrate")];
     }
     let mut findings = vec![file(path), file_system(path), space(path), log(path)];
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match Connection::open_with_flags(path, flags) {
         Ok(conn) => findings.extend(LOOKS.iter().map(|(check, look)| {
             look(&conn, path).unwrap_or_else(|error| {
-                let advice = "restore the file from a backup, if it is one of Windlass";
-                Finding::problem(check, format!("cannot be looked at: {error}"), advice)
+                let advice = "restore the file from a backup, if it is from Windlass";
+                Finding::problem(check, format!("cannot be checked: {error}"), advice)
             })
         })),
-        Err(error) => findings.push(Finding::problem("file", error.to_string(), "see its rights")),
+        Err(error) => findings.push(Finding::problem("file", error.to_string(), "check rights")),
     }
     findings
 }
@@ -60,7 +60,7 @@ fn file(path: &Path) -> Finding {
         None => Finding::ok("file", "it and its folder can be written to"),
         Some(path) => {
             let found = format!("{} cannot be written to", path.display());
-            Finding::problem("file", found, "give the user who runs the engine the right to")
+            Finding::problem("file", found, "give the user of the engine write permission")
         }
     }
 }
@@ -68,12 +68,12 @@ fn file(path: &Path) -> Finding {
 fn file_system(path: &Path) -> Finding {
     const CHECK: &str = "file system";
     let number = match statfs(path) {
-        // The width of this number differs from system to system.
-        #[allow(clippy::unnecessary_cast, reason = "it is not always of this type")]
+        // The width of this number depends on the platform.
+        #[allow(clippy::unnecessary_cast, reason = "the type depends on the platform")]
         Ok(found) => (found.f_type as i64) & 0xffff_ffff,
         Err(error) => {
-            let found = format!("not looked at: {error}");
-            return Finding::warning(CHECK, found, "see that it is a local disk");
+            let found = format!("not checked: {error}");
+            return Finding::warning(CHECK, found, "check that it is a local disk");
         }
     };
     match UNSAFE.iter().find(|(known, ..)| *known == number) {
@@ -88,13 +88,13 @@ fn space(path: &Path) -> Finding {
     let free = match statvfs(path) {
         Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
         Err(error) => {
-            let found = format!("not looked at: {error}");
-            return Finding::warning("space", found, "see that there is some");
+            let found = format!("not checked: {error}");
+            return Finding::warning("space", found, "check that some is free");
         }
     };
     let found = format!("{} MiB are free", free / 1_048_576);
     if free < LITTLE_BYTES {
-        let advice = "free some: a full disk takes no writes until there is room again";
+        let advice = "free some: no writes are possible on a full disk";
         Finding::warning("space", found, advice)
     } else {
         Finding::ok("space", found)
@@ -107,7 +107,7 @@ fn log(path: &Path) -> Finding {
     let bytes = Path::new(&log).metadata().map_or(0, |found| found.len());
     let found = format!("{} MiB", bytes / 1_048_576);
     if bytes > LARGE_LOG_BYTES {
-        let advice = "end readers that stay in one transaction: it cannot be emptied beside them";
+        let advice = "end long read transactions: they prevent checkpoints";
         Finding::warning("write-ahead log", found, advice)
     } else {
         Finding::ok("write-ahead log", found)
@@ -119,8 +119,8 @@ fn journal(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
     Ok(match mode.as_str() {
         "wal" => Finding::ok("journal", "wal; engines open it with synchronous=FULL"),
         _ => {
-            let advice = "let no other program change it; the next engine turns wal on";
-            Finding::warning("journal", format!("{mode}, where wal is used"), advice)
+            let advice = "let no other program change it; the next engine turns on wal";
+            Finding::warning("journal", format!("{mode} instead of wal"), advice)
         }
     })
 }
@@ -151,7 +151,7 @@ fn tables(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
 fn integrity(conn: &Connection, path: &Path) -> rusqlite::Result<Finding> {
     let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     Ok(match said.as_str() {
-        "ok" => Finding::ok("integrity", "a quick check finds nothing wrong"),
+        "ok" => Finding::ok("integrity", "a quick check found no problem"),
         _ => {
             let advice = format!("restore {} from a backup", path.display());
             Finding::problem("integrity", said, advice)

@@ -60,7 +60,7 @@ pub(super) const LOOKS_INSIDE: &[Look] = &[
     },
 ];
 
-/// Whether tables were found that can be looked into.
+/// Whether tables were found that can be checked.
 pub(super) fn are_there(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.check == TABLES && finding.level == Level::Ok)
 }
@@ -71,7 +71,7 @@ fn autovacuum(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(vec![if on == "on" && counts == "on" {
         Finding::ok("autovacuum", found)
     } else {
-        let advice = "turn both on: without them dead rows pile up until claims crawl";
+        let advice = "turn both on: without them dead rows slow down claims";
         Finding::problem("autovacuum", found, advice)
     }])
 }
@@ -88,13 +88,13 @@ fn tables(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         Finding::ok(TABLES, format!("all {} of them in schema {schema}", planned.len()))
     } else if missing.len() == planned.len() {
         let found = format!("none in schema {schema}");
-        Finding::problem(TABLES, found, "make them: windlass migrate")
+        Finding::problem(TABLES, found, "create them: windlass migrate")
     } else if there.iter().any(|table| table == "meta") {
         let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
         let found = format!("schema {schema} lacks {}", names.join(", "));
         Finding::problem(TABLES, found, "windlass migrate; if that does not help, restore a backup")
     } else {
-        let found = format!("schema {schema} holds something else");
+        let found = format!("schema {schema} has other tables");
         Finding::problem(TABLES, found, "name another one: schema=NAME in the URL")
     }])
 }
@@ -104,13 +104,13 @@ fn format(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(vec![of_format(format, lowest, FORMAT)])
 }
 
-/// The same for every store.
+/// Judges the format of any store.
 pub(super) fn of_format(format: i64, lowest: i64, supported: i64) -> Finding {
-    let found = format!("{format}, open to programs from {lowest} on; this one has {supported}");
+    let found = format!("{format}, usable by programs from {lowest} on; this one has {supported}");
     if lowest > supported {
         Finding::problem("format", found, "use a later version of this program")
     } else if format < supported {
-        Finding::warning("format", found, "windlass migrate, or the next program that opens it")
+        Finding::warning("format", found, "run windlass migrate; the next engine does it otherwise")
     } else {
         Finding::ok("format", found)
     }

@@ -1,4 +1,4 @@
-//! What holds back the cleaning up of dead rows.
+//! Checks of what prevents the removal of dead rows.
 
 use tokio_postgres::Error;
 
@@ -7,7 +7,7 @@ use crate::doctor::postgres::{Look, Seen};
 use crate::duration::brief;
 use crate::output::one_line;
 
-/// From here on a transaction does harm.
+/// Transactions older than this are a problem.
 const HARMFUL_SECONDS: f64 = 3_600.0;
 
 pub(super) const LOOKS: &[Look] = &[
@@ -46,10 +46,10 @@ pub(super) const LOOKS: &[Look] = &[
 fn sight(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     let (sees_all, role): (bool, String) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
     Ok(vec![if sees_all {
-        Finding::ok("rights to look", format!("{role} sees the sessions of everybody"))
+        Finding::ok("rights to look", format!("{role} sees the sessions of all roles"))
     } else {
-        let found = format!("{role} sees its own sessions alone: long ones may be hidden");
-        let advice = format!("GRANT pg_read_all_stats TO {role}, or look again as another role");
+        let found = format!("{role} sees only its own sessions: long ones may be hidden");
+        let advice = format!("GRANT pg_read_all_stats TO {role}, or check again as another role");
         Finding::warning("rights to look", found, advice)
     }])
 }
@@ -64,7 +64,7 @@ fn long(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         let (age, query) = (told(seconds), one_line(&query));
         let found = format!("process {pid} of {user}, {state} for {age}: {query}");
         let advice = format!(
-            "end it, as dead rows stay until then: SELECT \
+            "end it, it retains dead rows: SELECT \
             pg_terminate_backend({pid})"
         );
         findings.push(if seconds >= HARMFUL_SECONDS {
@@ -82,7 +82,7 @@ fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     for row in seen.rows {
         let (name, seconds): (String, f64) = (row.try_get(0)?, row.try_get(1)?);
         let found = format!("{} since {}", one_line(&name), told(seconds));
-        let advice = "let its program end it, or ROLLBACK PREPARED: dead rows stay until then";
+        let advice = "let its program end it, or ROLLBACK PREPARED: it retains dead rows";
         findings.push(if seconds >= HARMFUL_SECONDS {
             Finding::problem(CHECK, found, advice)
         } else {
@@ -98,11 +98,11 @@ fn slots(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     for row in seen.rows {
         let (name, kept): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         let holds = if row.try_get(2)? { " and dead rows" } else { "" };
-        let found = format!("nobody reads {name}: it keeps {kept} of log{holds}");
+        let found = format!("{name} has no reader: it retains {kept} of WAL{holds}");
         let advice = format!("start its reader, or SELECT pg_drop_replication_slot('{name}')");
         findings.push(Finding::warning(CHECK, found, advice));
     }
-    Ok(or_none(findings, CHECK, "none that nobody reads"))
+    Ok(or_none(findings, CHECK, "none without a reader"))
 }
 
 fn told(seconds: f64) -> String {

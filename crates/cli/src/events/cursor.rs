@@ -1,6 +1,6 @@
 use windlass::Cursor;
 
-/// A cursor as it is printed and read back.
+/// A cursor as it is printed and parsed.
 pub(super) fn written(cursor: &Cursor) -> String {
     format!("{}:{}", cursor.incarnation, cursor.seq)
 }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_reads_back() {
+    fn a_cursor_is_parsed_as_it_is_printed() {
         let cursor = Cursor { incarnation: "0199-ab".into(), seq: 17 };
         assert_eq!(parse(&written(&cursor)), Ok(cursor));
         for text in ["", "17", ":17", "a:", "a:-1", "a:b"] {

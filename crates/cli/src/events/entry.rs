@@ -1,4 +1,4 @@
-//! A log entry as people and programs get it.
+//! A log event for people and for programs.
 
 use serde_json::{Map, Value, json};
 use windlass::{AfterTurn, Change, LeaseLoss, Logged, ResumeCause, TaskId, Timestamp};
@@ -20,7 +20,7 @@ pub(super) fn line(entry: &Logged) -> String {
     if details.is_empty() { line } else { format!("{line}  {details}") }
 }
 
-/// What a change says beyond its name.
+/// The details of a change, beyond its name.
 pub(crate) fn details(entry: &Logged) -> String {
     let Some(change) = entry.change() else { return one_line(&entry.body) };
     let later = |at: Timestamp| format!("{at} ({} later)", brief(entry.at.ms_until(at)));
@@ -35,7 +35,7 @@ pub(crate) fn details(entry: &Logged) -> String {
             format!("{percent}% {}", one_line(&message)).trim_end().to_owned()
         }
         Change::RetryScheduled { class, reason, at } => {
-            format!("{}: {}; next try at {}", class.as_str(), one_line(&reason), later(at))
+            format!("{}: {}; next attempt at {}", class.as_str(), one_line(&reason), later(at))
         }
         Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
         Change::Delayed { until } => format!("until {}", later(until)),
@@ -88,7 +88,7 @@ pub(crate) fn details(entry: &Logged) -> String {
     }
 }
 
-/// The first activities are named: a turn may create more than fit a line.
+/// Names the first activities only: a turn may create more than fit a line.
 fn turn_committed(turn: u32, then: AfterTurn, activities: &[TaskId]) -> String {
     const NAMED: usize = 3;
     let then = match then {
@@ -123,7 +123,7 @@ fn resumed(cause: ResumeCause, messages: &[u64], by: Option<&str>) -> String {
     format!("{cause}{by}{messages}")
 }
 
-/// The entry with the cursor behind it.
+/// The log event with the cursor after it.
 pub(crate) fn entry_json(entry: &Logged, incarnation: &str) -> Value {
     json!({
         "seq": entry.seq,
@@ -139,7 +139,7 @@ pub(crate) fn entry_json(entry: &Logged, incarnation: &str) -> Value {
     })
 }
 
-/// The fields of a change, also of one that this version does not know.
+/// The fields of a change, also of one unknown to this version.
 fn body(text: &str) -> Value {
     let mut fields: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
     fields.remove("change");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_written_out() {
+    fn timestamps_are_written_out() {
         let json = entry_json(&entry("delayed", r#"{"change":"delayed","until":0}"#), "i");
         assert_eq!(json["details"], json!({ "until": "1970-01-01T00:00:00.000Z" }));
         assert_eq!(json["cursor"], "i:7");

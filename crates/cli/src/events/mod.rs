@@ -1,4 +1,4 @@
-//! `windlass events`: the log, and what is added to it.
+//! `windlass events`: shows the log and follows it.
 
 mod cursor;
 mod entry;

@@ -20,52 +20,52 @@ const FAMILIES: [&str; 5] = [
     Family::Signal.as_str(),
 ];
 
-/// What is shown without --limit and without --after.
+/// How many events are shown without --limit and --after.
 const LAST: usize = 50;
 
 const EXAMPLES: &str = "Examples:
   windlass events                           the last 50 changes
-  windlass events --follow --lane email     and those to come, until Ctrl-C
+  windlass events --follow --lane email     and follow it, until Ctrl-C
   windlass events --task 0199... --limit 1000
-  windlass events --after 0199...:1234      all that came behind a cursor
+  windlass events --after 0199...:1234      all changes after a cursor
   windlass events --follow --json | jq -c 'select(.change == \"failed\")'
   windlass events --kind email --family completion --label customer=42
-  windlass events --as audit --follow --json   on from where `--as audit` was last time
+  windlass events --as audit --follow --json   from the cursor of `--as audit`
 
-What says --lane, --kind or --family twice is shown what is of either; what says --label twice,
-what has both. The last line, and the field `cursor` of every JSON object, say where --after goes
-on.";
+With --lane, --kind or --family given several times, events that match any are shown; with --label,
+those that match all. The last line, and the field `cursor` of every JSON object, is the cursor
+for --after.";
 
-/// Show what happened, in the order in which it was committed.
+/// Show the log, in commit order.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Events {
-    /// Go on showing what happens, whichever process does it, until Ctrl-C.
+    /// Keep showing new changes, made by any process, until Ctrl-C.
     #[arg(long, short)]
     follow: bool,
-    /// Everything behind this cursor, instead of the last changes.
+    /// All changes after this cursor, instead of the last ones.
     #[arg(long, value_name = "CURSOR", value_parser = parse)]
     after: Option<Cursor>,
-    /// Everything behind the place that is kept under this name, which moves with what is shown:
-    /// from the oldest entry the first time, and from where it was after that.
+    /// All changes after the cursor stored under this name, which advances with what is shown. The
+    /// first use starts at the oldest event.
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
-    /// How many at most, before what --follow adds [default: the last 50; with --after, all]
+    /// The maximum number, not counting --follow [default: the last 50; with --after, all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Only those of this task.
+    /// Only events of this task.
     #[arg(long, value_name = "ID", help_heading = "Which")]
     task: Option<TaskId>,
-    /// Only those in this lane.
+    /// Only events of this lane.
     #[arg(long = "lane", value_name = "LANE", help_heading = "Which")]
     lanes: Vec<LaneName>,
-    /// Only those of tasks of this kind.
+    /// Only events of tasks of this kind.
     #[arg(long = "kind", value_name = "KIND", help_heading = "Which")]
     kinds: Vec<Kind>,
-    /// Only those of this family.
+    /// Only events of this family.
     #[arg(long = "family", value_name = "FAMILY", value_parser = family(), help_heading = "Which")]
     families: Vec<Family>,
-    /// Only those of tasks that had this label at the time.
+    /// Only events of tasks that had this label at the time.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label, help_heading = "Which")]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -74,11 +74,11 @@ pub(crate) struct Events {
 
 fn family() -> impl clap::builder::TypedValueParser<Value = Family> {
     PossibleValuesParser::new(FAMILIES).map(|name| {
-        serde_json::from_value(Value::String(name)).expect("these are names of families")
+        serde_json::from_value(Value::String(name)).expect("the possible values are family names")
     })
 }
 
-/// Which entries to show.
+/// Which events to show.
 #[derive(Debug)]
 struct Filter {
     task: Option<TaskId>,
@@ -145,7 +145,7 @@ fn show(entry: &Logged, incarnation: &str, json: bool) {
     }
 }
 
-/// The last entries; says where the log ended.
+/// Shows the last events and returns the end of the log.
 async fn backward(
     engine: &Engine,
     filter: &Filter,
@@ -163,7 +163,7 @@ async fn backward(
     Ok(log.cursor(log.last()))
 }
 
-/// What lies behind a cursor; says how far it went.
+/// Shows the events after a cursor and returns the last cursor.
 async fn forward(
     engine: &Engine,
     cursor: &Cursor,
@@ -192,20 +192,20 @@ async fn forward(
     }
 }
 
-/// What is added to the log, until Ctrl-C or until nobody reads it.
+/// Shows new events, until Ctrl-C or until the reader of stdout is closed.
 async fn follow(
     mut log: Subscription,
     filter: &Filter,
     place: &Place<'_>,
     json: bool,
 ) -> Result<Cursor, CliError> {
-    // One listener for the whole time: a Ctrl-C while something is printed is not lost.
+    // One listener for the whole loop: a Ctrl-C while an event is printed is not lost.
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     let mut left = std::pin::pin!(reader_left());
     loop {
         let before = log.cursor().clone();
         tokio::select! {
-            // It listens from its first look on, which is before the first entry is shown.
+            // The first poll registers the signal handler, before the first event is shown.
             biased;
             pressed = &mut stop => {
                 pressed.map_err(CliError::Signal)?;

@@ -1,7 +1,7 @@
 use windlass::command::MoveBookmark;
 use windlass::{Cursor, Engine, Error, Tenant, limits};
 
-/// The place in the log that is kept under a name, if one was given.
+/// The durable cursor stored under a name, if one was given.
 #[derive(Debug)]
 pub(super) struct Place<'e> {
     engine: &'e Engine,
@@ -14,7 +14,7 @@ impl<'e> Place<'e> {
         Self { engine, tenant, name }
     }
 
-    /// Where to go on; none without a name.
+    /// The cursor to start from; none without a name.
     pub(super) async fn start(&self) -> Result<Option<Cursor>, Error> {
         let Some(name) = self.name else { return Ok(None) };
         limits::BOOKMARK.check(name)?;
@@ -24,7 +24,7 @@ impl<'e> Place<'e> {
         }
     }
 
-    /// Everything up to here was shown.
+    /// Stores the cursor up to which events were shown.
     pub(super) async fn move_to(&self, cursor: &Cursor) -> Result<(), Error> {
         let Some(name) = self.name else { return Ok(()) };
         let (tenant, name) = (self.tenant.clone(), name.to_owned());

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
 
-/// A lane by its name.
+/// The name of a lane.
 #[derive(Debug, Args)]
 pub(super) struct Named {
     /// The name of the lane, as `lane list` shows it.
@@ -33,10 +33,10 @@ impl Named {
 
 fn meaning(state: LaneState) -> &'static str {
     match state {
-        LaneState::Active => "it takes tasks and hands them out",
-        LaneState::Paused => "it takes tasks and hands none out; what runs goes on",
-        LaneState::Draining => "it takes no tasks and hands out those it has",
-        LaneState::Disabled => "it takes no tasks and hands none out; what runs goes on",
+        LaneState::Active => "it accepts tasks and dispatches them",
+        LaneState::Paused => "it accepts tasks and dispatches none; running tasks continue",
+        LaneState::Draining => "it accepts no tasks and dispatches those it has",
+        LaneState::Disabled => "it accepts no tasks and dispatches none; running tasks continue",
     }
 }
 
@@ -44,14 +44,14 @@ fn meaning(state: LaneState) -> &'static str {
 pub(super) struct Limit {
     /// The name of the lane, as `lane list` shows it.
     lane: LaneName,
-    /// How many at once, or none.
+    /// The maximum number of running tasks, or none.
     #[arg(value_name = "N|none", value_parser = limit, allow_negative_numbers = true)]
     limit: Most,
     #[command(flatten)]
     target: Target,
 }
 
-/// How many at once; none is any number.
+/// A concurrency limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Most(Option<u32>);
 

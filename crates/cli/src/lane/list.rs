@@ -41,7 +41,7 @@ impl List {
                 }));
             }
         } else if lanes.is_empty() {
-            say("There is no lane: one comes to be with its first task.");
+            say("There is no lane: the first task of a lane creates it.");
         } else {
             let rows = lanes.iter().map(|lane| {
                 let running = of(&running, lane);
@@ -70,7 +70,7 @@ async fn all(engine: &Engine, tenant: &Tenant) -> Result<Vec<Arc<Lane>>, Error> 
     }
 }
 
-/// How many tasks of each lane are leased. There are as many as workers can hold.
+/// Counts the leased tasks of each lane, by listing them: workers hold only so many.
 async fn running(engine: &Engine, tenant: &Tenant) -> Result<BTreeMap<LaneName, u64>, Error> {
     let filter = TaskFilter { state: Some(PublicState::Active), ..TaskFilter::default() };
     let mut pages = Pages::new(engine, tenant, filter, None);

@@ -1,4 +1,4 @@
-//! `windlass lane`: what lanes do, and what they should do.
+//! `windlass lane`: lists lanes and changes their state.
 
 mod change;
 mod list;

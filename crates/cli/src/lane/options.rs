@@ -13,18 +13,18 @@ pub(crate) struct LaneCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List lanes: their state, what is ready, what runs.
+    /// List lanes with their state and their numbers of ready and running tasks.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Hand nothing out for a while; tasks are still taken.
+    /// Pause dispatch; tasks are still accepted.
     Pause(Named),
-    /// Take tasks and hand them out again.
+    /// Accept tasks and dispatch them again.
     Resume(Named),
-    /// Take no more tasks, hand out those there are.
+    /// Accept no more tasks, dispatch the existing ones.
     Drain(Named),
-    /// Neither take tasks nor hand any out.
+    /// Neither accept nor dispatch tasks.
     Disable(Named),
-    /// Set how many tasks of a lane may run at once, over all workers.
+    /// Set how many tasks of a lane may run at once, across all workers.
     Limit(Limit),
 }
 

@@ -66,14 +66,14 @@ impl List {
         };
         let found = show_all(&engine, &self.target.tenant, kind, show).await?;
         if !found && !json {
-            say("Nothing is limited: see windlass quota set --help.");
+            say("There is no limit: see windlass quota set --help.");
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-/// Gives all gates of a tenant, of one kind or of any, to `show`, a page at a time. Says whether
-/// there are any.
+/// Passes all limits of a tenant, of one kind or of any, to `show`, one page at a time. Returns
+/// whether any exist.
 pub(crate) async fn show_all(
     engine: &Engine,
     tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! `windlass quota`: how many may run at once, and how many may start per time.
+//! `windlass quota`: concurrency limits and rate limits.
 
 mod list;
 mod options;

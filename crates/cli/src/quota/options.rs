@@ -14,14 +14,14 @@ pub(crate) struct QuotaCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List limits: what is set, what runs, and what waits behind each key.
+    /// List limits with their settings and the numbers of running and blocked tasks.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Show one limit, and when it opens.
+    /// Show one limit, and when it next admits a task.
     Show(Show),
-    /// Set how many may run at once, how many may start per time, or both.
+    /// Set how many tasks may run at once, how many may start per time, or both.
     Set(Set),
-    /// Lift what was set: a key or a session goes on with one at a time, others without limit.
+    /// Clear a limit: a key or a session then runs one task at a time, others without limit.
     Clear(Clear),
 }
 
@@ -36,14 +36,14 @@ impl QuotaCommand {
     }
 }
 
-/// What a limit is about: one of these.
+/// The scope of a limit: one of these.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Scope {
-    /// The tasks that were created with this key.
+    /// Tasks with this concurrency key.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// The tasks of this session.
+    /// Tasks of this session.
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// All tasks of this lane.

@@ -16,9 +16,9 @@ const EXAMPLES: &str = "Examples:
   windlass quota set --lane mail --rate 20/1s
   windlass quota set --all --limit 500
 
-A rate holds in every window of its length, wherever that begins. What runs already goes on.";
+A rate is a sliding window: it holds for every interval of that length. Running tasks continue.";
 
-/// The options that give fields of another name.
+/// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
     ("key", "--key"),
     ("session", "--session"),
@@ -33,10 +33,10 @@ const OPTIONS: &[(&str, &str)] = &[
 pub(super) struct Set {
     #[command(flatten)]
     scope: Scope,
-    /// How many may run at once; 0 holds all of them back [default: any number]
+    /// How many tasks may run at once; 0 blocks all [default: any number]
     #[arg(long, value_name = "N", required_unless_present = "rate", allow_negative_numbers = true)]
     limit: Option<u32>,
-    /// How many may start within how long, as in 20/1s [default: any number]
+    /// How many tasks may start per time, as in 20/1s [default: any number]
     #[arg(long, value_name = "N/TIME", value_parser = rate)]
     rate: Option<Rate>,
     #[command(flatten)]

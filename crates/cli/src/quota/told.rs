@@ -1,4 +1,4 @@
-//! Limits in words, and as programs get them.
+//! Limits as text and as JSON.
 
 use serde_json::{Value, json};
 use windlass::{Gate, Rate, Timestamp};
@@ -19,14 +19,14 @@ pub(crate) fn limits(limit: Option<u32>, rate: Option<Rate>) -> String {
     }
 }
 
-/// The window of a rate as it can be set again, to the millisecond.
+/// The window of a rate as it can be set again, exact to the millisecond.
 pub(crate) fn window(rate: Rate) -> String {
     let short = brief(rate.window_ms);
     let ms = parse(&short).map(|parsed| parsed.as_millis());
     if ms == Ok(u128::from(rate.window_ms)) { short } else { format!("{}ms", rate.window_ms) }
 }
 
-/// When a gate opens by itself: `in 4s`; nothing when time does not open it.
+/// When a limit next admits a task, if only time is needed: `in 4s`.
 pub(crate) fn opens(gate: &Gate, now: Timestamp) -> Option<String> {
     gate.opens_at(now).map(|at| distance(at, now))
 }

@@ -10,7 +10,7 @@ use crate::target::Target;
 pub(crate) struct Cancel {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// Why, for whoever looks at it later.
+    /// The reason, stored with the task.
     #[arg(long, default_value = "cancelled from the command line")]
     reason: String,
     #[command(flatten)]
@@ -31,7 +31,7 @@ impl Cancel {
         } else {
             say(&format!("Task {} is cancelled.", self.id));
             if let Some(worker) = holder {
-                say(&format!("{worker} was at it, and is told with its next heartbeat."));
+                say(&format!("{worker} was running it, and is notified."));
             }
         }
         Ok(engine.shutdown().await?)

@@ -13,7 +13,7 @@ use crate::output::{say, say_aside, say_json};
 use crate::payload::PayloadArgs;
 use crate::target::Target;
 
-/// The options that give fields which other commands take as arguments.
+/// The options of fields that other commands take as arguments.
 const OPTIONS: &[(&str, &str)] = &[
     ("id", "--id"),
     ("lane", "--lane"),
@@ -33,27 +33,27 @@ const EXAMPLES: &str = "Examples:
   windlass task create import --payload-file data.csv --content-type text/csv
   echo '[1,2,3]' | windlass task create sum --payload-file - --content-type application/json
 
-A database that is not there is made.";
+A missing database is created.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Create {
-    /// Which handler it is for.
+    /// The kind of the task, which selects its handler.
     kind: Kind,
-    /// An id of your own; the same task again under it is a duplicate [default: a fresh one]
+    /// The task id; creating the same task again with it is a duplicate [default: a new id]
     #[arg(long)]
     id: Option<TaskId>,
-    /// Create it once per key and day: the same request again gets the first task.
+    /// An idempotency key: the same request again within a day returns the first task.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// The task that it is made for, which may wait for it.
+    /// The parent task, which may wait for this one.
     #[arg(long, value_name = "ID")]
     parent: Option<TaskId>,
 
     #[command(flatten)]
     payload: PayloadArgs,
 
-    /// The queue it waits in.
+    /// The lane it waits in.
     #[arg(long, default_value = "default", help_heading = "When and where it runs")]
     lane: LaneName,
     /// Higher goes first within the lane.
@@ -64,30 +64,30 @@ pub(crate) struct Create {
         help_heading = "When and where it runs"
     )]
     priority: i32,
-    /// Start after so long, as in 5m.
+    /// The delay before it may start, as in 5m.
     #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
     after: Option<Duration>,
-    /// Expire after so long, wherever it stands then.
+    /// Expire the task after this time, whatever its state.
     #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
     deadline: Option<Duration>,
-    /// Something only some workers offer; may be given several times.
+    /// A capability that the worker must have; may be given several times.
     #[arg(long, value_name = "CAPABILITY", help_heading = "When and where it runs")]
     requires: Vec<String>,
-    /// The word by which workers choose.
+    /// The tag by which workers select tasks.
     #[arg(long, help_heading = "When and where it runs")]
     tag: Option<String>,
-    /// Tasks of one key run one at a time, or as windlass quota says.
+    /// The concurrency key: its tasks run one at a time, or as windlass quota sets.
     #[arg(long, help_heading = "When and where it runs")]
     key: Option<String>,
-    /// Tasks of one session run at one worker, one at a time, or as windlass quota says.
+    /// The session: its tasks run on one worker, one at a time, or as windlass quota sets.
     #[arg(long, conflicts_with = "key", help_heading = "When and where it runs")]
     session: Option<String>,
 
-    /// How often it is tried in all [default: a failure that is reported is final]
+    /// The maximum number of attempts [default: a reported failure is final]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Retries")]
     attempts: Option<u32>,
-    /// The pause before a retry: 10s, or 1s..1h to double from the one up to the other, or
-    /// +10s..1h to grow by so much each time [default: 1s..1h]
+    /// The delay before a retry: 10s fixed, 1s..1h doubling up to the cap, or +10s..1h growing by a
+    /// step up to the cap [default: 1s..1h]
     #[arg(
         long,
         value_name = "PAUSE",
@@ -96,7 +96,7 @@ pub(crate) struct Create {
         help_heading = "Retries"
     )]
     backoff: Option<Backoff>,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     #[arg(
         long,
         value_name = "DURATION",
@@ -105,7 +105,7 @@ pub(crate) struct Create {
     )]
     attempt_timeout: Option<Duration>,
 
-    /// A name and a value for people to find it by; may be given several times.
+    /// A label to find the task by; may be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
     #[command(flatten)]
@@ -123,7 +123,7 @@ impl Create {
         let engine = self.target.open_or_make().await?;
         if !is_there && !self.target.json {
             let store = &self.target.store;
-            say_aside(&format!("windlass: {store} was not there and has been made"));
+            say_aside(&format!("windlass: {store} did not exist and has been created"));
         }
         let creation = self.describe(engine.create(self.kind.clone()), payload);
         let created = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
@@ -137,7 +137,7 @@ impl Create {
         Ok(engine.shutdown().await?)
     }
 
-    /// Asks the rules in memory first: a task that they refuse leaves no database behind.
+    /// Creates the task in memory first: a rejected task leaves no database behind.
     async fn rehearse(&self, payload: Option<Payload>) -> Result<(), CliError> {
         let config = Config { background: false, ..Config::default() };
         let engine = Engine::open_with(&StoreUrl::Memory, config).await?;
@@ -199,7 +199,7 @@ impl Create {
     }
 }
 
-/// A name and a value.
+/// Parses a label.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -221,7 +221,7 @@ fn backoff(text: &str) -> Result<Backoff, String> {
     };
     let (base_ms, cap_ms) = (ms(base)?, ms(cap)?);
     if base_ms > cap_ms {
-        return Err(format!("the pause grows from the first to the second: {cap}..{base}"));
+        return Err(format!("the delay must grow: {cap}..{base}"));
     }
     if is_linear {
         return Ok(Backoff::Linear { step_ms: base_ms, cap_ms });

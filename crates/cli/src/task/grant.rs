@@ -13,10 +13,10 @@ use crate::target::Target;
 pub(crate) struct Grant {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// The worker that may take it, as `worker list` shows it: one that takes grants or sessions,
-    /// or whose program asks for the task by its id.
+    /// The worker that may claim it, as `worker list` shows it: one that accepts grants or
+    /// sessions, or whose program claims the task by its id.
     worker: WorkerId,
-    /// How long it is kept for that worker.
+    /// How long the grant lasts.
     #[arg(long = "for", value_name = "DURATION", default_value = "30s")]
     #[arg(value_parser = duration::parse)]
     ttl: Duration,
@@ -36,7 +36,7 @@ impl Grant {
             say_json(&json!({ "id": self.id, "worker": self.worker, "until": time(until) }));
         } else {
             let until = duration::moment(until, duration::now());
-            say(&format!("Task {} is kept for {} until {until}.", self.id, self.worker));
+            say(&format!("Task {} is granted to {} until {until}.", self.id, self.worker));
         }
         Ok(engine.shutdown().await?)
     }

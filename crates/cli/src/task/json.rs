@@ -1,4 +1,4 @@
-//! A task as programs get it. The names of the fields are in docs/operate.
+//! The JSON of a task. Its fields are documented in docs/operate.
 
 use serde_json::{Value, json};
 use windlass::{Backoff, Lifecycle, Policy, Task};
@@ -40,7 +40,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
     fields
 }
 
-/// What only the present state has.
+/// The fields of the current state only.
 fn lifecycle(lifecycle: &Lifecycle) -> Value {
     match lifecycle {
         Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) => {

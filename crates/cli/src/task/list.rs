@@ -19,13 +19,13 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct List {
-    /// Only those in this state.
+    /// Only tasks in this state.
     #[arg(long, value_parser = state(), help_heading = "Which")]
     state: Option<PublicState>,
-    /// Only those of this lane.
+    /// Only tasks of this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
-    /// Only those of this kind.
+    /// Only tasks of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
     /// Only the children of this task.
@@ -41,7 +41,7 @@ pub(crate) fn state() -> impl clap::builder::TypedValueParser<Value = PublicStat
     let names = PublicState::ALL.iter().map(|state| state.as_str());
     PossibleValuesParser::new(names).map(|name| {
         let known = PublicState::ALL.iter().find(|state| state.as_str() == name);
-        *known.expect("only the name of a state is let through")
+        *known.expect("the parser only accepts names of states")
     })
 }
 

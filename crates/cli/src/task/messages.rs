@@ -10,12 +10,12 @@ use crate::task::payload::{brief, payload_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct Messages {
-    /// The task, as `task list` shows it.
+    /// The id of the task, as `task list` shows it.
     id: TaskId,
     /// How many to show.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
-    /// Go on behind the message of this number.
+    /// Continue after the message of this number.
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
     #[command(flatten)]
@@ -30,7 +30,7 @@ impl Messages {
             return Err(CliError::about("task", &self.id, Rejection::TaskNotFound.into()));
         }
         let limit = self.limit as usize;
-        // One more than is shown tells whether there is more.
+        // Reads one more than is shown, to know whether more exist.
         let mut found = engine.messages(&key, self.after, limit + 1).await?;
         let more = found.len() > limit;
         found.truncate(limit);
@@ -69,7 +69,7 @@ fn row(received: &Received, now: Timestamp) -> [String; 6] {
     let state = if message.visible_at > now {
         format!("seen {}", duration::distance(message.visible_at, now))
     } else if message.taken_by.is_some() {
-        "went on with it".to_owned()
+        "resumed with it".to_owned()
     } else {
         "kept".to_owned()
     };

@@ -1,4 +1,4 @@
-//! `windlass task`: create tasks, look at them, move them.
+//! `windlass task`: creates, inspects and changes tasks.
 
 mod cancel;
 mod create;

@@ -1,11 +1,11 @@
-//! A task in a few words, for lists.
+//! Short descriptions of a task, for lists.
 
 use windlass::{ChildCounts, Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, distance};
 use crate::output::one_line;
 
-/// Attempts begun, of how many where that was said.
+/// The attempts so far, and the maximum if the task has one.
 pub(crate) fn attempts(task: &Task) -> String {
     match &task.policy.retry {
         Some(retry) => format!("{} of {}", task.attempts, retry.max_attempts),
@@ -13,7 +13,7 @@ pub(crate) fn attempts(task: &Task) -> String {
     }
 }
 
-/// How the children of a task stand: `2 open, 1 completed`.
+/// The number of children by state: `2 open, 1 completed`.
 pub(crate) fn child_counts(counts: &ChildCounts) -> String {
     let ChildCounts { open, completed, failed, cancelled, expired } = *counts;
     let all = [
@@ -27,7 +27,7 @@ pub(crate) fn child_counts(counts: &ChildCounts) -> String {
     some.map(|(count, state)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Since when it is as it is, or until when.
+/// Since when the task is in its state, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
         Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
@@ -50,14 +50,14 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     }
 }
 
-/// What there is to say of where it stands, on one line.
+/// A one-line note on the current state.
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease ran out".to_owned(),
+        Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease expired".to_owned(),
         Lifecycle::Gated(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
-            format!("behind {} {}", gate.kind().as_str(), gate.name())
+            format!("blocked by {} {}", gate.kind().as_str(), gate.name())
         }),
-        Lifecycle::Reserved { worker, .. } => format!("kept for {worker}"),
+        Lifecycle::Reserved { worker, .. } => format!("granted to {worker}"),
         Lifecycle::Suspended(suspension) => suspension.reason.as_str().replace('_', " "),
         Lifecycle::Delayed { after: Some(class), .. } => {
             format!("retry after a {} failure", class.as_str())

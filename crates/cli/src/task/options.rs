@@ -22,30 +22,30 @@ pub(crate) struct TaskCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Queue a task and print its id.
+    /// Create a task and print its id.
     Create(Box<Create>),
-    /// List tasks by id; fresh ids are in the order of creation.
+    /// List tasks by id; generated ids are in order of creation.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Everything there is to know about a task, with what happened to it.
+    /// Show all details of a task and its events.
     Show(Show),
-    /// Say in a sentence or two why a task is not further than it is, and what helps.
+    /// Explain why a task does not make progress, and what helps.
     Why(Why),
-    /// List the messages of a task that are not taken: what was sent, by whom, and when.
+    /// List the pending messages of a task: name, sender and time.
     Messages(Messages),
-    /// Cancel a task, wherever it stands; its holder's writes are refused from then on.
+    /// Cancel a task in any state; its lease holder cannot settle it then.
     Cancel(Cancel),
-    /// Start an ended task over, with the payload it was created with.
+    /// Run a finished task again, with the payload it was created with.
     Replay(Replay),
-    /// Let a suspended task go on, whatever it waits for.
+    /// Resume a suspended task, whatever it waits for.
     Resume(Resume),
-    /// Move a task forward or back in its lane: higher goes first.
+    /// Change the priority of a task in its lane: higher goes first.
     Priority(Priority),
-    /// Keep a waiting task for one worker for a while.
+    /// Grant a waiting task to one worker for a while.
     Grant(Grant),
-    /// Take a task away from whoever holds it or has it granted; it waits in its lane again.
+    /// Revoke a task from its lease holder or grantee; it waits in its lane again.
     Revoke(Revoke),
-    /// Wait until a task has ended; exit code 0 if it was completed, 3 if not.
+    /// Wait until a task has ended; exit code 0 if it completed, 3 if not.
     Wait(Wait),
 }
 

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use clap::Args;
 use windlass::{Engine, Error, Task, TaskFilter, TaskId, Tenant};
 
-/// What one question to the store gives at most.
+/// The maximum size of a page.
 const MOST: usize = 1_000;
 
-/// How much of a list to show.
+/// The part of a list to show.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Page {
     /// How many to show.
@@ -17,18 +17,18 @@ pub(crate) struct Page {
         help_heading = "How much of it"
     )]
     limit: u32,
-    /// Go on behind this id.
+    /// Continue after this id.
     #[arg(long, value_name = "ID", help_heading = "How much of it")]
     after: Option<TaskId>,
-    /// All there are, page by page.
+    /// All tasks, page by page.
     #[arg(long, conflicts_with = "limit", help_heading = "How much of it")]
     all: bool,
-    /// Which of the tasks are shown at all.
+    /// A filter on the tasks of a page.
     #[arg(skip)]
     only: Option<fn(&Task) -> bool>,
 }
 
-/// Tasks page by page, in the order of their ids.
+/// Tasks page by page, ordered by id.
 #[derive(Debug)]
 pub(crate) struct Pages<'e> {
     engine: &'e Engine,
@@ -47,7 +47,7 @@ impl<'e> Pages<'e> {
         Self { engine, tenant: tenant.clone(), filter, after }
     }
 
-    /// The next tasks, `most` at most; none at the end.
+    /// The next page of at most `most` tasks; empty at the end.
     pub(crate) async fn next(&mut self, most: usize) -> Result<Vec<Arc<Task>>, Error> {
         let after = self.after.as_ref();
         let most = most.min(MOST);
@@ -60,13 +60,13 @@ impl<'e> Pages<'e> {
 }
 
 impl Page {
-    /// Passes over all others. They are read all the same: no index knows them.
+    /// Shows only tasks that match. The others are read as well: no index covers this.
     pub(crate) fn only(self, only: fn(&Task) -> bool) -> Self {
         Self { only: Some(only), ..self }
     }
 
-    /// Gives the tasks that are as `filter` says to `show`, a page at a time. Says behind which id
-    /// there are more, if there are.
+    /// Passes the tasks that match `filter` to `show`, one page at a time. Returns the id after
+    /// which more exist, if any.
     pub(crate) async fn of(
         self,
         engine: &Engine,
@@ -90,7 +90,7 @@ impl Page {
         }
         let (mut left, mut last) = (self.limit as usize, None);
         loop {
-            // One more than is shown tells whether there is more.
+            // Reads one more than is shown, to know whether more exist.
             let most = if self.only.is_some() { MOST } else { left + 1 };
             let mut page = pages.next(most).await?;
             if page.is_empty() {

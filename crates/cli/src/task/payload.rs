@@ -1,17 +1,17 @@
-//! Payloads and results as people and programs get them.
+//! Payloads and results for people and for programs.
 
 use serde_json::{Value, json};
 use windlass::Payload;
 
 use crate::output::printable;
 
-/// What is longer is told of, not shown.
+/// Longer payloads are shown by their size only.
 const MOST_SHOWN: usize = 16 * 1_024;
 
-/// What is longer is not shown in a table.
+/// Longer payloads are shown by their size in tables.
 const MOST_BRIEF: usize = 60;
 
-/// JSON laid out, text as it is, anything else by its size.
+/// Formatted JSON, plain text, or the size of anything else.
 pub(crate) fn readable(payload: &Payload) -> String {
     let size = format!("{} bytes of {}", payload.bytes.len(), payload.content_type);
     if payload.bytes.len() > MOST_SHOWN {
@@ -26,7 +26,7 @@ pub(crate) fn readable(payload: &Payload) -> String {
     }
 }
 
-/// A line of a table: JSON and text if they are short, anything else by its size.
+/// A table cell: JSON and text if they are short, otherwise the size.
 pub(crate) fn brief(payload: &Payload) -> String {
     let text = match as_json(payload) {
         Some(value) => Some(value.to_string()),
@@ -52,7 +52,7 @@ fn as_json(payload: &Payload) -> Option<Value> {
     payload.content_type.contains("json").then(|| serde_json::from_slice(&payload.bytes).ok())?
 }
 
-/// Bytes that a person can read.
+/// The bytes as text, if they are printable.
 fn as_text(payload: &Payload) -> Option<&str> {
     let text = std::str::from_utf8(&payload.bytes).ok()?;
     let binary = |c: char| c.is_control() && !"\n\r\t".contains(c);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_sees() {
+    fn payloads_are_readable() {
         let long = "x".repeat(MOST_SHOWN + 1);
         for (content_type, bytes, expected) in [
             ("application/json", &br#"{"a":1}"#[..], "{\n  \"a\": 1\n}"),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_has_room_for() {
+    fn payloads_are_brief_in_tables() {
         let long = "x".repeat(MOST_BRIEF + 1);
         for (content_type, bytes, expected) in [
             ("application/json", &br#"{ "a": 1 }"#[..], r#"{"a":1}"#),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_gets() {
+    fn payloads_are_json_for_programs() {
         let json = payload_json(&Payload::json("[1]"));
         assert_eq!(json["json"], json!([1]));
         assert_eq!(payload_json(&Payload::new("text/plain", &b"hi"[..]))["text"], "hi");

@@ -10,7 +10,7 @@ use crate::target::Target;
 pub(crate) struct Priority {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// Higher goes first; 0 is where a task starts.
+    /// Higher goes first; the default of a task is 0.
     #[arg(allow_negative_numbers = true)]
     priority: i32,
     #[command(flatten)]

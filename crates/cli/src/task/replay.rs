@@ -21,7 +21,7 @@ impl Replay {
         let replay = command::Replay { task: task.task_key(), generation: task.generation };
         let generation = match engine.submit(replay).await? {
             Outcome::Replayed { generation } => generation,
-            other => unreachable!("a replay is answered as a replay, not {other:?}"),
+            other => unreachable!("unexpected outcome of a replay: {other:?}"),
         };
         if self.target.json {
             say_json(&json!({ "id": self.id, "replayed": true, "generation": generation }));

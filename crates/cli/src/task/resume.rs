@@ -10,7 +10,7 @@ use crate::target::Target;
 pub(crate) struct Resume {
     /// The id of the task, as `task list --state suspended` shows it.
     id: TaskId,
-    /// Who says so, for whoever looks at it later.
+    /// The operator, stored with the event.
     #[arg(long, default_value = "command line")]
     by: String,
     #[command(flatten)]
@@ -26,7 +26,7 @@ impl Resume {
         if self.target.json {
             say_json(&json!({ "id": self.id, "state": "resumable" }));
         } else {
-            say(&format!("Task {} goes on with the next worker.", self.id));
+            say(&format!("Task {} resumes on the next free worker.", self.id));
         }
         Ok(engine.shutdown().await?)
     }

@@ -10,7 +10,7 @@ use crate::target::Target;
 pub(crate) struct Revoke {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// Why, for whoever looks at it later.
+    /// The reason, stored with the event.
     #[arg(long, default_value = "revoked from the command line")]
     reason: String,
     #[command(flatten)]
@@ -34,12 +34,12 @@ impl Revoke {
         } else {
             let of = holder.map_or_else(String::new, |holder| format!(" from {holder}"));
             let then = match after.lifecycle {
-                Lifecycle::Gated(_) => ", and waits behind its gate",
+                Lifecycle::Gated(_) => ", and is blocked by its limit",
                 Lifecycle::Waiting(_) => ", and waits in its lane",
-                // Somebody has it already.
+                // Another worker has claimed it already.
                 _ => "",
             };
-            say(&format!("Task {} is taken back{of}{then}.", self.id));
+            say(&format!("Task {} is revoked{of}{then}.", self.id));
         }
         Ok(engine.shutdown().await?)
     }

@@ -20,7 +20,7 @@ pub(crate) struct Show {
     target: Target,
 }
 
-/// What is kept beside a task's record.
+/// The data of a task that is stored outside its record.
 struct Kept {
     payload: Option<Payload>,
     result: Option<Payload>,
@@ -146,11 +146,11 @@ fn standing(task: &Task, now: Timestamp) -> String {
     }
 }
 
-/// What only the present state has.
+/// The fields of the current state only.
 fn add_standing(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp) {
     match &task.lifecycle {
         Lifecycle::Active(lease) => {
-            let ran_out = if lease.expires_at <= now { ", which ran out" } else { "" };
+            let ran_out = if lease.expires_at <= now { ", expired" } else { "" };
             let until = moment(lease.expires_at, now);
             pairs.push(("lease", format!("{} until {until}{ran_out}", lease.worker)));
             if let Some(at) = lease.run.as_ref().and_then(|run| run.timeout_at) {
@@ -173,7 +173,7 @@ fn add_standing(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp) {
     }
     if task.lifecycle.ended_at().is_some() {
         let at = task.lifecycle.ended_at().map(|at| at.plus_ms(task.policy.retention_ms));
-        pairs.extend(at.map(|at| ("kept until", moment(at, now))));
+        pairs.extend(at.map(|at| ("retained until", moment(at, now))));
     }
 }
 
@@ -203,13 +203,13 @@ fn policy(policy: &Policy) -> String {
                 }
             };
             let classes: Vec<&str> = retry.retry_on.iter().map(|class| class.as_str()).collect();
-            format!("{} tries {pause}, after {}", retry.max_attempts, classes.join(", "))
+            format!("{} attempts {pause}, after {}", retry.max_attempts, classes.join(", "))
         }
     }];
     if let Some(ms) = policy.attempt_timeout_ms {
         parts.push(format!("an attempt may take {}", brief(ms)));
     }
-    parts.push(format!("kept for {} once ended", brief(policy.retention_ms)));
+    parts.push(format!("retained for {} after its end", brief(policy.retention_ms)));
     parts.join("; ")
 }
 
@@ -234,8 +234,8 @@ fn timeline(task: &Task, events: &Found, now: Timestamp) {
     if events.cut {
         let id = &task.id;
         say(&format!(
-            "Older entries of the log are gone, or too far back to be looked for here; \
-             windlass events --task {id} looks at all of it."
+            "Older events were trimmed from the log, or are too far back to be searched here; \
+             windlass events --task {id} searches all of it."
         ));
     }
 }

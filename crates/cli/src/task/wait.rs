@@ -13,7 +13,7 @@ use crate::task::json::task_json;
 pub(crate) struct Wait {
     /// The id of the task, as `task list` shows it.
     id: TaskId,
-    /// Give up after so long, with exit code 1 [default: never]
+    /// Stop waiting after this time, with exit code 1 [default: never]
     #[arg(long, value_parser = duration::parse)]
     timeout: Option<Duration>,
     #[command(flatten)]

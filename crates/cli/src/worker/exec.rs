@@ -14,12 +14,11 @@ use crate::worker::program::Program;
 use crate::worker::told::{Telling, Told, complaint};
 use crate::worker::verdict::{HELP, line, object, verdict};
 
-/// Run a program for every task of a kind: payload on stdin, result on stdout, and the exit code
-/// decides.
+/// Run a program for every task of a kind: payload on stdin, result on stdout, outcome by exit
+/// code.
 ///
-/// A line is told on stderr for every task when it is settled, or a JSON object on stdout with
-/// --json. A task of another kind in these lanes is put off for ten seconds: give it a lane of its
-/// own.
+/// Every settled task is reported by a line on stderr, or by a JSON object on stdout with --json.
+/// Tasks of other kinds in these lanes are snoozed for ten seconds: give them another lane.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, after_help = "More about exit codes and environment: --help")]
 pub(crate) struct Exec {
@@ -28,46 +27,46 @@ pub(crate) struct Exec {
     /// The kind of task that CMD handles; may be given several times.
     #[arg(long = "kind", value_name = "KIND", required = true, value_parser = kind)]
     kinds: Vec<Kind>,
-    /// A lane to take tasks from; may be given several times [default: default]
+    /// A lane to claim tasks from; may be given several times [default: default]
     #[arg(long = "lane", value_name = "LANE")]
     lanes: Vec<LaneName>,
     /// How many programs may run at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
-    /// How long a task stays leased after the last sign of life of this worker.
+    /// How long a lease lasts without a heartbeat of this worker.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = lease)]
     lease: Duration,
-    /// What this worker is called in the log [default: exec-PID]
+    /// The name of this worker in the log [default: exec-PID]
     #[arg(long)]
     name: Option<String>,
-    /// Something that this worker offers; may be given several times.
+    /// A capability of this worker; may be given several times.
     #[arg(long = "capability", value_name = "CAPABILITY")]
     capabilities: Vec<String>,
-    /// Take tasks of sessions too: those of one session run at one worker, which stays its owner
-    /// until it has run nothing of it for this long; a minute if it is not said.
+    /// Claim tasks of sessions too: a session runs on one worker, which owns it until it has run no
+    /// task of it for this long; 1m without a value.
     #[arg(long, value_name = "IDLE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "60s", value_parser = idle)]
     sessions: Option<Duration>,
-    /// Take what `windlass task grant` keeps for this worker by its name; --sessions does so too.
+    /// Claim tasks granted to this worker by `windlass task grant`; --sessions does so too.
     #[arg(long)]
     grants: bool,
-    /// Take tasks with this tag, and none without; may be given several times [default: untagged]
+    /// Claim tasks with this tag, and none without; may be given several times [default: untagged]
     #[arg(long = "tag", value_name = "TAG", conflicts_with = "any_tag")]
     tags: Vec<String>,
-    /// Take tasks whatever their tag, and untagged ones.
+    /// Claim tasks with any tag, and untagged ones.
     #[arg(long)]
     any_tag: bool,
-    /// How long programs may go on when this worker is told to end.
+    /// How long programs may keep running when this worker shuts down.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     grace: Duration,
-    /// End after one task.
+    /// Exit after one task.
     #[arg(long, conflicts_with = "exit_when_idle")]
     once: bool,
-    /// End when nothing ran and nothing was ready for so long; a second if it is not said.
+    /// Exit when no task ran and none was ready for this long; 1s without a value.
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1s", value_parser = duration::parse)]
     exit_when_idle: Option<Duration>,
-    /// The program and its arguments, as they are: no shell reads them.
+    /// The program and its arguments, without a shell.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -80,7 +79,7 @@ fn kind(text: &str) -> Result<Kind, String> {
 fn idle(text: &str) -> Result<Duration, String> {
     let idle = duration::parse(text).map_err(|bad| bad.to_string())?;
     let limit = windlass::limits::SESSION_IDLE_MS;
-    limit.check(idle.as_millis()).map_err(|_| "it is between 100ms and 1d".to_owned())?;
+    limit.check(idle.as_millis()).map_err(|_| "it must be between 100ms and 1d".to_owned())?;
     Ok(idle)
 }
 
@@ -116,7 +115,7 @@ impl Exec {
         telling: Telling,
     ) -> Result<Running, CliError> {
         let name = self.name.clone().unwrap_or_else(|| format!("exec-{}", std::process::id()));
-        let begun = format!("{name} takes tasks from {}; Ctrl-C ends it", self.target.store);
+        let begun = format!("{name} claims tasks from {}; Ctrl-C stops it", self.target.store);
         self.note(&telling, begun);
         let json = self.target.json;
         let (outage, complaints, warnings) = (Outage::default(), telling.clone(), telling.clone());
@@ -190,7 +189,7 @@ impl Exec {
             error = told.broken() => complaint(error),
             () = reader_left(), if self.target.json => Ok(()),
         };
-        let ending = "ending: programs may finish; Ctrl-C again kills them";
+        let ending = "stopping: programs may finish; Ctrl-C again kills them";
         self.note(&told.telling(), ending.into());
         tokio::select! {
             biased;

@@ -1,13 +1,12 @@
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-/// A program and whatever it started, unless that has gone its own way. Dropped before
-/// [`Group::ended`], it is killed.
+/// The process group of a program and its children. Killed if dropped before [`Group::ended`].
 #[derive(Debug)]
 pub(crate) struct Group(Option<Pid>);
 
 impl Group {
-    /// The group that a child leads; it must have been started as the leader of its own.
+    /// The group led by a child, which must have been started as a group leader.
     pub(crate) fn of(child: &Child) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         Self(id.and_then(Pid::from_raw))
@@ -21,14 +20,14 @@ impl Group {
         self.signal(Signal::KILL);
     }
 
-    /// Nothing of it is left: its number may soon be somebody else's.
+    /// Call when no process of the group is left: its id may be reused.
     pub(crate) fn ended(mut self) {
         self.0 = None;
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.0 {
-            // A group that is gone needs no signal, and this program may signal its own children.
+            // ESRCH is fine, and this program may signal its own children.
             let _ = kill_process_group(group, signal);
         }
     }

@@ -25,7 +25,7 @@ impl List {
         if self.target.json {
             workers.iter().for_each(|worker| say_json(&described(worker, now)));
         } else if workers.is_empty() {
-            say("There is no worker: none runs here, or none has registered.");
+            say("There is no worker: none is registered.");
         } else {
             let rows = workers.iter().map(|worker| row(worker, now)).collect();
             say_table(["worker", "lanes", "offers", "since", "last seen"], rows);
@@ -46,7 +46,7 @@ async fn all(engine: &Engine, tenant: &Tenant) -> Result<Vec<Arc<RegisteredWorke
     }
 }
 
-/// For how long its next beat has been overdue, by the clock of this machine.
+/// How long the next heartbeat has been overdue, by the clock of this machine.
 fn late_ms(worker: &RegisteredWorker, now: Timestamp) -> u64 {
     worker.seen_at.plus_ms(worker.every_ms).ms_until(now)
 }
@@ -65,7 +65,7 @@ fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
     })
 }
 
-/// Which tags it takes, in words.
+/// The tags it accepts, as text.
 fn tags(filter: &TagFilter) -> String {
     let joined = |tags: &std::collections::BTreeSet<String>| {
         tags.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -81,7 +81,7 @@ fn tags(filter: &TagFilter) -> String {
 
 fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
     let late = match late_ms(worker, now) {
-        // A beat takes a moment itself.
+        // A heartbeat may take up to a second.
         0..1_000 => String::new(),
         ms => format!(", {} late", duration::brief(ms)),
     };
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_row_says() {
+    fn a_row_shows_tags_and_late_heartbeats() {
         let at = Timestamp::from_millis;
         let capabilities = || ["gpu".to_owned()].into();
         let offer = |tags| Offer { capabilities: capabilities(), tags, ..Offer::default() };

@@ -1,4 +1,4 @@
-//! Workers that are programs: payload in, result out, and the exit code decides.
+//! Workers that run a program per task: payload in, result out, outcome by exit code.
 
 mod exec;
 mod group;

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::worker::exec::Exec;
 use crate::worker::list::List;
 
-/// Run workers, and look at those that run.
+/// Run workers, and list the registered ones.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerCommand {
     #[command(subcommand)]
@@ -14,7 +14,7 @@ pub(crate) struct WorkerCommand {
 #[derive(Debug, Subcommand)]
 enum What {
     Exec(Box<Exec>),
-    /// List the registered workers: what they take, and when they were last heard of.
+    /// List the registered workers: what they claim, and when they were last seen.
     #[command(visible_alias = "ls")]
     List(List),
 }

@@ -6,15 +6,15 @@ use windlass::Error;
 /// How soon the same error is reported again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The errors of a store that does not answer: each is reported once, and once a minute after that.
+/// Reports store errors once, and then once a minute.
 #[derive(Debug, Default)]
 pub(super) struct Outage(Mutex<Option<(String, Instant)>>);
 
 impl Outage {
-    /// The text of an error that is to be reported.
+    /// The text of an error, if it is due to be reported.
     pub(super) fn report(&self, error: &Error, now: Instant) -> Option<String> {
         let text = error.to_string();
-        let mut last = self.0.lock().expect("nothing panics while it holds the last error");
+        let mut last = self.0.lock().expect("no code panics under this lock");
         if last.as_ref().is_some_and(|(said, at)| *said == text && now < *at + AGAIN) {
             return None;
         }

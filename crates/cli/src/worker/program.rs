@@ -15,10 +15,10 @@ use crate::worker::group::Group;
 use crate::worker::starts::Starts;
 use crate::worker::streams::{Broken, feed, last_words, output};
 
-/// How long output may stay open after the program itself has ended.
+/// How long the output may stay open after the program has exited.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// A program that is run for tasks.
+/// A program that runs tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     name: OsString,
@@ -27,7 +27,7 @@ pub(crate) struct Program {
     pub(crate) starts: Arc<Starts>,
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Debug)]
 pub(crate) enum Ran {
     Ended {
@@ -35,22 +35,22 @@ pub(crate) enum Ran {
         printed: Vec<u8>,
         last_words: String,
     },
-    /// Try again after the pause: the next task would fare no better.
+    /// The task is retried after the pause: the next one would fail too.
     NotStarted {
         error: io::Error,
         pause: Duration,
     },
-    /// What the task brings along is more than a program can be started with.
+    /// The environment of the task is too large to start a program with.
     Unfit(io::Error),
     Broken(Broken),
-    /// It has ended, but something that it started holds its output open.
+    /// It has exited, but one of its children holds its output open.
     Abandoned,
-    /// It was told to stop, and did.
+    /// It was asked to stop, and did.
     Stopped,
 }
 
 impl Program {
-    /// A program that is there and may be run.
+    /// Looks up the program and checks that it is executable.
     pub(crate) fn find(command: Vec<OsString>, store: StoreUrl) -> Result<Self, CliError> {
         let mut words = command.into_iter();
         let name = words.next().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Program {
         self.name.to_string_lossy().into_owned()
     }
 
-    /// Runs it for a task. Dropped, it is killed with everything it started.
+    /// Runs it for a task. Dropping the future kills its process group.
     pub(crate) async fn run(&self, context: &Context) -> Ran {
         let child = match self.command(context).spawn() {
             Ok(child) => child,
@@ -91,7 +91,7 @@ impl Program {
             ran = &mut ending => ran,
             () = context.cancelled() => {
                 group.terminate();
-                // Whatever its exit code says: it was not left to finish.
+                // Its exit code is ignored: it was interrupted.
                 ending.as_mut().await;
                 Ran::Stopped
             }
@@ -120,7 +120,7 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A Ctrl-C at the terminal is for the worker, which lets its programs finish.
+            // A Ctrl-C at the terminal goes to the worker, which lets its programs finish.
             .process_group(0)
             .kill_on_drop(true);
         command
@@ -131,11 +131,11 @@ fn may_run(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Follows a program to its end. Nothing of its group is left then.
+/// Waits for a program to exit. No process of its group is left then.
 async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-        unreachable!("every stream was asked for");
+        unreachable!("every stream is piped");
     };
     let streams = async {
         tokio::try_join!(feed(stdin, context.payload()), output(stdout), last_words(stderr))

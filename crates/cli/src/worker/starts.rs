@@ -5,18 +5,17 @@ use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// So many failed starts in a row are no passing trouble.
+/// The worker stops after this many failed starts in a row.
 const MOST: u32 = 5;
 
-/// How the starts of a program went. Those that fail within one pause count as one: they have one
-/// cause, however many tasks met it.
+/// Counts failed starts of a program. Failures within one pause count as one: they share a cause.
 #[derive(Debug, Default)]
 pub(crate) struct Starts(watch::Sender<Trouble>);
 
 #[derive(Clone, Debug, Default)]
 struct Trouble {
     in_a_row: u32,
-    /// When the last one was counted.
+    /// When the last failure was counted.
     at: Option<Instant>,
     why: String,
 }
@@ -30,7 +29,7 @@ impl Starts {
         });
     }
 
-    /// Says how long to wait before the next.
+    /// Counts a failure and returns the pause before the next start.
     pub(crate) fn failed(&self, why: String) -> Duration {
         self.0.send_modify(|trouble| {
             if trouble.at.is_none_or(|at| at.elapsed() >= pause(trouble.in_a_row)) {
@@ -42,10 +41,10 @@ impl Starts {
         pause(self.0.borrow().in_a_row)
     }
 
-    /// Waits until there is no hope.
+    /// Waits for `MOST` failures in a row.
     pub(crate) async fn hopeless(&self) {
         let mut troubles = self.0.subscribe();
-        // It ends only with what is waited for: the sender is here.
+        // The sender lives in `self`, so this returns only when the condition holds.
         let _ = troubles.wait_for(|trouble| trouble.in_a_row >= MOST).await;
     }
 
@@ -66,12 +65,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_and_end_with_a_start() {
+    async fn pauses_grow_until_a_start_succeeds() {
         let starts = Starts::default();
         for expected in [1, 2, 4, 8, 16, 30, 30] {
             let pause = starts.failed("no".into());
             assert_eq!(pause.as_secs(), expected);
-            assert_eq!(starts.failed("no".into()), pause, "at once, it is the same trouble");
+            assert_eq!(starts.failed("no".into()), pause, "failures within the pause count as one");
             tokio::time::advance(pause).await;
         }
         assert_eq!(starts.trouble().as_deref(), Some("no"));

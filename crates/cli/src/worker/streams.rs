@@ -1,4 +1,4 @@
-//! What goes into a program and comes out of it, within bounds.
+//! The standard streams of a program, within limits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,11 +7,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
 use windlass::{Payload, limits};
 
-/// How much of the last words of a program is kept.
+/// How much of the end of stderr is retained.
 const LAST_BYTES: usize = 2_048;
 const LAST_LINES: usize = 10;
 
-/// Why the streams of a program were not followed to their end.
+/// Why the streams of a program were not read to their end.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// It printed more than can be stored.
@@ -25,7 +25,7 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// A program need not read what it is given.
+/// Writes the payload to stdin. A program need not read it.
 pub(crate) async fn feed(mut stdin: ChildStdin, payload: Option<&Payload>) -> Result<(), Broken> {
     let Some(payload) = payload else { return Ok(()) };
     match stdin.write_all(&payload.bytes).await {
@@ -34,7 +34,7 @@ pub(crate) async fn feed(mut stdin: ChildStdin, payload: Option<&Payload>) -> Re
     }
 }
 
-/// Everything that a program prints, unless it is too much.
+/// Reads stdout, up to the payload limit.
 pub(crate) async fn output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, Broken> {
     let most = limits::PAYLOAD_BYTES.max.unsigned_abs();
     let mut printed = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) async fn output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, Br
     if printed.len() as u64 > most { Err(Broken::TooMuch) } else { Ok(printed) }
 }
 
-/// The last lines of what a program complains of.
+/// Reads stderr and returns its last lines.
 pub(crate) async fn last_words(mut stderr: impl AsyncRead + Unpin) -> Result<String, Broken> {
     let mut last = VecDeque::new();
     let mut buffer = [0; 4_096];
@@ -62,7 +62,7 @@ fn last_lines(bytes: &[u8]) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// What was printed, as a result: none when nothing was.
+/// The output as a result; none if it is empty.
 pub(crate) fn result(printed: Vec<u8>) -> Option<Payload> {
     if printed.is_empty() {
         return None;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn last_words_are_few() {
+    async fn only_the_last_lines_of_stderr_are_retained() {
         let lines: Vec<String> = (0..5_000).map(|n| format!("line {n}")).collect();
         let said = lines.join("\n");
         let last = last_words(said.as_bytes()).await.unwrap();

@@ -6,32 +6,32 @@ use tokio::sync::oneshot;
 use crate::error::CliError;
 use crate::output::{printable, say_aside};
 
-/// What a worker tells: objects on standard output, or lines on standard error.
+/// Writes the reports of a worker: objects to stdout, or lines to stderr.
 ///
-/// A thread of its own writes it, so that a reader that takes its time holds up no heartbeat. When
-/// nobody reads any more, it goes quiet.
+/// A separate thread writes them, so that a slow reader delays no heartbeat. When the reader is
+/// closed, it stops writing.
 #[derive(Debug)]
 pub(crate) struct Told {
     lines: mpsc::Sender<Option<Line>>,
-    /// The writer's last word: why it cannot write, or none. None here once it was heard.
+    /// Resolves with the error that stopped the writer. None once it was received.
     finished: Option<oneshot::Receiver<io::Error>>,
 }
 
-/// Something to tell.
+/// A report to write.
 #[derive(Debug)]
 enum Line {
     Outcome(String),
-    /// On standard error, in any case.
+    /// Always to stderr.
     Complaint(String),
 }
 
-/// Where lines are put in. Clones share it.
+/// The sending side of the writer. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Telling(mpsc::Sender<Option<Line>>);
 
 impl Telling {
     pub(crate) fn tell(&self, line: String) {
-        // The writer goes before the last line only with the process.
+        // The writer outlives all senders, unless the process ends.
         let _ = self.0.send(Some(Line::Outcome(line)));
     }
 
@@ -47,7 +47,7 @@ impl Told {
         let (said, finished) = oneshot::channel();
         let write = move || {
             if let Err(error) = write(&queued, json) {
-                // Nobody asks any more when the worker is at its end.
+                // The worker may have stopped already.
                 let _ = said.send(error);
             }
         };
@@ -60,7 +60,7 @@ impl Told {
         Telling(self.lines.clone())
     }
 
-    /// Waits until there is nobody to tell anything; says why.
+    /// Waits until the writer fails; returns the error.
     pub(crate) async fn broken(&mut self) -> io::Error {
         if let Some(finished) = &mut self.finished {
             let last_word = finished.await;
@@ -72,20 +72,20 @@ impl Told {
         std::future::pending().await
     }
 
-    /// Waits until what is left is written.
+    /// Waits until all queued lines are written.
     pub(crate) async fn end(mut self) -> Result<(), CliError> {
-        // A writer that is gone has nothing left.
+        // A stopped writer has nothing left to write.
         let _ = self.lines.send(None);
         let Some(finished) = self.finished.take() else { return Ok(()) };
         finished.await.map_or(Ok(()), complaint)
     }
 }
 
-/// Nobody reading any more, as behind `head`, is no reason to complain.
+/// A closed pipe, as behind `head`, is not an error.
 pub(crate) fn complaint(error: io::Error) -> Result<(), CliError> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(CliError::System { what: "telling what came of tasks", error }),
+        _ => Err(CliError::System { what: "reporting tasks", error }),
     }
 }
 

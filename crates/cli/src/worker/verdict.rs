@@ -1,4 +1,4 @@
-//! What a run of a program means for its task.
+//! Maps the result of a program run to the outcome of its task.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -9,19 +9,19 @@ use windlass::{Asked, Failure, Payload, Retry, Settlement, limits};
 use crate::worker::program::Ran;
 use crate::worker::streams::{Broken, result};
 
-/// Trying again does not help: EX_DATAERR of sysexits.h.
+/// A permanent failure: EX_DATAERR of sysexits.h.
 const BAD_DATA: i32 = 65;
-/// Never try again, whatever the policy says.
+/// A non-retryable failure, whatever the policy.
 const GIVE_UP: i32 = 100;
 
-/// The part of the help that says it.
+/// The help text that documents this.
 pub(crate) const HELP: &str = "\
 Exit code of CMD:
-  0         the task is completed; what CMD printed is its result
-  65        a permanent failure: tried again only if the task's policy retries such
-  100       give up: never tried again
-  other     a transient failure (75 says so expressly): tried again if the task's policy
-            says so; without a retry policy it is final
+  0         the task is completed; its stdout is the result
+  65        a permanent failure: retried only if the task's policy includes such
+  100       a non-retryable failure
+  other     a transient failure (75 by convention): retried if the task's policy
+            allows it; without a retry policy it is final
   a signal  a transient failure
 
   A failure gives the last lines of CMD's stderr as its reason. More than 4 MiB on stdout is a
@@ -31,25 +31,25 @@ Exit code of CMD:
 Environment of CMD:
   WINDLASS_TASK, WINDLASS_TENANT, WINDLASS_KIND, WINDLASS_LANE, WINDLASS_LABELS (JSON),
   WINDLASS_CONTENT_TYPE (of the payload), WINDLASS_ATTEMPT (from 1), WINDLASS_EPOCH (rises with
-  every claim: task and epoch name this run for good), WINDLASS_STORE
+  every claim: task and epoch identify this run), WINDLASS_STORE
 
-What is told of a task, when it is settled, with --json: task, tenant, kind, lane, attempt, epoch,
+Fields reported for a settled task with --json: task, tenant, kind, lane, attempt, epoch,
 outcome (done, failure, released, put_off; lost when it could not be settled), asked, settled, code
-(why it could not), class, gives_up, reason, result_bytes, took_ms.
+(why it was not settled), class, gives_up, reason, result_bytes, took_ms.
 
-A program that cannot be started says nothing about its task, which is put off, the attempt not
-counted: for a second at first, then for longer, half a minute at most. After five failed starts
-in a row the worker ends with 1, and so does one that ends by itself after a failed start.
+If CMD cannot be started, its task is snoozed without counting the attempt: for one second at
+first, then longer, up to 30 seconds. After five failed starts in a row the worker exits with 1,
+and so does one that stops by --once or --exit-when-idle after a failed start.
 
-When the task is cancelled or its lease is lost, CMD and what it started get SIGTERM, and SIGKILL
-after a sixth of the lease, a second at most. The same happens when the worker ends and its grace
+When the task is cancelled or its lease is lost, CMD and its children get SIGTERM, and SIGKILL
+after a sixth of the lease, a second at most. The same happens when the worker stops and its grace
 is over; the task is then released, and the attempt not counted. The first Ctrl-C, SIGTERM or
-SIGHUP lets programs finish, and so does a reader of the output that leaves; the second signal
+SIGHUP lets programs finish, and so does a closed output pipe; the second signal
 kills them.
 
-A worker that is killed (kill -9) leaves running programs behind, and their tasks are given to
-others when the leases have run out. WINDLASS_EPOCH is the fence against that: what CMD writes to
-should refuse an epoch below one that it has seen for the task.";
+A worker that is killed (kill -9) leaves running programs behind, and their tasks are leased to
+other workers when the leases expire. WINDLASS_EPOCH is the fence against that: systems that CMD
+writes to should reject an epoch below the highest that they have seen for the task.";
 
 pub(crate) type Verdict = Result<Option<Payload>, Failure>;
 
@@ -68,19 +68,19 @@ pub(crate) fn verdict(ran: Ran) -> Verdict {
             Err(Failure::put_off(format!("the program could not be started: {error}"), pause))
         }
         Ran::Unfit(error) => {
-            Err(Failure::permanent(format!("the program cannot be started for it: {error}")))
+            Err(Failure::permanent(format!("the program cannot be started for this task: {error}")))
         }
         Ran::Broken(Broken::TooMuch) => {
             let most = limits::PAYLOAD_BYTES.max;
             Err(Failure::permanent(format!("the program printed more than {most} bytes")))
         }
         Ran::Broken(Broken::Lost(error)) => {
-            Err(Failure::transient(format!("the program could not be followed: {error}")))
+            Err(Failure::transient(format!("the streams of the program failed: {error}")))
         }
         Ran::Abandoned => Err(Failure::transient(
-            "the program ended, but something that it started held its output open",
+            "the program exited, but one of its children held its output open",
         )),
-        Ran::Stopped => Err(Failure::transient("the program was told to stop")),
+        Ran::Stopped => Err(Failure::transient("the program was stopped")),
     }
 }
 
@@ -88,27 +88,27 @@ fn reason(status: ExitStatus, last_words: &str) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => "ended in an unknown way".into(),
+        (None, None) => "exited with an unknown status".into(),
     };
     if last_words.is_empty() { how } else { format!("{how}: {last_words}") }
 }
 
-/// What is told of an attempt: a line for people, an object for programs.
+/// The report of an attempt: a line for people, an object for programs.
 pub(crate) fn line(came: &Settlement) -> String {
     let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
     let asked = match &came.asked {
-        None => "told to stop".into(),
+        None => "stopped".into(),
         Some(Asked::Complete(None)) => "done".into(),
         Some(Asked::Complete(Some(result))) => {
             format!("done, a result of {} bytes", result.bytes.len())
         }
         Some(Asked::Fail(failure)) => {
-            let end = if failure.retry() == Retry::GiveUp { ", given up" } else { "" };
+            let end = if failure.retry() == Retry::GiveUp { ", not retried" } else { "" };
             format!("{} failure{end}: {}", failure.class().as_str(), failure.reason())
         }
-        Some(Asked::Release) => "told to stop, and given back".into(),
+        Some(Asked::Release) => "stopped and released".into(),
         Some(Asked::Delay { pause, reason }) => {
-            format!("put off for {} s: {reason}", pause.as_secs())
+            format!("snoozed for {} s: {reason}", pause.as_secs())
         }
         Some(Asked::WaitChildren) => "waits for its children".into(),
         Some(Asked::Suspend) => "suspended".into(),

@@ -10,18 +10,18 @@ const EXAMPLES: &str = "Examples:
   windlass workflow cancel order-42 --reason 'the customer has left'
   windlass workflow cancel order-42 --force
 
-Asked to end, a workflow gets `Cancelled` from what it awaits, undoes what it must, and ends. That
-takes a worker that has its code. With --force nothing of it runs any more, and nothing is undone.";
+A cancelled workflow gets `Cancelled` from what it awaits, can clean up, and ends. That needs a
+worker with its code. With --force it ends at once, and none of its code runs.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Cancel {
     /// The id of the workflow, as `workflow list` shows it.
     id: TaskId,
-    /// Why, for its code and for whoever looks at it later.
+    /// The reason, passed to its code and stored with the event.
     #[arg(long, default_value = "cancelled from the command line")]
     reason: String,
-    /// End it at once, without its code.
+    /// End it at once, without running its code.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ impl Cancel {
         } else if state == PublicState::Cancelled {
             say(&format!("Workflow {id} is cancelled."));
         } else {
-            say(&format!("Workflow {id} is asked to end: a worker that has its code tells it."));
+            say(&format!("Workflow {id} is asked to cancel: a worker with its code does that."));
         }
         Ok(engine.shutdown().await?)
     }

@@ -1,4 +1,4 @@
-//! Whether a history agrees with itself.
+//! Checks that a history is consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use windlass::workflow::{Arrival, Made, StepOutcome, Turned};
 
 use crate::workflow::made::{named, step_of};
 
-/// Something that no workflow can have done.
+/// An inconsistency in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flaw {
-    /// Which row it is in, from 0; none when it is about the whole.
+    /// The row, from 0; none for the whole history.
     pub(super) turn: Option<usize>,
     pub(super) what: String,
 }
 
-/// What a history comes to.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) flaws: Vec<Flaw>,
-    /// The number of the step after the last one, where one is known.
+    /// The number after the last step, if known.
     pub(super) next_step: Option<u64>,
 }
 
@@ -33,13 +33,13 @@ struct Checker<'h> {
     reported: BTreeSet<u64>,
     given_up: BTreeSet<u64>,
     patches: BTreeSet<&'h str>,
-    /// Reports of steps that are not made yet: a turn that was cut into several rows has what
-    /// arrived in the first, its local activities perhaps in a later one.
+    /// Completions of steps that are not created yet: a turn committed in several rows has its
+    /// inputs in the first, and its local activities perhaps in a later one.
     early: BTreeMap<u64, usize>,
     flaws: Vec<Flaw>,
 }
 
-/// Goes through the rows of an execution, whose first step has this number where it is known.
+/// Checks the rows of an execution. `first_step` is the number of its first step, if known.
 pub(super) fn check(rows: &[Turned], first_step: Option<u64>) -> Checked {
     let mut checker = Checker {
         turn: 0,
@@ -58,7 +58,7 @@ pub(super) fn check(rows: &[Turned], first_step: Option<u64>) -> Checked {
         checker.row(row);
     }
     for (step, turn) in std::mem::take(&mut checker.early) {
-        let what = format!("step {step} has ended, and was never made");
+        let what = format!("step {step} has ended, but was never created");
         checker.flaws.push(Flaw { turn: Some(turn), what });
     }
     Checked { flaws: checker.flaws, next_step: checker.next_step }
@@ -70,10 +70,10 @@ impl<'h> Checker<'h> {
     }
 
     fn row(&mut self, row: &'h Turned) {
-        // A row in which nothing happened has the time of whoever looked.
+        // A row without inputs and commands has the time of its reader.
         if !row.arrived.is_empty() || !row.made.is_empty() {
             if row.at < self.at {
-                self.flaw(format!("it is {}, which is before the turn before it", row.at));
+                self.flaw(format!("its time {} is before that of the previous turn", row.at));
             }
             self.at = row.at;
         }
@@ -88,7 +88,7 @@ impl<'h> Checker<'h> {
     }
 
     fn report(&mut self, step: u64, outcome: &StepOutcome, row: &'h Turned) {
-        // It was left over from the execution before, which nobody is told of.
+        // A completion left over from the previous execution is not delivered.
         if self.first_step.is_some_and(|first| step < first) {
             return;
         }
@@ -100,19 +100,19 @@ impl<'h> Checker<'h> {
             (Some(made), _) => self.fits(step, made, outcome),
             (None, Some(made @ Made::Local { .. })) => self.fits(step, made, outcome),
             (None, Some(made)) => {
-                self.flaw(format!("{}, step {step}, has ended before it was made", named(made)));
+                self.flaw(format!("{}, step {step}, has ended before it was created", named(made)));
             }
             (None, None) => drop(self.early.insert(step, self.turn)),
         }
     }
 
-    /// Whether something can end like this.
+    /// Checks whether the step can end with this outcome.
     fn fits(&mut self, step: u64, made: &Made, outcome: &StepOutcome) {
         let fired = matches!(outcome, StepOutcome::Fired);
         match made {
             Made::Timer { .. } if fired => {}
             Made::Activity { .. } | Made::Local { .. } | Made::Child { .. } if !fired => {}
-            // Nobody waits for these: only a refusal is told.
+            // Not awaited by code: only a failure is reported.
             Made::Start { .. } | Made::Post { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
@@ -123,7 +123,7 @@ impl<'h> Checker<'h> {
         match made {
             Made::Patch { id } => {
                 if !self.patches.insert(id) {
-                    self.flaw(format!("patch {id} is taken a second time"));
+                    self.flaw(format!("patch {id} is recorded a second time"));
                 }
             }
             Made::Cancel { step } => self.give_up(*step),
@@ -131,13 +131,13 @@ impl<'h> Checker<'h> {
                 let Some(step) = step_of(made) else { return };
                 let due = self.next_step.unwrap_or(step);
                 if step != due {
-                    self.flaw(format!("{} is step {step}, and step {due} is due", named(made)));
+                    self.flaw(format!("{} is step {step}, but step {due} is next", named(made)));
                 }
                 self.next_step = Some(step + 1);
                 self.made.insert(step, made);
                 if self.early.remove(&step).is_some() && !matches!(made, Made::Local { .. }) {
                     self.flaw(format!(
-                        "{}, step {step}, has ended before it was made",
+                        "{}, step {step}, has ended before it was created",
                         named(made)
                     ));
                 }
@@ -147,12 +147,12 @@ impl<'h> Checker<'h> {
 
     fn give_up(&mut self, step: u64) {
         match self.made.get(&step) {
-            None => self.flaw(format!("step {step} is given up, and was never made")),
+            None => self.flaw(format!("step {step} is cancelled, but was never created")),
             Some(Made::Wait { .. } | Made::Start { .. } | Made::Post { .. }) => {
-                self.flaw(format!("step {step} is given up, and is nothing that can be"));
+                self.flaw(format!("step {step} is cancelled, but cannot be"));
             }
             Some(_) if !self.given_up.insert(step) => {
-                self.flaw(format!("step {step} is given up a second time"));
+                self.flaw(format!("step {step} is cancelled a second time"));
             }
             Some(_) => {}
         }
@@ -164,8 +164,9 @@ mod tests {
     use super::*;
     use windlass::FailureClass;
 
-    /// A row from words: `a3` makes activity 3, and likewise l(ocal), t(imer), w(ait); `x3` gives
-    /// it up, `p` takes a patch; `+3` reports its end, `!3` that it fired; `@5` is the time.
+    /// A row from words: `a3` creates activity 3, and likewise l(ocal), t(imer), w(ait), m(essage);
+    /// `x3` cancels it, `p` records a patch; `+3` completes it, `-3` fails it, `!3` fires it; `@5`
+    /// is the time.
     fn row(words: &str) -> Turned {
         let mut row = Turned { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
         for word in words.split_whitespace() {
@@ -210,21 +211,21 @@ mod tests {
             (Some(0), "+1 a0 | l1", &[]),
             (Some(0), "p a0", &[]),
             (Some(0), "@5 a0 | @5 +0 | @3", &[]),
-            (Some(0), "a1", &["step 0 is due"]),
-            (Some(0), "a0 a2", &["step 1 is due"]),
-            (Some(0), "a0 a0", &["step 1 is due"]),
-            (Some(0), "a0 | +1", &["never made"]),
-            (Some(0), "a0 | +1 a1", &["before it was made"]),
-            (Some(0), "+1 a0 | a1", &["before it was made"]),
+            (Some(0), "a1", &["step 0 is next"]),
+            (Some(0), "a0 a2", &["step 1 is next"]),
+            (Some(0), "a0 a0", &["step 1 is next"]),
+            (Some(0), "a0 | +1", &["never created"]),
+            (Some(0), "a0 | +1 a1", &["before it was created"]),
+            (Some(0), "+1 a0 | a1", &["before it was created"]),
             (Some(0), "a0 | +0 | +0", &["a second time"]),
             (Some(0), "a0 | !0", &["cannot end as"]),
             (Some(0), "t0 | +0", &["cannot end as"]),
             (Some(0), "w0 | +0", &["cannot end as"]),
-            (Some(0), "x0", &["never made"]),
-            (Some(0), "w0 x0", &["nothing that can be"]),
+            (Some(0), "x0", &["never created"]),
+            (Some(0), "w0 x0", &["but cannot be"]),
             (Some(0), "a0 x0 x0", &["a second time"]),
             (Some(0), "p p", &["a second time"]),
-            (Some(0), "@5 a0 | @3 +0", &["before the turn before it"]),
+            (Some(0), "@5 a0 | @3 +0", &["before that of the previous turn"]),
         ] {
             let rows: Vec<Turned> = rows.split('|').map(row).collect();
             let checked = check(&rows, first);

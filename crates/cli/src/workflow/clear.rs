@@ -1,4 +1,4 @@
-//! Many workflows, forgotten a piece at a time.
+//! Bulk deletion of workflows.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::target::Target;
 use crate::task::state;
 use crate::workflow::confirm::confirm;
 
-/// How many are forgotten between two looks at how far it is.
+/// How many workflows are deleted between two updates of the progress bar.
 const AT_ONCE: usize = 100;
 
 #[derive(Debug, Args)]
 pub(super) struct Which {
-    /// Those in this state, in place of one by its id.
+    /// Workflows in this state, instead of one by its id.
     #[arg(long, alias = "status", value_parser = state(), help_heading = "Many at once")]
     state: Option<PublicState>,
-    /// Those of this kind. Children are not among them: they go with their parents only.
+    /// Workflows of this kind. Children are deleted only with their parents.
     #[arg(long, alias = "name", help_heading = "Many at once")]
     kind: Option<Kind>,
-    /// Those of this lane.
+    /// Workflows of this lane.
     #[arg(long, help_heading = "Many at once")]
     lane: Option<LaneName>,
-    /// Those that ended longer ago than this, as in 30d.
+    /// Workflows that ended longer ago than this, as in 30d.
     #[arg(
         long,
         value_name = "DURATION",
@@ -36,15 +36,15 @@ pub(super) struct Which {
         help_heading = "Many at once"
     )]
     older_than: Option<Duration>,
-    /// So many at most.
+    /// The maximum number.
     #[arg(long, value_name = "N", help_heading = "Many at once")]
     limit: Option<usize>,
-    /// Say which, and change nothing.
+    /// List them, and change nothing.
     #[arg(long, help_heading = "Many at once")]
     dry_run: bool,
 }
 
-/// What came of each so far.
+/// The results so far.
 #[derive(Debug)]
 struct Tally {
     json: bool,
@@ -87,7 +87,7 @@ impl Which {
             return self.show(clearing, target.json).await;
         }
         let most = self.limit.map_or(String::new(), |limit| format!(", {limit} at most,"));
-        let question = format!("Forget all workflows that are so{most} for good?");
+        let question = format!("Delete all matching workflows{most} permanently?");
         confirm(yes, &question)?;
         let mut tally = Tally::new(target.json);
         let (mut after, mut left) = (None, self.limit.unwrap_or(usize::MAX));
@@ -104,7 +104,7 @@ impl Which {
         tally.report()
     }
 
-    /// What would be forgotten.
+    /// Lists what would be deleted.
     async fn show(&self, clearing: Clearing<'_>, as_json: bool) -> Result<(), CliError> {
         let (mut after, mut left): (Option<TaskId>, _) = (None, self.limit.unwrap_or(usize::MAX));
         let mut count: u64 = 0;
@@ -126,7 +126,7 @@ impl Which {
             }
         }
         if !as_json {
-            say(&format!("{} would be forgotten; nothing was.", counted(count, "workflow")));
+            say(&format!("{} would be deleted; nothing was.", counted(count, "workflow")));
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Which {
 impl Tally {
     fn new(json: bool) -> Self {
         let bar = if json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        if let Ok(style) = ProgressStyle::with_template("forgetting {spinner} {pos} {per_sec}") {
+        if let Ok(style) = ProgressStyle::with_template("deleting {spinner} {pos} {per_sec}") {
             bar.set_style(style);
         }
         Self { json, bar, workflows: 0, tasks: 0, refused: Vec::new() }
@@ -167,7 +167,7 @@ impl Tally {
             let (workflows, tasks) =
                 (counted(self.workflows, "workflow"), counted(self.tasks, "task"));
             let more = if refused == 0 { "." } else { "; refused:" };
-            say(&format!("Forgot {workflows}, {tasks} in all{more}"));
+            say(&format!("Deleted {workflows}, {tasks} in all{more}"));
             if refused > 0 {
                 say_table(["id", "code", "why"], self.refused);
             }

@@ -2,7 +2,7 @@ use std::io::{IsTerminal as _, Write as _, stdin, stdout};
 
 use crate::error::CliError;
 
-/// Asks before something is forgotten for good, where somebody can be asked.
+/// Asks for confirmation of a deletion, if stdin is a terminal.
 pub(super) fn confirm(is_said: bool, question: &str) -> Result<(), CliError> {
     if is_said {
         return Ok(());

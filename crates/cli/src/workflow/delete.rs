@@ -14,8 +14,8 @@ const EXAMPLES: &str = "Examples:
   windlass workflow delete --state completed --kind order --older-than 30d --yes
   windlass workflow delete order-43 --force --yes
 
-A workflow goes with its history and its children. One that runs is left alone, unless --force ends
-it first. Each goes whole or stays; asking again goes on. Exit code 3 when one is refused.";
+A workflow is deleted with its history and its children. A running one is left unchanged, unless
+--force ends it first. Each is deleted as a whole or not at all. Exit code 3 when one is rejected.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -31,10 +31,10 @@ pub(crate) struct Delete {
     id: Option<TaskId>,
     #[command(flatten)]
     which: Which,
-    /// End those first that run, without their code being asked.
+    /// End running ones first, without running their code.
     #[arg(long)]
     force: bool,
-    /// Do not ask first; needed where nobody can be asked.
+    /// Do not ask for confirmation; needed without a terminal.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -60,13 +60,13 @@ impl Delete {
         if open > 0 && !self.force {
             return Err(Error::Rejected(Rejection::ChildrenOpen { open }).into());
         }
-        let question = format!("Forget workflow {id}, its history and its children for good?");
+        let question = format!("Delete workflow {id}, its history and its children permanently?");
         confirm(self.yes, &question)?;
         let tasks = engine.delete_workflow(&task.task_key(), self.force).await?;
         if self.target.json {
             say_json(&json!({ "id": id, "deleted": true, "tasks": tasks }));
         } else {
-            say(&format!("Workflow {id} is forgotten."));
+            say(&format!("Workflow {id} is deleted."));
         }
         Ok(())
     }

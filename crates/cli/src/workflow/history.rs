@@ -14,21 +14,21 @@ const EXAMPLES: &str = "Examples:
   windlass workflow history order-42 --json > order-42.jsonl
   windlass workflow history order-42 --recording > tests/histories/order-42.json
 
-<- is what the workflow was told, -> what it made of it. How long an activity took is the time from
-the turn that made it to the turn that was told of its end. Where a row cannot be read, those before
+<- is an input of the workflow, -> a command of its code. The duration of an activity is from the
+turn that created it to the turn that received its completion. If a row cannot be read, those before
 it are printed, and then the error. With --json each line is a row of the
-history as it is kept. With --recording it is all that a test needs to run the code again, of all
-executions that are kept: a JSON array of `Recorded` of windlass::workflow::testing.";
+history as it is stored. With --recording it is all that a test needs to replay the code, of all
+retained executions: a JSON array of `Recorded` of windlass::workflow::testing.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct History {
     /// The id of the workflow, as `workflow list` shows it.
     id: TaskId,
-    /// Which execution, from 0 [default: the present one]
+    /// The execution, from 0 [default: the current one]
     #[arg(long, value_name = "N")]
     execution: Option<u32>,
-    /// Everything that it takes to try code against it, as one JSON document.
+    /// Print all that is needed to replay the code against it, as one JSON document.
     #[arg(long)]
     recording: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ impl History {
     }
 }
 
-/// Not by way of a value: what a payload looks like is part of it.
+/// Without a `Value` in between, which would change the payloads.
 fn written(text: serde_json::Result<String>) -> Result<String, CliError> {
     text.map_err(|error| CliError::System {
         what: "a history cannot be written",

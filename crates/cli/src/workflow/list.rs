@@ -18,13 +18,13 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct List {
-    /// Only those in this state; one that waits for something is suspended.
+    /// Only workflows in this state; a waiting workflow is suspended.
     #[arg(long, value_parser = state(), help_heading = "Which")]
     state: Option<PublicState>,
-    /// Only those of this kind.
+    /// Only workflows of this kind.
     #[arg(long, help_heading = "Which")]
     kind: Option<Kind>,
-    /// Only those of this lane.
+    /// Only workflows of this lane.
     #[arg(long, help_heading = "Which")]
     lane: Option<LaneName>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ impl List {
     }
 }
 
-/// A task that is a workflow, as programs get it.
+/// The JSON of a workflow.
 pub(super) fn workflow_json(task: &Task) -> Value {
     let mut fields = task_json(task);
     let Some(state) = task.workflow.as_deref() else { return fields };
@@ -88,15 +88,15 @@ pub(super) fn workflow_json(task: &Task) -> Value {
     fields
 }
 
-/// What there is to say of where it stands, on one line.
+/// A one-line note on the current state.
 fn note(task: &Task) -> String {
     let cancelling = task.workflow.as_ref().and_then(|state| state.cancelling.as_ref());
     match (&task.lifecycle, cancelling, &task.progress) {
         (lifecycle, _, _) if lifecycle.ended_at().is_some() => first_line(task),
-        // Its worker says why it cannot go on.
+        // Its worker reports why it cannot continue.
         (Lifecycle::Delayed { .. }, _, Some(progress)) => one_line(&progress.message),
-        (_, Some(reason), _) => format!("asked to end: {}", one_line(reason)),
-        // It is between two turns, which says nothing.
+        (_, Some(reason), _) => format!("cancelling: {}", one_line(reason)),
+        // A workflow between two turns needs no note.
         (Lifecycle::Suspended(_), _, _) => String::new(),
         _ => first_line(task),
     }

@@ -1,11 +1,11 @@
-//! What a history tells, in words.
+//! The text of history records.
 
 use windlass::workflow::{Arrival, Carried, Made, StepOutcome};
 
 use crate::output::{one_line, printable};
 use crate::task::brief;
 
-/// The number of the step that this makes, if it makes one.
+/// The step number of a command, if it has one.
 pub(super) fn step_of(made: &Made) -> Option<u64> {
     match made {
         Made::Activity { step, .. }
@@ -19,7 +19,7 @@ pub(super) fn step_of(made: &Made) -> Option<u64> {
     }
 }
 
-/// As `activity charge`.
+/// The name of a command: `activity charge`.
 pub(super) fn named(made: &Made) -> String {
     match made {
         Made::Activity { name, .. } => format!("activity {}", printable(name)),
@@ -29,12 +29,12 @@ pub(super) fn named(made: &Made) -> String {
         Made::Start { name, id, .. } => format!("start of {} as {id}", printable(name)),
         Made::Wait { name, .. } => format!("wait for message {}", printable(name)),
         Made::Post { name, to, .. } => format!("message {} to {to}", printable(name)),
-        Made::Cancel { step } => format!("gives up step {step}"),
-        Made::Patch { id } => format!("goes the way of patch {}", printable(id)),
+        Made::Cancel { step } => format!("cancels step {step}"),
+        Made::Patch { id } => format!("takes patch {}", printable(id)),
     }
 }
 
-/// What is waited for where this has not ended.
+/// What an open step waits for.
 pub(super) fn awaited(made: &Made) -> String {
     match made {
         Made::Wait { name, .. } => format!("message {}", printable(name)),
@@ -42,7 +42,7 @@ pub(super) fn awaited(made: &Made) -> String {
     }
 }
 
-/// What was made, with its step and what it was given.
+/// A command with its step and its input.
 pub(super) fn told(made: &Made) -> String {
     let mut text = named(made);
     if let Some(step) = step_of(made) {
@@ -62,12 +62,12 @@ pub(super) fn ended(outcome: &StepOutcome) -> (&'static str, String) {
             ("failed", format!(": {}: {}", class.as_str(), one_line(reason)))
         }
         StepOutcome::Cancelled { reason } => ("was cancelled", format!(": {}", one_line(reason))),
-        StepOutcome::Expired => ("was not done in its time", String::new()),
+        StepOutcome::Expired => ("expired before it ended", String::new()),
         StepOutcome::Fired => ("fired", String::new()),
     }
 }
 
-/// What came from others.
+/// An input of the workflow.
 pub(super) fn came(arrival: &Arrival) -> String {
     match arrival {
         Arrival::Report { step, outcome } => {
@@ -78,7 +78,7 @@ pub(super) fn came(arrival: &Arrival) -> String {
             let carried = carried(payload.as_ref());
             format!("message {} from {}{carried}", printable(name), printable(source))
         }
-        Arrival::Cancel { reason } => format!("is asked to end: {}", one_line(reason)),
+        Arrival::Cancel { reason } => format!("cancellation requested: {}", one_line(reason)),
     }
 }
 

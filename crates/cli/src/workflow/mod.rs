@@ -1,4 +1,4 @@
-//! `windlass workflow`: start workflows, look at them, and at what they remember.
+//! `windlass workflow`: starts, inspects and changes workflows and their histories.
 
 mod cancel;
 mod check;

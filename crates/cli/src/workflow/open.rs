@@ -1,4 +1,4 @@
-//! What a workflow waits for, as far as its history tells.
+//! Derives from its history what a workflow waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,15 @@ pub(super) struct Open<'h> {
     pub(super) since: Timestamp,
 }
 
-/// Goes through a history and keeps what is open.
+/// Replays a history and collects the open steps.
 #[derive(Debug, Default)]
 struct Reader<'h> {
     open: BTreeMap<u64, Open<'h>>,
-    /// The names of messages that nobody has waited for yet.
+    /// The names of messages that no wait has read yet.
     unread: Vec<&'h str>,
 }
 
-/// The names of the messages that came along from the execution before.
+/// The names of the unread messages carried over from the previous execution.
 pub(super) async fn unread(engine: &Engine, task: &Task) -> Result<Vec<String>, Error> {
     let carried = match task.carried_key() {
         Some(key) => engine.payload(&key).await?,
@@ -41,7 +41,7 @@ pub(super) fn open<'h>(rows: &'h [Turned], unread: &'h [String]) -> Vec<Open<'h>
     let unread = unread.iter().map(String::as_str).collect();
     let mut reader = Reader { unread, ..Reader::default() };
     for row in rows {
-        // A local activity is made and reported in the same row.
+        // A local activity is created and completed in the same row.
         let mut early = BTreeSet::new();
         for arrival in &row.arrived {
             match arrival {
@@ -62,11 +62,11 @@ pub(super) fn open<'h>(rows: &'h [Turned], unread: &'h [String]) -> Vec<Open<'h>
 }
 
 impl<'h> Reader<'h> {
-    /// Whether it was open.
+    /// Ends a step and returns whether it was open.
     fn end(&mut self, step: u64) -> bool {
         let Some(ended) = self.open.remove(&step) else { return false };
-        // A timer that was made right behind a wait is its time limit: code that reads a message
-        // or gives up after so long leaves no other trace of having given up.
+        // A timer created right after a wait is its timeout: code that stops waiting when it fires
+        // leaves no other trace in the history.
         if let (Made::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
             let wait = self.open.get(&before);
             if wait.is_some_and(|wait| matches!(wait.made, Made::Wait { .. })) {
@@ -76,7 +76,7 @@ impl<'h> Reader<'h> {
         true
     }
 
-    /// The first message goes to the first wait.
+    /// The first message goes to the first wait of its name.
     fn deliver(&mut self, name: &'h str) {
         let is_it =
             |open: &Open<'_>| matches!(open.made, Made::Wait { name: of, .. } if of == name);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open() {
+    fn open_steps_of_a_history() {
         let local = Made::Local { step: 0, name: "price".into() };
         let cancel = |step| Made::Cancel { step };
         for (rows, unread, expected) in [
@@ -144,7 +144,7 @@ mod tests {
             (vec![row(vec![], vec![activity(0)]), row(vec![report(0)], vec![])], 0, vec![]),
             (vec![row(vec![report(0)], vec![local, activity(1)])], 0, vec![1]),
             (vec![row(vec![], vec![activity(0), timer(1), cancel(0)])], 0, vec![1]),
-            // A wait with a time limit: a message came, or nobody did.
+            // A wait with a timeout: a message arrived, or the timer fired.
             (vec![row(vec![], vec![wait(0), timer(1)])], 0, vec![0, 1]),
             (
                 vec![
@@ -155,7 +155,7 @@ mod tests {
                 vec![2],
             ),
             (vec![row(vec![], vec![wait(0), timer(1)]), row(vec![report(1)], vec![])], 0, vec![]),
-            // Messages that came before anybody waited.
+            // Messages that arrived before any wait.
             (vec![row(vec![message()], vec![]), row(vec![], vec![wait(0), wait(1)])], 0, vec![1]),
             (vec![row(vec![], vec![wait(0), wait(1)])], 1, vec![1]),
         ] {

@@ -20,26 +20,26 @@ pub(crate) struct WorkflowCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Start a workflow and print its id; a worker that has its code runs it.
+    /// Start a workflow and print its id; a worker with its code runs it.
     Start(Start),
-    /// List workflows by id; other tasks are passed over.
+    /// List workflows by id; other tasks are skipped.
     #[command(visible_alias = "ls")]
     List(List),
-    /// How a workflow stands: its steps, its status, its values, and what it waits for.
+    /// Show a workflow: its state, steps, status, values, and what it waits for.
     Show(Show),
-    /// What a workflow was told and what it made of it, turn by turn, with times and durations.
+    /// Show the inputs and commands of a workflow, turn by turn, with times and durations.
     History(History),
-    /// A workflow with its open activities and its children, and theirs.
+    /// Show a workflow with its open activities and its children, recursively.
     Tree(Tree),
-    /// Send a message to a workflow.
+    /// Send a signal to a workflow.
     Signal(Signal),
-    /// Ask a workflow to end: its code is told and may clean up; --force ends it at once.
+    /// Request cancellation: the code of the workflow may clean up; --force ends it at once.
     Cancel(Cancel),
-    /// Forget a workflow, its history and its children, before their time; or many, by a filter.
+    /// Delete a workflow, its history and its children before retention does; or many, by a filter.
     Delete(Delete),
-    /// Forget executions of a workflow before the present one.
+    /// Delete earlier executions of a workflow.
     Prune(Prune),
-    /// Check that a history is well formed and consistent with itself; it runs no code.
+    /// Check that a history is well formed and consistent; runs no code.
     ReplayCheck(ReplayCheck),
 }
 

@@ -1,4 +1,4 @@
-//! The executions of a workflow with their histories, as the store has them.
+//! The executions of a workflow with their histories, as stored.
 
 use windlass::workflow::testing::Recorded;
 use windlass::workflow::{Execution, Turned};
@@ -6,10 +6,10 @@ use windlass::{Engine, Error, Task, TaskKey};
 
 use crate::error::CliError;
 
-/// How many executions are asked for at once.
+/// The page size of executions.
 const MOST: usize = 1_000;
 
-/// One execution: the present one, or one that was followed by another.
+/// One execution: the current one, or an earlier one.
 #[derive(Debug)]
 pub(super) enum Chapter<'t> {
     Past(Execution),
@@ -24,7 +24,7 @@ impl Chapter<'_> {
         }
     }
 
-    /// With all that it takes to run its code again.
+    /// With all that is needed to replay its code.
     pub(super) async fn recorded(&self, engine: &Engine, task: &Task) -> Result<Recorded, Error> {
         match self {
             Chapter::Past(execution) => Recorded::of_past(engine, task, execution).await,
@@ -37,7 +37,7 @@ impl Chapter<'_> {
         error.map_or(Ok(rows), Err)
     }
 
-    /// As far as they can be read, and why they go no further.
+    /// The readable rows, and the error that ends them.
     pub(super) async fn rows_as_far(&self, engine: &Engine) -> (Vec<Turned>, Option<Error>) {
         match self {
             Chapter::Past(execution) => engine.past_history_as_far(execution).await,
@@ -46,7 +46,7 @@ impl Chapter<'_> {
     }
 }
 
-/// Those that are kept and were followed by others, in order.
+/// The retained earlier executions, in order.
 pub(super) async fn past(engine: &Engine, workflow: &TaskKey) -> Result<Vec<Execution>, CliError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -60,7 +60,7 @@ pub(super) async fn past(engine: &Engine, workflow: &TaskKey) -> Result<Vec<Exec
     }
 }
 
-/// Those that are kept, in order.
+/// The retained executions, in order.
 pub(super) async fn chapters<'t>(
     engine: &Engine,
     task: &'t Task,
@@ -70,7 +70,7 @@ pub(super) async fn chapters<'t>(
     Ok(past.into_iter().map(Chapter::Past).chain(present).collect())
 }
 
-/// The one of this number; the present one where none is said.
+/// The execution of this number, by default the current one.
 pub(super) async fn chapter<'t>(
     engine: &Engine,
     task: &'t Task,
@@ -84,6 +84,6 @@ pub(super) async fn chapter<'t>(
     let found = found.into_iter().find(|execution| execution.number == number);
     found.map(Chapter::Past).ok_or_else(|| CliError::NotFound {
         what: "execution",
-        name: format!("{number} of workflow {}; it may be forgotten", task.id),
+        name: format!("{number} of workflow {}; it may have been deleted", task.id),
     })
 }

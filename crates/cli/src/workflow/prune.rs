@@ -16,7 +16,7 @@ const EXAMPLES: &str = "Examples:
   windlass workflow prune feed-7 --older-than 7d --dry-run
   windlass workflow prune feed-7 --keep 3 --older-than 7d
 
-The present execution stays, wherever it stands. With both, an execution goes only if it is older
+The current execution is never deleted. With both, an execution is deleted only if it is older
 and not among the last.";
 
 #[derive(Debug, Args)]
@@ -27,13 +27,13 @@ and not among the last.";
 pub(crate) struct Prune {
     /// The id of the workflow, as `workflow list` shows it.
     id: TaskId,
-    /// How many executions before the present one stay, the last of them.
+    /// How many of the last executions before the current one are retained.
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
-    /// Only those that ended longer ago than this, as in 7d.
+    /// Only executions that ended longer ago than this, as in 7d.
     #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse)]
     older_than: Option<Duration>,
-    /// Say how many, and change nothing.
+    /// Print how many, and change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -61,8 +61,8 @@ impl Prune {
         } else {
             let executions = counted(pruned as u64, "execution");
             let told = match dry_run {
-                true => format!("{executions} of {} would be forgotten; none was.", self.id),
-                false => format!("Forgot {executions} of workflow {}.", self.id),
+                true => format!("{executions} of {} would be deleted; none was.", self.id),
+                false => format!("Deleted {executions} of workflow {}.", self.id),
             };
             say(&told);
         }
@@ -70,7 +70,7 @@ impl Prune {
     }
 }
 
-/// How many executions are before this one and had ended by then: the oldest, without a gap.
+/// Counts the oldest executions before `end` that ended before `before`, without a gap.
 async fn would_go(
     engine: &Engine,
     workflow: &TaskKey,

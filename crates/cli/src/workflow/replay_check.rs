@@ -17,10 +17,10 @@ const EXAMPLES: &str = "Examples:
   windlass workflow history order-42 --recording > order-42.json
   windlass workflow replay-check --file order-42.json
 
-It looks whether steps are numbered without a gap, whether only what was made has ended, and once,
-in a way in which it can end, whether time goes forward, and whether the store agrees.
+It checks that steps are numbered without a gap, that only created steps have ended, each once
+and with a valid outcome, that time does not go backwards, and that the store agrees.
 This command has none of your code and cannot replay it. Whether changed code still fits a history
-is tried in a test of yours: `replay_check` of windlass::workflow::testing.";
+is checked by a test of yours: `replay_check` of windlass::workflow::testing.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -30,20 +30,20 @@ is tried in a test of yours: `replay_check` of windlass::workflow::testing.";
 pub(crate) struct ReplayCheck {
     /// The id of the workflow, as `workflow list` shows it.
     id: Option<TaskId>,
-    /// A file in place of the store: what `history --recording` or `--json` has printed, or what
-    /// a test has recorded; - is standard input.
+    /// A file instead of the store: the output of `history --recording` or `--json`, or a history
+    /// recorded by a test; - is standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Which execution, from 0 [default: all that are kept]
+    /// The execution, from 0 [default: all retained ones]
     #[arg(long, value_name = "N", conflicts_with = "file")]
     execution: Option<u32>,
     #[command(flatten)]
     target: Target,
 }
 
-/// What was found of one execution.
+/// The findings of one execution.
 struct Finding {
-    /// None where a file does not say.
+    /// None if a file does not contain it.
     execution: Option<u32>,
     turns: usize,
     flaws: Vec<Flaw>,
@@ -54,7 +54,7 @@ impl ReplayCheck {
         let findings = match (&self.id, &self.file) {
             (Some(id), _) => self.of_store(id).await?,
             (None, Some(path)) => of_file(path)?,
-            (None, None) => unreachable!("one of the two is asked for"),
+            (None, None) => unreachable!("clap requires one of the two"),
         };
         for finding in &findings {
             if self.target.json {
@@ -75,7 +75,7 @@ impl ReplayCheck {
             None => chapters(&engine, &task).await?,
         };
         let mut findings: Vec<Finding> = Vec::new();
-        // The number that the first step of the next execution has.
+        // The number of the first step of the next execution.
         let mut next = Some((0, 0));
         for chapter in chapters {
             let number = chapter.number();
@@ -113,7 +113,7 @@ async fn of_chapter(
             flaws.push(Flaw { turn: None, what });
         };
         let next = next_step.unwrap_or(state.first_step);
-        // A turn that is being committed in parts has given all its numbers.
+        // A turn that is being committed in parts has allocated all its numbers already.
         let rests = task.lifecycle.public() == PublicState::Suspended
             || task.lifecycle.ended_at().is_some_and(|_| !is_forced(task));
         if next > state.next_step || rests && next != state.next_step {
@@ -126,12 +126,12 @@ async fn of_chapter(
     Ok((Finding { execution, turns: rows.len(), flaws }, next_step.or(first_step)))
 }
 
-/// Whether it was ended from outside, perhaps in the middle of a turn.
+/// Whether it was ended from outside, perhaps during a turn.
 fn is_forced(task: &Task) -> bool {
     !matches!(task.lifecycle.public(), PublicState::Completed)
 }
 
-/// Rows of a history, or executions that were recorded; each on its own, or an array of them.
+/// History rows or recorded executions, as a sequence or as an array.
 fn of_file(path: &Path) -> Result<Vec<Finding>, CliError> {
     let refused = |why: String| CliError::NoHistoryFile { path: path.to_owned(), why };
     let text = match path.to_str() {
@@ -146,7 +146,7 @@ fn of_file(path: &Path) -> Result<Vec<Finding>, CliError> {
         values = std::mem::take(all);
     }
     if values.is_empty() {
-        return Err(refused("there is no row in it".to_owned()));
+        return Err(refused("it has no rows".to_owned()));
     }
     if !values.iter().all(|value| value["rows"].is_array()) {
         return of_rows(values, None, None).map(|finding| vec![finding]).map_err(refused);
@@ -168,7 +168,7 @@ fn of_rows(
 ) -> Result<Finding, String> {
     let read = |(turn, row)| {
         let row = serde_json::from_value::<Turned>(row);
-        row.map_err(|error| format!("row {turn} is none of a history: {error}"))
+        row.map_err(|error| format!("row {turn} is not a history row: {error}"))
     };
     let rows = rows.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
     let Checked { flaws, .. } = check(&rows, first_step);

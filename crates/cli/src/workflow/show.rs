@@ -20,15 +20,15 @@ pub(crate) struct Show {
     target: Target,
 }
 
-/// What is kept beside the record of a workflow.
+/// The data of a workflow that is stored outside its record.
 struct Kept {
     input: Option<Payload>,
     result: Option<Payload>,
     notes: Vec<Note>,
     rows: Vec<Turned>,
-    /// Why its history cannot be read, if it cannot: then what it waits for is not known.
+    /// Why its history cannot be read, if so: what it waits for is then unknown.
     damage: Option<Error>,
-    /// The names of the messages that came along from the execution before.
+    /// The names of the unread messages carried over from the previous execution.
     unread: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Kept {
         })
     }
 
-    /// What it waits for; nothing once it has ended.
+    /// What it waits for; empty once it has ended.
     fn open(&self, task: &Task) -> Vec<Open<'_>> {
         match task.lifecycle.ended_at() {
             Some(_) => Vec::new(),
@@ -120,7 +120,7 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
         pairs.push(("execution", format!("{}: {done}", task.generation)));
         let sticky = state.sticky.as_ref().filter(|_| task.lifecycle.ended_at().is_none());
         let worker = sticky.map(|sticky| sticky.worker.to_string());
-        pairs.extend(worker.map(|worker| ("in memory of", worker)));
+        pairs.extend(worker.map(|worker| ("sticky worker", worker)));
     }
     pairs.extend(kept.status().map(|status| ("status", printable(status))));
     let values = kept.values().map(|(name, value)| printable(&format!("{name} = {value}")));
@@ -152,7 +152,7 @@ fn standing(task: &Task, now: Timestamp) -> String {
         Lifecycle::Suspended(suspension) => {
             format!("{state} since {}", moment(suspension.since, now))
         }
-        Lifecycle::Active(lease) => format!("{state}, a turn at {}", lease.worker),
+        Lifecycle::Active(lease) => format!("{state}, a turn on {}", lease.worker),
         Lifecycle::Delayed { until, .. } => format!("{state} until {}", moment(*until, now)),
         lifecycle => match lifecycle.ended_at() {
             Some(at) => format!("{state} {}", moment(at, now)),
@@ -161,7 +161,7 @@ fn standing(task: &Task, now: Timestamp) -> String {
     }
 }
 
-/// Why it failed, why it is to end, what keeps it.
+/// Why it failed, why it is cancelled, or why it cannot continue.
 fn add_trouble(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timestamp) {
     match &task.lifecycle {
         Lifecycle::Failed { class, reason, .. } => {
@@ -170,8 +170,8 @@ fn add_trouble(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timest
         Lifecycle::Cancelled { reason, .. } => pairs.push(("reason", printable(reason))),
         lifecycle if lifecycle.ended_at().is_none() => {
             let asked = task.workflow.as_ref().and_then(|state| state.cancelling.as_ref());
-            pairs.extend(asked.map(|reason| ("asked to end", printable(reason))));
-            // A worker that cannot go on with it says so here.
+            pairs.extend(asked.map(|reason| ("cancel reason", printable(reason))));
+            // A worker that cannot continue the workflow reports why as progress.
             let trouble = task.progress.as_ref().map(|progress| {
                 format!("{} ({})", printable(&progress.message), distance(progress.at, now))
             });

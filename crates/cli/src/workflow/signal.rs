@@ -7,14 +7,14 @@ use crate::error::CliError;
 use crate::letter::{Letter, say_posted};
 use crate::target::Target;
 
-/// The options that give fields of another name.
+/// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
     ("id", "ID"),
     ("name", "NAME"),
     ("source", "--source"),
     ("idempotency_key", "--key"),
     ("keep_ms", "--before-start in milliseconds"),
-    ("payload in bytes", "what it carries in bytes"),
+    ("payload in bytes", "the payload in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
@@ -22,17 +22,17 @@ const EXAMPLES: &str = "Examples:
   windlass workflow signal order-42 remind --after 1h
   windlass workflow signal order-43 paid --before-start 2h
 
-A message that nobody waits for is kept until the workflow asks for it.";
+A message that the workflow does not wait for stays in its mailbox until it does.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Signal {
     /// The id of the workflow, as `workflow list` shows it.
     id: TaskId,
-    /// What the message is called: the name that the workflow's code waits for.
+    /// The name of the signal that the code of the workflow waits for.
     name: String,
-    /// If there is no such workflow yet, keep the message for the one that is started under this
-    /// id, for so long.
+    /// If the workflow does not exist yet, buffer the message for this long, until a workflow is
+    /// started with this id; 1d without a value.
     #[arg(
         long,
         value_name = "DURATION",
@@ -64,7 +64,7 @@ impl Signal {
         Ok(engine.shutdown().await?)
     }
 
-    /// A task that is no workflow is told so, and so is whoever has mistyped an id.
+    /// Rejects a task that is not a workflow, and a mistyped id.
     async fn find(&self, engine: &Engine) -> Result<(), CliError> {
         match self.target.workflow(engine, &self.id).await {
             Err(CliError::NotFound { .. }) if self.before_start.is_some() => Ok(()),
@@ -79,8 +79,8 @@ fn told(posted: &Posted) -> String {
         return format!("There is no workflow {task} yet. Message {seq} waits for it.");
     }
     match (posted.duplicate, posted.resumed) {
-        (true, _) => format!("It was sent before, as message {seq} of workflow {task}."),
-        (false, true) => format!("Workflow {task} takes another turn with message {seq}."),
-        (false, false) => format!("Workflow {task} is told of message {seq} at its next turn."),
+        (true, _) => format!("Duplicate: sent before as message {seq} of workflow {task}."),
+        (false, true) => format!("Workflow {task} runs a turn with message {seq}."),
+        (false, false) => format!("Workflow {task} receives message {seq} in its next turn."),
     }
 }

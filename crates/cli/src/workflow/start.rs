@@ -11,7 +11,7 @@ use crate::payload::{json_text, read_bytes};
 use crate::target::Target;
 use crate::task::label;
 
-/// The options that give fields of another name.
+/// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
     ("id", "--id"),
     ("kind", "KIND"),
@@ -27,28 +27,28 @@ const EXAMPLES: &str = "Examples:
   windlass workflow start report --input @month.json --lane slow --label customer=42
   jq .order event.json | windlass workflow start order --input @-
 
-The same again under an id is the same workflow, and is said to be a duplicate; with another input
-it is a conflict. Space between the parts of the input does not count, the order of its fields
-does. A database that is not there is made.";
+Starting it again with the same id returns the same workflow as a duplicate; with another input
+it is a conflict. Whitespace between the parts of the input is ignored, the order of its fields
+is not. A missing database is created.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Start {
-    /// The name of the workflow: that of its function, unless its worker gave it another.
+    /// The name of the workflow: that of its function, unless its worker registered another.
     kind: Kind,
-    /// An id of your own [default: a fresh one]
+    /// The workflow id [default: a new id]
     #[arg(long)]
     id: Option<TaskId>,
-    /// What it is given, as JSON; @FILE reads it from a file, @- from standard input.
+    /// The input, as JSON; @FILE reads it from a file, @- from standard input.
     #[arg(long, value_name = "JSON|@FILE", value_parser = input)]
     input: Option<Given>,
-    /// The queue in which its turns wait, and its activities unless they have one of their own.
+    /// The lane of its turns, and of its activities by default.
     #[arg(long, default_value = "default")]
     lane: LaneName,
-    /// The version of its code that it is to stay with.
+    /// The version of its code to pin it to.
     #[arg(long)]
     version: Option<String>,
-    /// A name and a value for people to find it by; may be given several times.
+    /// A label to find the workflow by; may be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
     #[command(flatten)]
@@ -65,7 +65,7 @@ fn input(text: &str) -> Result<Given, String> {
     match text.strip_prefix('@') {
         Some(path) => Ok(Given::File(path.into())),
         None => {
-            let hint = |error| format!("{error}; @FILE takes what a file has");
+            let hint = |error| format!("{error}; use @FILE to read a file");
             json_text(text).map(Given::Json).map_err(hint)
         }
     }
@@ -85,7 +85,7 @@ impl Given {
     }
 }
 
-/// JSON without the space between its parts, as a program writes it. Nothing else of it changes.
+/// Removes whitespace between JSON tokens. Nothing else changes.
 fn closed_up(json: &[u8]) -> Vec<u8> {
     let (mut in_text, mut is_escaped) = (false, false);
     let mut closed = json.to_vec();
@@ -111,7 +111,7 @@ impl Start {
         let engine = self.target.open_or_make().await?;
         if !is_there && !self.target.json {
             let store = &self.target.store;
-            say_aside(&format!("windlass: {store} was not there and has been made"));
+            say_aside(&format!("windlass: {store} did not exist and has been created"));
         }
         let creation = self.describe(engine.create(self.kind.clone()), input);
         let started = creation.await.map_err(|error| CliError::from(error).named(OPTIONS))?;
@@ -125,7 +125,7 @@ impl Start {
         Ok(engine.shutdown().await?)
     }
 
-    /// Asks the rules in memory first: a workflow that they refuse leaves no database behind.
+    /// Creates the workflow in memory first: a rejected one leaves no database behind.
     async fn rehearse(&self, input: Option<Payload>) -> Result<(), CliError> {
         let config = Config { background: false, ..Config::default() };
         let engine = Engine::open_with(&StoreUrl::Memory, config).await?;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn space_counts_within_texts_only() {
+    fn whitespace_is_retained_within_strings_only() {
         let rows = [
             ("7", "7"),
             (" { \"a\" : 1,\n\t\"b\": [ 2, 3.0 ]\r\n}\n", r#"{"a":1,"b":[2,3.0]}"#),

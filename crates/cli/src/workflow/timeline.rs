@@ -1,4 +1,4 @@
-//! A history as people read it.
+//! A history as text.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::workflow::made::{awaited, came, ended, named, step_of, told};
 use crate::workflow::open::{Open, open};
 use crate::workflow::past::Chapter;
 
-/// Prints the rows of an execution, which began with `unread` messages.
+/// Prints the rows of an execution, which began with `unread` messages, and its current state.
 pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unread: &[String]) {
     beginning(task, chapter, rows);
     say(&match chapter {
@@ -23,7 +23,7 @@ pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unre
     });
 }
 
-/// Prints the rows of an execution, and not how it stands after them.
+/// Prints the rows of an execution, without the state after them.
 pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
     let turns = counted(rows.len() as u64, "turn");
     let (id, kind, number) = (&task.id, &task.kind, chapter.number());
@@ -33,7 +33,7 @@ pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
     }
 }
 
-/// A length of time, also where tenths of a second matter.
+/// A duration, with fractions of a second where they matter.
 fn took(from: Timestamp, to: Timestamp) -> String {
     match from.ms_until(to) {
         ms @ 1_000..10_000 => format!("{}.{:02}s", ms / 1_000, ms % 1_000 / 10),
@@ -52,7 +52,7 @@ fn lines(rows: &[Turned]) -> Vec<String> {
             head.push_str(&format!("  after {}", took(before, row.at)));
         }
         lines.push(head);
-        // A local activity is told of in the row that makes it.
+        // A local activity is completed in the row that creates it.
         let made = row.made.iter().filter_map(|made| Some((step_of(made)?, (made, row.at))));
         steps.extend(made);
         let arrived = row.arrived.iter().map(|arrival| arrived(arrival, &steps, row.at));
@@ -64,14 +64,14 @@ fn lines(rows: &[Turned]) -> Vec<String> {
     lines
 }
 
-/// What came; of the end of a step also what it was, and how long it took.
+/// An input; for the end of a step also its command and its duration.
 fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Timestamp) -> String {
     let Arrival::Report { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
     if let (Made::Start { .. } | Made::Post { .. }, StepOutcome::Failed { reason, .. }) =
         (made, outcome)
     {
-        return format!("{}, step {step}, was refused: {}", named(made), one_line(reason));
+        return format!("{}, step {step}, was rejected: {}", named(made), one_line(reason));
     }
     let (word, rest) = ended(outcome);
     format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
@@ -80,14 +80,14 @@ fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Tim
 fn made_of(made: &Made, steps: &BTreeMap<u64, (&Made, Timestamp)>) -> String {
     match made {
         Made::Cancel { step } => match steps.get(step) {
-            Some((given_up, _)) => format!("gives up {}, step {step}", named(given_up)),
+            Some((given_up, _)) => format!("cancels {}, step {step}", named(given_up)),
             None => told(made),
         },
         _ => told(made),
     }
 }
 
-/// How it stands behind the last row.
+/// The state after the last row.
 fn standing(task: &Task, open: &[Open<'_>]) -> String {
     let now = now();
     let state = task.lifecycle.public();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn a_history_as_text() {
         let at = |ms| Timestamp::from_millis(ms);
         let carried = |text: &str| Some(Carried(Payload::json(text)));
         let completed = |step, text| Arrival::Report {
@@ -161,8 +161,8 @@ turn    0  1970-01-01T00:00:00.000Z      +0ms
 turn    1  1970-01-01T00:00:01.500Z    +1.50s  after 1.50s
            <- activity charge, step 1, completed after 1.50s: true
            <- message go from ada: 1
-           <- message go to b, step 3, was refused: go could not be sent to b: it is full
-           -> gives up timer until 1970-01-01T00:01:00.000Z, step 2";
+           <- message go to b, step 3, was rejected: go could not be sent to b: it is full
+           -> cancels timer until 1970-01-01T00:01:00.000Z, step 2";
         assert_eq!(lines(&rows).join("\n"), expected);
     }
 }

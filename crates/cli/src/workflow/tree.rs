@@ -10,7 +10,7 @@ use crate::output::{say, say_json};
 use crate::target::Target;
 use crate::task::{attempts, since};
 
-/// Deeper than this nobody looks.
+/// The maximum depth shown.
 const DEEPEST: usize = 32;
 
 #[derive(Debug, Args)]
@@ -24,11 +24,11 @@ pub(crate) struct Tree {
     target: Target,
 }
 
-/// A task with those that were made for it.
+/// A task with its children.
 struct Node {
     task: Arc<Task>,
     children: Vec<Node>,
-    /// There are more than are shown.
+    /// Whether more children exist than are shown.
     more: bool,
 }
 
@@ -60,7 +60,7 @@ async fn grow(
     let mut found = engine.children(&task.task_key(), None, limit + 1).await?;
     let more = found.len() > limit;
     found.truncate(limit);
-    // In the order in which they were made; those that are no steps are in that of their ids.
+    // By step, then by id for children that are not steps.
     found.sort_by_key(|child| child.step);
     let mut children = Vec::with_capacity(found.len());
     for child in found {

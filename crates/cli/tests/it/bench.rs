@@ -5,7 +5,7 @@ use windlass_store_test::postgres::Server;
 
 use crate::{json, text, windlass};
 
-/// Runs a benchmark on a store, and checks that it has these numbers.
+/// Runs a benchmark on a store, and checks that it reports these numbers.
 fn on(store: &str, line: &str, numbers: &[&str]) -> Value {
     let words = line.split(' ').chain(["--json", "--store", store]);
     let found = json(&windlass(&[&["bench"], &words.collect::<Vec<_>>()[..]].concat()));
@@ -17,7 +17,7 @@ fn on(store: &str, line: &str, numbers: &[&str]) -> Value {
 }
 
 #[test]
-fn help_names_what_there_is() {
+fn help_lists_the_benchmarks() {
     let help = text(&windlass(&["--help"]).stdout);
     assert!(help.contains("bench"), "{help}");
     let help = text(&windlass(&["bench", "--help"]).stdout);
@@ -29,7 +29,7 @@ fn help_names_what_there_is() {
 }
 
 #[test]
-fn a_wrong_argument_is_one_clear_complaint() {
+fn a_wrong_argument_is_one_error_line() {
     for (args, expected) in [
         (&["bench", "tasks", "--store", "mysql://x"][..], "a store is sqlite://PATH"),
         (&["bench", "tasks", "--callers", "0"], "0 is not in 1..="),
@@ -55,7 +55,7 @@ fn a_wrong_argument_is_one_clear_complaint() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "these are my notes, ".repeat(400)).unwrap();
@@ -70,7 +70,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[test]
-fn tasks_say_how_fast_and_how_durable() {
+fn the_tasks_benchmark_reports_speed_and_durability() {
     let found = json(&windlass(&["bench", "tasks", "--seconds", "1", "--callers", "8", "--json"]));
     for key in [
         "cycles_per_s",
@@ -133,14 +133,14 @@ fn pickup_times_every_task() {
     let found = json(&windlass(&args));
     assert_eq!(found["tasks"], 100);
     let ms = |key: &str| found[key].as_f64().unwrap();
-    // One that came late is counted from when it was due.
+    // A late arrival is counted from its due time.
     assert!(ms("max_ms") >= ms("latest_arrival_ms"), "{found}");
     assert!(ms("p50_ms") > 0.0 && ms("p50_ms") <= ms("p99_ms") && ms("p99_ms") <= ms("max_ms"));
     assert_eq!(found["durability"], "wal, synchronous=FULL");
 }
 
 #[test]
-fn signal_times_every_task_that_goes_on() {
+fn signal_times_every_resumed_task() {
     let args = ["bench", "signal", "--tasks", "100", "--callers", "8", "--json"];
     let found = json(&windlass(&args));
     assert_eq!((&found["tasks"], &found["resumed"]), (&100.into(), &100.into()));
@@ -150,7 +150,7 @@ fn signal_times_every_task_that_goes_on() {
 }
 
 #[test]
-fn workflows_say_how_fast_they_are_and_what_a_step_costs() {
+fn the_workflows_benchmark_reports_speed_and_cost_of_a_step() {
     for mode in [&["--steps", "3"][..], &["--steps", "8", "--fan-out"]] {
         let args = [&["bench", "workflows", "--workflows", "20", "--json"], mode].concat();
         let found = json(&windlass(&args));
@@ -158,7 +158,7 @@ fn workflows_say_how_fast_they_are_and_what_a_step_costs() {
             assert!(found[key].as_f64().unwrap() > 0.0, "{key}: {found}");
         }
         assert_eq!(found["history_rows"], 0, "{found}");
-        assert!(found.get("last_to_first").is_none(), "only one alone has a begin and an end");
+        assert!(found.get("last_to_first").is_none(), "only a single workflow has this figure");
     }
     let args = ["bench", "workflows", "--workflows", "1", "--steps", "210", "--json"];
     let found = json(&windlass(&args));
@@ -170,7 +170,7 @@ fn workflows_say_how_fast_they_are_and_what_a_step_costs() {
 }
 
 #[test]
-fn workflows_that_sleep_are_weighed_and_woken() {
+fn sleeping_workflows_are_measured_and_woken() {
     let server = Server::start();
     for store in [None, Some(server.url())] {
         let mut args = vec!["bench", "workflows", "--sleeping", "60", "--json"];
@@ -200,7 +200,7 @@ fn a_long_history_is_replayed_part_by_part() {
 }
 
 #[test]
-fn a_named_store_is_kept() {
+fn a_named_store_is_not_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("kept.db").display());
     json(&windlass(&["bench", "drain", "--tasks", "500", "--json", "--store", &url]));
@@ -211,7 +211,7 @@ fn a_named_store_is_kept() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_trouble() {
+fn a_closed_pipe_is_not_an_error() {
     let command = format!(
         "{} bench claim --waiting 10,20 --claims 5 | head -1",
         env!("CARGO_BIN_EXE_windlass")
@@ -248,7 +248,7 @@ fn processes_share_no_memory() {
 }
 
 #[test]
-fn what_needs_a_server_says_so() {
+fn a_benchmark_that_needs_a_server_is_rejected_without_one() {
     let refused = windlass(&["bench", "snapshot", "--seconds", "2"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("needs a database server"), "{refused:?}");
@@ -263,7 +263,7 @@ fn contended_has_one_figure_on_a_file() {
 }
 
 #[test]
-fn measuring_points_on_postgres() {
+fn benchmarks_on_postgres() {
     let server = Server::start();
     let url = server.url();
     let batched = ["batched.statements_per_batch", "batched.round_trips_per_batch", "ratio"];

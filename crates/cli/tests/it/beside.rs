@@ -1,4 +1,4 @@
-//! Beside a running application: its workers do as they are told.
+//! Commands beside a running application affect its workers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use windlass::{Context, Failure};
 use crate::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_worker_takes_what_is_created() {
+async fn a_running_worker_claims_created_tasks() {
     let place = Place::empty();
     let engine = place.application().await;
     let double = async |_: Context, number: u64| Ok::<_, Failure>(number * 2);
@@ -22,7 +22,7 @@ async fn a_running_worker_takes_what_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_worker_leaves_a_paused_lane_alone() {
+async fn a_running_worker_skips_a_paused_lane() {
     let place = Place::empty();
     let engine = place.application().await;
     let worker = engine
@@ -38,7 +38,7 @@ async fn a_running_worker_leaves_a_paused_lane_alone() {
     }
     place.ok("lane pause held");
     place.ok("task replay held");
-    // The worker asks both lanes at once: what it takes later shows what it left.
+    // The worker claims from both lanes at once: a later claim shows that it skipped one.
     place.ok("task replay free");
     place.ok("task wait free");
     assert_eq!(place.one("task show held")["state"], "waiting");
@@ -51,7 +51,7 @@ async fn a_running_worker_leaves_a_paused_lane_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_handler_is_told_of_a_cancel() {
+async fn a_running_handler_is_notified_of_a_cancellation() {
     let place = Place::empty();
     let engine = place.application().await;
     let (tell, mut told) = mpsc::unbounded_channel();
@@ -69,7 +69,7 @@ async fn a_running_handler_is_told_of_a_cancel() {
     place.ok("task create k --id t");
     assert_eq!(told.recv().await, Some("started"));
     let out = place.ok("task cancel t --reason enough");
-    assert!(out.contains("w was at it"), "{out}");
+    assert!(out.contains("w was running it"), "{out}");
     assert_eq!(told.recv().await, Some("stopped"));
     let task = place.one("task show t");
     assert_eq!(

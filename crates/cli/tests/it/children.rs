@@ -1,4 +1,4 @@
-//! Parents and children, as people and programs see them.
+//! Parents and children in the output for people and programs.
 
 use serde_json::json;
 use windlass::command::WaitChildren;
@@ -6,7 +6,7 @@ use windlass::command::WaitChildren;
 use crate::place::{Place, claim, complete};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_family() {
+async fn children_are_listed_and_waited_for() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create order --id o --lane orders");
@@ -50,7 +50,7 @@ async fn a_family() {
     assert_eq!((&shown["state"], &shown["children"]), (&json!("waiting_children"), &expected));
     let text = place.ok("task show o");
     assert!(text.contains("1 open, 1 completed, 1 cancelled"), "{text}");
-    assert!(text.contains("3 open"), "the log says how many it waited for: {text}");
+    assert!(text.contains("3 open"), "the log has the number of open children: {text}");
 
     let pack = claim(&engine, "w", "packing").await;
     complete(&engine, &pack).await;
@@ -65,7 +65,7 @@ async fn a_family() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_order_takes_its_parts_along() {
+async fn cancelling_a_parent_cancels_its_children() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create order --id o --lane orders");

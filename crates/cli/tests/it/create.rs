@@ -1,4 +1,4 @@
-//! `task create`, and what there is before it.
+//! `task create`, and commands before it.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::place::Place;
 
 #[test]
-fn what_is_not_there_is_not_made() {
+fn a_missing_database_is_not_created() {
     let place = Place::empty();
     for line in [
         "task list",
@@ -38,10 +38,10 @@ fn what_is_not_there_is_not_made() {
 }
 
 #[test]
-fn the_first_task_makes_the_database() {
+fn the_first_task_creates_the_database() {
     let place = Place::empty();
     let first = place.run("task create email");
-    assert!(first.err.contains("was not there and has been made"), "{first:?}");
+    assert!(first.err.contains("did not exist and has been created"), "{first:?}");
     let id = first.out.trim();
     assert_eq!(place.one(&format!("task show {id}"))["kind"], "email");
     let second = place.run("task create email");
@@ -50,7 +50,7 @@ fn the_first_task_makes_the_database() {
 }
 
 #[test]
-fn everything_that_can_be_said_is_kept() {
+fn every_option_is_stored() {
     let place = Place::empty();
     place.ok("task create report --id r1 --lane slow --priority -5 --after 5m --deadline 1h \
          --attempts 5 --backoff 1s..1h --attempt-timeout 30s --label customer=42 --label a=b=c \
@@ -82,7 +82,7 @@ fn everything_that_can_be_said_is_kept() {
 }
 
 #[test]
-fn the_same_again_is_a_duplicate() {
+fn a_repeated_create_is_a_duplicate() {
     let place = Place::empty();
     assert_eq!(place.ok("task create email --id t"), "t\n");
     assert_eq!(place.ok("task create email --id t"), "t (duplicate: it was created before)\n");
@@ -98,7 +98,7 @@ fn the_same_again_is_a_duplicate() {
 }
 
 #[test]
-fn a_payload_comes_from_a_file_as_it_is() {
+fn a_payload_is_read_from_a_file() {
     let place = Place::empty();
     std::fs::write(place.file("picture"), b"\x89PNG\0\xff").unwrap();
     std::fs::write(place.file("data.json"), b"[1, 2]").unwrap();
@@ -128,7 +128,7 @@ fn a_payload_comes_from_a_file_as_it_is() {
 }
 
 #[test]
-fn a_payload_comes_from_standard_input() {
+fn a_payload_is_read_from_standard_input() {
     let place = Place::empty();
     let args = ["task", "create", "sum", "--id", "t", "--payload-file", "-"];
     let mut child =
@@ -140,7 +140,7 @@ fn a_payload_comes_from_standard_input() {
 }
 
 #[test]
-fn the_rules_are_told_by_their_code() {
+fn a_rejection_is_reported_with_its_code() {
     let place = Place::empty();
     place.ok("task create email --lane mail");
     place.ok("lane drain mail");
@@ -149,7 +149,7 @@ fn the_rules_are_told_by_their_code() {
 }
 
 #[test]
-fn what_is_outside_its_limit_is_a_wrong_argument_and_makes_nothing() {
+fn a_value_outside_its_limit_is_rejected_before_anything_is_created() {
     let place = Place::empty();
     let long = "x".repeat(300);
     let id = format!("--id {long}");
@@ -182,7 +182,7 @@ fn what_is_outside_its_limit_is_a_wrong_argument_and_makes_nothing() {
 }
 
 #[test]
-fn a_payload_that_is_too_long_is_refused_before_anything_is_made() {
+fn a_payload_that_is_too_long_is_rejected_before_anything_is_created() {
     let place = Place::empty();
     let most = usize::try_from(windlass::limits::PAYLOAD_BYTES.max).unwrap();
     std::fs::write(place.file("long"), vec![b'x'; most + 1]).unwrap();
@@ -191,7 +191,7 @@ fn a_payload_that_is_too_long_is_refused_before_anything_is_made() {
     let expected = format!("windlass: --payload-file is longer than {most} bytes [invalid]\n");
     assert_eq!(said.err, expected);
 
-    // What has no end is refused too.
+    // An endless payload is rejected, too.
     let mut command = place.command(["task", "create", "import", "--payload-file", "-"]);
     let endless = std::fs::File::open("/dev/zero").unwrap();
     let output = command.stdin(endless).output().unwrap();
@@ -204,7 +204,7 @@ fn a_payload_that_is_too_long_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_label_given_twice_is_refused() {
+fn a_label_given_twice_is_rejected() {
     let place = Place::empty();
     let said = place.run("task create email --label a=1 --label b=1 --label a=2");
     assert_eq!(said.code, 2, "{said:?}");
@@ -213,14 +213,14 @@ fn a_label_given_twice_is_refused() {
 }
 
 #[test]
-fn programs_are_not_told_that_a_database_was_made() {
+fn with_json_a_created_database_is_not_reported() {
     let place = Place::empty();
     let said = place.run("task create email --json");
     assert_eq!((said.code, said.err.as_str()), (0, ""));
 }
 
 #[test]
-fn an_empty_file_is_no_database() {
+fn an_empty_file_is_not_a_database() {
     let place = Place::empty();
     std::fs::write(place.file("app.db"), b"").unwrap();
     for line in ["task list", "stats", "events --follow"] {

@@ -6,7 +6,7 @@ use windlass::{Command, Engine, FailureClass, Retry, Tenant};
 
 use crate::place::{Place, claim, complete, fail};
 
-/// Fails so many tasks of a lane, in bulk.
+/// Creates tasks in a lane in bulk and fails them.
 async fn fail_many(engine: &Engine, lane: &str, count: usize) {
     let mut made = 0;
     while made < count {
@@ -33,7 +33,7 @@ async fn fail_many(engine: &Engine, lane: &str, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_failed_is_listed_with_the_reason() {
+async fn failed_tasks_are_listed_with_their_reason() {
     let place = Place::empty();
     let engine = place.application().await;
     assert_eq!(place.ok("dead list"), "No task has failed.\n");
@@ -79,7 +79,7 @@ async fn named_tasks_are_replayed() {
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.starts_with("Replayed 1 task; refused:"), "{said:?}");
     for part in [
-        "windlass task replay done starts it over all the same",
+        "windlass task replay done replays it anyway",
         "it has not failed, it is waiting",
         "task_not_found",
     ] {
@@ -96,7 +96,7 @@ async fn named_tasks_are_replayed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_them_are_replayed_page_by_page() {
+async fn all_failed_tasks_are_replayed_page_by_page() {
     let place = Place::empty();
     let engine = place.application().await;
     fail_many(&engine, "mail", 1_200).await;
@@ -117,7 +117,7 @@ async fn all_of_them_are_replayed_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_stops_no_other() {
+async fn a_rejected_replay_does_not_stop_the_others() {
     let place = Place::empty();
     let engine = place.application().await;
     let mut stubborn = NewTask::new("b", "k");

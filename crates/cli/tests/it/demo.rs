@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use crate::stage::{Process, until};
 use crate::{json, text};
 
-/// A demonstration whose temporary files lie in a folder of the test's own.
+/// A demo with its temporary files in the folder of the test.
 fn demo(folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["demo", "--tasks", "40"]).args(options).env("TMPDIR", folder);
@@ -17,7 +17,7 @@ fn is_empty(folder: &Path) -> bool {
     folder.read_dir().unwrap().next().is_none()
 }
 
-/// How many processes there are that name this folder.
+/// The number of processes that name this folder.
 fn workers(folder: &Path) -> usize {
     let processes = Path::new("/proc").read_dir().unwrap().flatten();
     let command_lines =
@@ -28,7 +28,7 @@ fn workers(folder: &Path) -> usize {
 }
 
 #[test]
-fn the_demonstration_is_sound_and_leaves_nothing_behind() {
+fn the_demo_passes_its_checks_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let found = json(&demo(folder.path(), &["--json"]).output().unwrap());
     for (path, expected) in [
@@ -53,7 +53,7 @@ fn the_demonstration_is_sound_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_person_is_told_the_story_and_may_keep_the_file() {
+fn the_demo_prints_its_steps_and_may_retain_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let output = demo(folder.path(), &["--keep"]).output().unwrap();
     let told = text(&output.stdout);
@@ -76,7 +76,7 @@ fn a_person_is_told_the_story_and_may_keep_the_file() {
 }
 
 #[tokio::test]
-async fn a_demonstration_that_is_interrupted_leaves_nothing_behind() {
+async fn an_interrupted_demo_leaves_nothing_behind() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = tempfile::tempdir().unwrap();
         let demo = Process::start(demo(folder.path(), &[]));
@@ -90,7 +90,7 @@ async fn a_demonstration_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn workers_do_not_outlive_a_demonstration_that_is_killed() {
+async fn workers_do_not_outlive_a_killed_demo() {
     let folder = tempfile::tempdir().unwrap();
     let demo = Process::start(demo(folder.path(), &[]));
     until("a worker runs", || workers(folder.path()) > 0).await;
@@ -100,7 +100,7 @@ async fn workers_do_not_outlive_a_demonstration_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_ends_the_demonstration() {
+async fn a_closed_pipe_ends_the_demo() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("{} demo --tasks 40 | head -1", env!("CARGO_BIN_EXE_windlass"));
     let output = Command::new("sh").args(["-c", &line]).env("TMPDIR", folder.path()).output();

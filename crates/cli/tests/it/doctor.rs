@@ -1,4 +1,4 @@
-//! `doctor`: what it finds, and that it says so.
+//! The findings of `doctor`.
 
 use serde_json::Value;
 use windlass_store_test::bouncer::Bouncer;
@@ -6,7 +6,7 @@ use windlass_store_test::postgres::{Certificate, Server};
 
 use crate::place::Place;
 
-/// Everything that is found, and the exit code.
+/// All findings, and the exit code.
 struct Report {
     findings: Vec<Value>,
     code: i32,
@@ -19,7 +19,7 @@ impl Report {
         Self { findings, code: said.code }
     }
 
-    /// The one finding of a check that has this in it: its level, and what to do.
+    /// The one finding of a check that contains this text: its level and its advice.
     fn found(&self, check: &str, part: &str) -> (&str, &str) {
         let of = |finding: &&Value| {
             finding["check"] == check && finding["found"].as_str().unwrap().contains(part)
@@ -35,13 +35,13 @@ impl Report {
 }
 
 #[test]
-fn an_empty_database_a_made_one_and_one_that_is_not_there() {
+fn an_empty_a_migrated_and_an_unreachable_database() {
     let server = Server::start();
     let place = Place::at(server.url());
     let empty = Report::of(&place, "");
-    assert_eq!(empty.found("tables", "none"), ("problem", "make them: windlass migrate"));
+    assert_eq!(empty.found("tables", "none"), ("problem", "create them: windlass migrate"));
     assert_eq!(empty.code, 1);
-    assert_eq!(server.sql("SELECT to_regnamespace('windlass') IS NULL"), "t", "it only looks");
+    assert_eq!(server.sql("SELECT to_regnamespace('windlass') IS NULL"), "t", "nothing is changed");
 
     place.ok("migrate");
     let made = Report::of(&place, "");
@@ -97,7 +97,7 @@ fn settings_that_cost_data_or_speed() {
 }
 
 #[test]
-fn tables_and_indexes_that_are_not_as_they_were_made() {
+fn changed_tables_and_indexes_are_found() {
     let server = Server::start();
     let place = Place::at(server.url());
     place.ok("migrate");
@@ -105,17 +105,18 @@ fn tables_and_indexes_that_are_not_as_they_were_made() {
         "DROP INDEX windlass.task_due_at; DROP INDEX windlass.task_state; \
          CREATE INDEX task_state ON windlass.task (state); \
          CREATE INDEX mine ON windlass.task (kind); \
-         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'windlass.queue_due_at'::regclass; \
+         UPDATE pg_index SET indisvalid = false \
+         WHERE indexrelid = 'windlass.queue_due_at'::regclass; \
          ALTER TABLE windlass.lane SET (autovacuum_enabled = false)",
     );
     let report = Report::of(&place, "");
     let (level, advice) = report.found("indexes", "task_due_at is missing");
     assert_eq!(level, "problem");
-    let make = advice.strip_prefix("make it again: ").unwrap();
+    let make = advice.strip_prefix("create it again: ").unwrap();
     server.sql(make);
     assert_eq!(report.found("indexes", "task_state has columns state").0, "problem");
     assert_eq!(report.found("indexes", "queue_due_at is not valid").0, "problem");
-    assert_eq!(report.found("indexes", "mine on task is not of Windlass").0, "warning");
+    assert_eq!(report.found("indexes", "mine on task is not from Windlass").0, "warning");
     assert_eq!(report.found("vacuum", "autovacuum_enabled=false").0, "problem");
     let report = Report::of(&place, "");
     assert!(!report.findings.iter().any(|it| it["found"] == "task_due_at is missing"));
@@ -124,7 +125,7 @@ fn tables_and_indexes_that_are_not_as_they_were_made() {
 }
 
 #[tokio::test]
-async fn what_keeps_dead_rows() {
+async fn what_retains_dead_rows() {
     let server = Server::start_with(&["max_connections=50", "max_prepared_transactions=5"]);
     let place = Place::at(server.url());
     place.ok("migrate");
@@ -137,34 +138,34 @@ async fn what_keeps_dead_rows() {
     let (level, advice) = report.found("long transactions", "idle in transaction");
     assert!(level == "warning" && advice.contains("pg_terminate_backend"), "{advice}");
     assert_eq!(report.found("prepared transactions", "forgotten").0, "warning");
-    assert_eq!(report.found("replication slots", "nobody reads unread").0, "warning");
+    assert_eq!(report.found("replication slots", "unread has no reader").0, "warning");
     assert_eq!(report.code, 0);
 }
 
 #[test]
-fn a_role_that_may_not_look() {
+fn a_role_without_permissions() {
     let server = Server::start();
     Place::at(server.url()).ok("migrate");
     server.sql("CREATE ROLE guest LOGIN");
     let place = Place::at(server.url().replace("user=windlass", "user=guest"));
     let report = Report::of(&place, "");
-    let (level, advice) = report.found("rights to look", "guest sees its own");
+    let (level, advice) = report.found("rights to look", "guest sees only its own");
     assert!(level == "warning" && advice.contains("pg_read_all_stats"), "{advice}");
-    let (level, _) = report.found("format", "not looked at: permission denied for schema windlass");
+    let (level, _) = report.found("format", "not checked: permission denied for schema windlass");
     assert_eq!(level, "warning");
     assert_eq!(report.found("rights", "may not read and write").0, "problem");
 }
 
 #[test]
-fn who_is_in_between() {
+fn poolers_are_detected() {
     let server = Server::start();
     let bouncer = Bouncer::start(&server, "transaction", 3);
     Place::at(bouncer.plain_url()).ok("migrate");
     for (url, level, part) in [
-        (bouncer.plain_url(), "ok", "lends transactions"),
-        (bouncer.url(), "ok", "lends transactions"),
+        (bouncer.plain_url(), "ok", "transaction pooling"),
+        (bouncer.url(), "ok", "transaction pooling"),
         (format!("{}&prepare=on", bouncer.plain_url()), "problem", "mixes up prepared statements"),
-        (format!("{}&prepare=off", server.url()), "warning", "none in between"),
+        (format!("{}&prepare=off", server.url()), "warning", "none between client and server"),
     ] {
         let report = Report::of(&Place::at(url.clone()), "");
         assert_eq!(report.found("pooler", part).0, level, "{url}");
@@ -173,7 +174,7 @@ fn who_is_in_between() {
     drop(bouncer);
     let bouncer = Bouncer::start(&server, "session", 5);
     let report = Report::of(&Place::at(bouncer.plain_url()), "");
-    let (level, advice) = report.found("pooler", "seems to lend sessions");
+    let (level, advice) = report.found("pooler", "probably session pooling");
     assert!(level == "ok" && advice.contains("prepare=on"), "{advice}");
 }
 
@@ -192,8 +193,8 @@ fn how_a_connection_is_encrypted() {
 fn a_file() {
     let place = Place::empty();
     let nothing = Report::of(&place, "");
-    assert_eq!(nothing.found("file", "no database"), ("problem", "make it: windlass migrate"));
-    assert!(!place.file("app.db").exists(), "it only looks");
+    assert_eq!(nothing.found("file", "no database"), ("problem", "create it: windlass migrate"));
+    assert!(!place.file("app.db").exists(), "doctor changes nothing");
     place.ok("migrate");
     let report = Report::of(&place, "");
     assert_eq!(report.code, 0, "{:#?}", report.findings);
@@ -216,13 +217,13 @@ fn a_file() {
     drop(conn);
     let report = Report::of(&place, "");
     assert_eq!(report.found("tables", "missing: task_due_at").0, "problem");
-    assert_eq!(report.found("format", "0, open").0, "warning");
+    assert_eq!(report.found("format", "0, usable").0, "warning");
     assert_eq!(report.found("journal", "delete").0, "warning");
     assert_eq!(report.code, 1);
 }
 
 #[test]
-fn a_file_that_is_damaged() {
+fn a_damaged_file() {
     let place = Place::empty();
     place.ok("task create k --id t");
     let mut bytes = std::fs::read(place.file("app.db")).unwrap();
@@ -233,7 +234,7 @@ fn a_file_that_is_damaged() {
     assert_eq!(report.code, 1, "{:#?}", report.findings);
 }
 
-/// `sql` runs a statement on the store, in which `{}` stands before the name of a table.
+/// `sql` runs a statement on the store; `{}` is replaced by the prefix of table names.
 fn unreadable_records_are_named(place: &Place, sql: impl Fn(&str)) {
     place.ok("task create k --id good");
     for n in 0..30 {

@@ -1,4 +1,4 @@
-//! The guide names every field that programs get.
+//! The guide documents every JSON field.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use windlass::command::ReportProgress;
 
 use crate::place::{Place, claim, fail};
 
-/// Objects whose names are data: of users, of lanes, of states, of the core.
+/// Objects whose keys are data: of users, lanes, states, or the core.
 const DATA: &[&str] = &["labels", "json", "ready", "tasks", "details", "facts", "values"];
 
 fn fields(value: &Value, found: &mut BTreeSet<String>) {

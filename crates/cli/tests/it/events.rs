@@ -1,11 +1,11 @@
-//! `events`: what was, and what comes.
+//! `events`: past and new changes.
 
 use serde_json::json;
 
 use crate::place::{Place, claim};
 
 #[test]
-fn the_last_changes_and_how_to_go_on() {
+fn the_last_changes_and_the_cursor_after_them() {
     let place = Place::empty();
     for n in 0..60 {
         place.ok(&format!("task create k --id t{n:02} --lane {}", ["a", "b"][n % 2]));
@@ -37,7 +37,7 @@ fn the_last_changes_and_how_to_go_on() {
     assert_eq!(row["details"], json!({ "reason": "enough" }));
     assert_eq!((&row["change"], &row["task"]), (&json!("cancelled"), &json!("t59")));
 
-    // The cursor of a row goes on behind that row, also where a filter hides what follows.
+    // The cursor of a row points after that row, also where a filter hides later ones.
     let behind = row["cursor"].as_str().unwrap();
     assert_eq!(seqs(&format!("events --after {behind}")), [63]);
     let hidden = place.ok(&format!("events --after {behind} --task t00"));
@@ -45,7 +45,7 @@ fn the_last_changes_and_how_to_go_on() {
 }
 
 #[test]
-fn what_a_filter_takes() {
+fn events_are_filtered() {
     let place = Place::empty();
     place.ok("task create email --id a --lane mail --label customer=42 --label region=eu");
     place.ok("task create email --id b --lane bulk --label customer=42");
@@ -71,7 +71,7 @@ fn what_a_filter_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_keeps_the_place() {
+async fn a_named_cursor_is_stored() {
     let place = Place::empty();
     let engine = place.application().await;
     for id in ["a", "b", "c"] {
@@ -85,7 +85,7 @@ async fn a_name_keeps_the_place() {
     assert_eq!(seqs("events --as audit"), [3]);
     assert!(seqs("events --as audit").is_empty());
     assert_eq!(seqs("events --as other"), [1, 2, 3]);
-    assert_eq!(seqs("events"), [1, 2, 3], "without a name nothing is kept");
+    assert_eq!(seqs("events"), [1, 2, 3], "without a name no cursor is stored");
     engine.create("k").id("d").lane("mail").await.unwrap();
 
     let mut mail = place.start("events --as audit --lane mail --follow");
@@ -95,18 +95,18 @@ async fn a_name_keeps_the_place() {
     mail.until("f (k in mail)");
     let (rest, code) = mail.interrupt();
     assert_eq!((code, rest.last().unwrap().ends_with(":6")), (0, true), "{rest:?}");
-    assert!(seqs("events --as audit").is_empty(), "what was not shown was read as well");
+    assert!(seqs("events --as audit").is_empty(), "events hidden by the filter were read as well");
 
     let cursor = place.json("events")[3]["cursor"].as_str().unwrap().to_owned();
     assert_eq!(seqs(&format!("events --as audit --after {cursor}")), [5, 6]);
-    assert!(seqs("events --as audit").is_empty(), "it moves only forward");
+    assert!(seqs("events --as audit").is_empty(), "the cursor only moves forward");
     let said = place.run_words(&["events", "--as", ""]);
     assert_eq!((said.code, said.err.as_str()), (2, "windlass: --as is empty [invalid]\n"));
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_behind_the_log_is_told_where_to_go_on() {
+async fn an_expired_cursor_is_reported_with_the_oldest_one() {
     let place = Place::empty();
     let url = place.url().parse().unwrap();
     let config = windlass::Config {
@@ -131,14 +131,14 @@ async fn a_cursor_behind_the_log_is_told_where_to_go_on() {
     let rows = place.json(&format!("events --after {oldest}"));
     assert_eq!(rows.last().unwrap()["change"], "cancelled");
 
-    // The events of a task that the log has forgotten are not passed off as all of them.
+    // Events of a task whose log was trimmed are not presented as complete.
     assert_eq!(place.one("task show t")["events_cut"], true);
-    assert!(place.ok("task show t").contains("Older entries of the log are gone"));
+    assert!(place.ok("task show t").contains("Older events were trimmed from the log"));
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn following_shows_what_another_process_does() {
+async fn following_shows_changes_of_other_processes() {
     let place = Place::empty();
     let engine = place.application().await;
     engine.create("k").id("first").lane("mail").await.unwrap();
@@ -155,7 +155,7 @@ async fn following_shows_what_another_process_does() {
     let line = mail.until("task");
     assert!(line.contains(r#""task":"second""#), "nothing of another lane: {line}");
 
-    // Also what yet another command does.
+    // Changes of other commands are shown as well.
     place.ok("lane pause mail");
     all.until("lane mail  to paused");
     mail.until("lane_state_changed");
@@ -176,7 +176,7 @@ async fn following_shows_what_another_process_does() {
 }
 
 #[test]
-fn following_ends_when_nobody_reads() {
+fn following_ends_when_the_pipe_is_closed() {
     use std::io::{BufRead as _, BufReader};
     use std::process::Stdio;
 
@@ -189,7 +189,7 @@ fn following_ends_when_nobody_reads() {
     printed.read_line(&mut line).unwrap();
     assert!(line.contains("created"), "{line}");
     drop(printed);
-    // Nothing is printed that could fail: without a look at the pipe this waits for ever.
+    // No write fails here: without polling the pipe this waits forever.
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(crate::text(&output.stderr), "");

@@ -1,4 +1,4 @@
-//! Help, complaints about arguments, completions.
+//! Help, errors about arguments, completions.
 
 use serde_json::Value;
 
@@ -54,18 +54,18 @@ const COMMANDS: &[&str] = &[
 ];
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_help() {
     let place = Place::empty();
     for command in COMMANDS {
         let help = place.ok(&format!("{command} --help"));
-        assert!(!help.starts_with("Usage:"), "{command} says what it does: {help}");
+        assert!(!help.starts_with("Usage:"), "{command} has a description: {help}");
         for part in ["Usage: windlass", "Where and how:", "--store <URL>", "--tenant", "--json"] {
             assert!(help.contains(part), "{command}: {part}: {help}");
         }
         let options = help.lines().map(str::trim).filter(|line| line.starts_with("--"));
         for option in options {
             let words = option.split("  ").filter(|words| !words.is_empty()).count();
-            assert!(words > 1, "{command}: {option} says what it is for");
+            assert!(words > 1, "{command}: {option} has a description");
         }
     }
     for command in ["task create", "task list", "quota set", "dead replay", "events", "signal"] {
@@ -74,7 +74,7 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn a_list_of_commands_names_each_with_a_line() {
+fn lists_of_commands_describe_each_of_them() {
     let place = Place::empty();
     for (line, names) in [
         (
@@ -157,9 +157,9 @@ fn wrong_arguments_are_named() {
         ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
         ("stats --store postgres://app:hidden@h/d?nonsense=1", "'postgres://app@h/d?nonsense=1'"),
         ("stats --store postgress://app:hidden@h/d", "'postgress://app@h/d'"),
-        ("stats --store memory:", "gone with this command"),
-        ("task create email --store memory:", "gone with this command"),
-        ("worker exec --kind k --store memory: -- true", "gone with this command"),
+        ("stats --store memory:", "ends with this command"),
+        ("task create email --store memory:", "ends with this command"),
+        ("worker exec --kind k --store memory: -- true", "ends with this command"),
     ] {
         let said = place.run(line);
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{line}: {said:?}");
@@ -239,7 +239,7 @@ fn errors_are_json_for_programs() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_contain_the_commands() {
     let place = Place::empty();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.ok(&format!("completions {shell}"));

@@ -8,7 +8,7 @@ use crate::place::{Place, claim};
 async fn lanes_are_listed_and_changed() {
     let place = Place::empty();
     let engine = place.application().await;
-    assert_eq!(place.ok("lane list"), "There is no lane: one comes to be with its first task.\n");
+    assert_eq!(place.ok("lane list"), "There is no lane: the first task of a lane creates it.\n");
     for _ in 0..3 {
         engine.create("k").lane("mail").await.unwrap();
     }
@@ -25,10 +25,10 @@ async fn lanes_are_listed_and_changed() {
     assert_eq!(place.json("lane list"), expected);
 
     for (verb, state, says) in [
-        ("pause", "paused", "takes tasks and hands none out"),
-        ("drain", "draining", "takes no tasks and hands out those it has"),
-        ("disable", "disabled", "takes no tasks and hands none out"),
-        ("resume", "active", "takes tasks and hands them out"),
+        ("pause", "paused", "accepts tasks and dispatches none"),
+        ("drain", "draining", "accepts no tasks and dispatches those it has"),
+        ("disable", "disabled", "accepts no tasks and dispatches none"),
+        ("resume", "active", "accepts tasks and dispatches them"),
     ] {
         let out = place.ok(&format!("lane {verb} mail"));
         assert!(out.starts_with(&format!("Lane mail is {state}: it {says}")), "{out}");
@@ -70,7 +70,7 @@ fn figures() {
 }
 
 #[test]
-fn a_restored_store_gets_a_new_log() {
+fn a_restored_store_gets_a_new_incarnation() {
     let place = Place::empty();
     assert_eq!(place.run("store renew").code, 4, "there is nothing to restore");
     place.ok("task create k");

@@ -1,4 +1,4 @@
-//! The `windlass` command as a person or a script runs it.
+//! The `windlass` command as people and scripts run it.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The object that a command printed.
+/// The JSON object printed by a command.
 fn json(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_str(&text(&output.stdout)).unwrap()

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::place::Place;
 
 const TASKS: u64 = 30_000;
-/// A tenth of what all records of such a list take.
+/// A tenth of the size of all records of such a list.
 const MOST_KIB: u64 = 70_000;
 
 /// The columns of a table, with some of them replaced.
@@ -21,7 +21,7 @@ fn columns(conn: &rusqlite::Connection, table: &str, replaced: &[(&str, &str)]) 
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Copies the one task and the one entry of the log that are there.
+/// Copies the only task and the only event.
 fn multiply(conn: &rusqlite::Connection) {
     let id = "printf('t%06d', n)";
     let body = "replace(replace(body, 't000000', printf('t%06d', n)), 'BIG', hex(zeroblob(2000)))";
@@ -59,7 +59,7 @@ fn a_long_list_takes_no_more_memory_than_a_page() {
         let mut command = place.command(line.split_whitespace());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // It is still printing: what it needs for the whole list it has taken by then.
+        // Still printing: by then it has allocated all memory that it needs for the list.
         let shown = lines.by_ref().take(TASKS as usize / 2).filter(|line| line.contains("t0"));
         let shown = shown.count() as u64;
         let peak = peak_kib(child.id());
@@ -71,7 +71,7 @@ fn a_long_list_takes_no_more_memory_than_a_page() {
 }
 
 #[test]
-fn a_list_over_several_pages_ends_where_it_is_told_to() {
+fn a_list_over_several_pages_ends_at_its_limit() {
     let place = Place::empty();
     place.ok("task create k --id t000000");
     multiply(&rusqlite::Connection::open(place.file("app.db")).unwrap());

@@ -1,4 +1,4 @@
-//! `migrate`, on both kinds of stores.
+//! `migrate` on both kinds of stores.
 
 use serde_json::json;
 use windlass_store_test::format;
@@ -24,7 +24,7 @@ fn a_store_is_migrated(place: &Place, ours: i64, meta: &str, sql: impl Fn(&str))
         let said = place.run("migrate --check");
         assert!(said.err.contains(&format!("has format {earlier}")), "{said:?}");
         assert_eq!(place.one("migrate"), row(json!(earlier), ours, true));
-        let done = format!("has format {ours}: there is nothing to do");
+        let done = format!("has format {ours}: nothing to do");
         assert!(place.ok("migrate").contains(&done));
         assert_eq!(place.json("task list").len(), 1);
     }
@@ -58,7 +58,7 @@ fn a_database() {
 }
 
 #[test]
-fn what_is_not_ours_stays_as_it_is() {
+fn a_foreign_file_is_left_unchanged() {
     let place = Place::empty();
     std::fs::write(place.file("app.db"), "a letter to a friend").unwrap();
     for line in ["migrate", "migrate --check"] {

@@ -8,7 +8,7 @@ use windlass_store_test::postgres::Server;
 use crate::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_on_a_file_is_no_node() {
+async fn an_engine_on_a_file_is_not_a_node() {
     let place = Place::empty();
     let engine = place.application().await;
     let said = "There is no node: an engine on a file registers none.\n";
@@ -42,5 +42,5 @@ async fn the_engines_on_a_database_are_listed() {
         assert!(table.contains(part), "{part}: {table}");
     }
     engine.shutdown().await.unwrap();
-    assert!(place.json(&list).is_empty(), "it has left, and commands are no nodes");
+    assert!(place.json(&list).is_empty(), "it has deregistered, and commands are not nodes");
 }

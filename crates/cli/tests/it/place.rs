@@ -1,4 +1,4 @@
-//! A database of its own, the command run on it, and an application that has it open.
+//! A database for one test, the command run on it, and an application that has it open.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Lines};
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     url: String,
 }
 
-/// What a command said and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -25,14 +25,14 @@ pub(crate) struct Said {
 }
 
 impl Place {
-    /// Nothing is there yet.
+    /// A place without a database.
     pub(crate) fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("app.db").display());
         Self { folder, url }
     }
 
-    /// A store that is somewhere else.
+    /// A store at another URL.
     pub(crate) fn at(url: String) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), url }
     }
@@ -51,7 +51,7 @@ impl Place {
         command
     }
 
-    /// Runs a command line that has no spaces within its words.
+    /// Runs a command line whose words contain no spaces.
     pub(crate) fn run(&self, line: &str) -> Said {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
     }
@@ -65,39 +65,39 @@ impl Place {
         }
     }
 
-    /// What a command that does well prints.
+    /// The output of a command that succeeds.
     pub(crate) fn ok(&self, line: &str) -> String {
         let said = self.run(line);
         assert_eq!(said.code, 0, "{line}: {said:?}");
         said.out
     }
 
-    /// The JSON objects that a command that does well prints.
+    /// The JSON objects printed by a command that succeeds.
     pub(crate) fn json(&self, line: &str) -> Vec<Value> {
         let out = self.ok(&format!("{line} --json"));
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The one JSON object that a command prints that ends with this code.
+    /// The only JSON object printed by a command with this exit code.
     pub(crate) fn one_of(&self, line: &str, code: i32) -> Value {
         let said = self.run(&format!("{line} --json"));
         assert_eq!(said.code, code, "{line}: {said:?}");
         serde_json::from_str(&said.out).unwrap()
     }
 
-    /// The one JSON object that a command prints.
+    /// The only JSON object printed by a command.
     pub(crate) fn one(&self, line: &str) -> Value {
         let mut objects = self.json(line);
         assert_eq!(objects.len(), 1, "{line}: {objects:?}");
         objects.pop().unwrap()
     }
 
-    /// An engine of another process, as far as the command can tell.
+    /// An engine that looks like another process to the command.
     pub(crate) async fn application(&self) -> Engine {
         Engine::open(&self.url()).await.unwrap()
     }
 
-    /// Starts a command that goes on until it is told to stop.
+    /// Starts a command that runs until it is interrupted.
     pub(crate) fn start(&self, line: &str) -> Started {
         let mut command = self.command(line.split_whitespace());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -112,13 +112,13 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// The next line that has this in it.
+    /// The next line that contains this text.
     pub(crate) fn until(&mut self, part: &str) -> String {
         let found = self.lines.by_ref().map(Result::unwrap).find(|line| line.contains(part));
-        found.unwrap_or_else(|| panic!("it ended without saying {part}"))
+        found.unwrap_or_else(|| panic!("it ended without printing {part}"))
     }
 
-    /// Presses Ctrl-C; what it says from then on, and its exit code.
+    /// Sends Ctrl-C; returns the rest of the output and the exit code.
     pub(crate) fn interrupt(mut self) -> (Vec<String>, i32) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -127,12 +127,12 @@ impl Started {
     }
 }
 
-/// Claims one task from a lane, as a worker by this name.
+/// Claims one task from a lane as this worker.
 pub(crate) async fn claim(engine: &Engine, worker: &str, lane: &str) -> std::sync::Arc<Task> {
     let lanes = vec![LaneName::from(lane)];
     let claim = Claim { lanes, limit: 1, lease_ms: 3_600_000, ..Claim::new(worker) };
     let mut claimed = engine.claim(claim, Duration::from_secs(60)).await.unwrap();
-    claimed.pop().expect("there is a task to claim").task
+    claimed.pop().expect("a task is ready").task
 }
 
 pub(crate) async fn fail(engine: &Engine, task: &Task, class: FailureClass, reason: &str) {

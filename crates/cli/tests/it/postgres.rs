@@ -1,4 +1,4 @@
-//! The commands on Postgres: what they say is the same as on a file.
+//! The commands on Postgres: their output is the same as on a file.
 
 use serde_json::json;
 use windlass::FailureClass;
@@ -64,7 +64,7 @@ fn any_program_is_a_worker() {
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn an_unreachable_server() {
     let place = Place::at("postgres://nobody:s3cret@localhost:1/none".to_owned());
     for line in ["task list", "stats", "migrate"] {
         let said = place.run(line);

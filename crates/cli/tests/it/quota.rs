@@ -14,10 +14,10 @@ fn counts(gate: &Value) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_listed_with_what_runs_and_waits() {
+async fn keys_are_listed_with_running_and_blocked_tasks() {
     let place = Place::empty();
     let engine = place.application().await;
-    assert_eq!(place.ok("quota list"), "Nothing is limited: see windlass quota set --help.\n");
+    assert_eq!(place.ok("quota list"), "There is no limit: see windlass quota set --help.\n");
     for id in ["a", "b", "c", "d"] {
         place.ok(&format!("task create k --id {id} --key customer-7"));
     }
@@ -28,7 +28,7 @@ async fn keys_are_listed_with_what_runs_and_waits() {
     let table = place.ok("quota list");
     assert!(table.contains("customer-7") && table.contains("1 at once at most"), "{table}");
     let why = place.ok("task why d");
-    for part in ["Task d is behind key customer-7", "1 at once at most", "2 more wait there"] {
+    for part in ["Task d is blocked by key customer-7", "1 at once at most", "2 more wait there"] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert_eq!(place.json("task list --state blocked").len(), 3);
@@ -46,7 +46,7 @@ async fn keys_are_listed_with_what_runs_and_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_says_when_it_opens() {
+async fn a_rate_limit_shows_when_it_admits_the_next_task() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create k --id a");
@@ -77,7 +77,7 @@ async fn a_rate_says_when_it_opens() {
 async fn sessions_are_listed_and_released() {
     let place = Place::empty();
     let engine = place.application().await;
-    let none = "There is no session: one comes to be with its first task.\n";
+    let none = "There is no session: the first task of a session creates it.\n";
     assert_eq!(place.ok("session list"), none);
     for id in ["a", "b"] {
         place.ok(&format!("task create k --id {id} --session chat-9"));
@@ -89,7 +89,7 @@ async fn sessions_are_listed_and_released() {
     assert_eq!((&listed["name"], &listed["owner"]), (&json!("chat-9"), &json!("w1")));
     assert_eq!(counts(&listed), (1, 0, 1));
     let said = place.ok("session release chat-9");
-    assert_eq!(said, "Session chat-9 is free once what runs of it has ended: 1 task.\n");
+    assert_eq!(said, "Session chat-9 is free once its running tasks have ended: 1 task.\n");
     complete(&engine, &claimed[0].task).await;
     let table = place.ok("session list");
     assert!(table.contains("nobody"), "{table}");
@@ -121,9 +121,9 @@ fn wrong_limits_are_named() {
     }
 }
 
-/// A worker of sessions runs what another one never sees.
+/// Only a worker with --sessions claims tasks of sessions.
 #[test]
-fn a_worker_takes_sessions_if_asked_to() {
+fn a_worker_claims_sessions_if_enabled() {
     let place = Place::empty();
     place.ok("task create k --id a --session s");
     let idle = "--exit-when-idle=200ms -- true";

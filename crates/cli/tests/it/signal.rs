@@ -9,7 +9,7 @@ use windlass::{Condition, Engine};
 
 use crate::place::{Place, claim};
 
-/// A task that is suspended until it is told to go.
+/// Creates a task that is suspended on this condition.
 async fn suspended(place: &Place, condition: Condition) -> Engine {
     let engine = place.application().await;
     engine.create("k").id("t").await.unwrap();
@@ -19,13 +19,13 @@ async fn suspended(place: &Place, condition: Condition) -> Engine {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_told_by_its_id() {
+async fn a_task_is_signaled_by_its_id() {
     let place = Place::empty();
     let engine = suspended(&place, Condition::signal("go")).await;
-    assert_eq!(place.ok("signal other --task t"), "Task t keeps message 1 until it asks for it.\n");
+    assert_eq!(place.ok("signal other --task t"), "Task t has message 1 in its mailbox.\n");
     let line = r#"signal go --task t --source ada --key k --payload {"ok":true}"#;
-    assert_eq!(place.ok(line), "Task t goes on with message 2.\n");
-    assert_eq!(place.ok(line), "It was sent before, as message 2 of task t.\n");
+    assert_eq!(place.ok(line), "Task t resumes with message 2.\n");
+    assert_eq!(place.ok(line), "Duplicate: sent before as message 2 of task t.\n");
     let again = place.one(line);
     let expected =
         json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false, "kept": false });
@@ -35,7 +35,7 @@ async fn a_task_is_told_by_its_id() {
     let listed = place.ok("task messages t --limit 2");
     let lines: Vec<&str> = listed.lines().collect();
     assert!(lines[2].contains("other") && lines[2].contains("kept"), "{listed}");
-    assert!(lines[3].contains(r#"went on with it   {"ok":true}"#), "{listed}");
+    assert!(lines[3].contains(r#"resumed with it   {"ok":true}"#), "{listed}");
     assert_eq!(lines[4..], ["There are more: --after 2"], "{listed}");
     let rest = place.one("task messages t --after 2");
     assert_eq!((&rest["name"], &rest["went_on"]), (&"later".into(), &false.into()));
@@ -61,18 +61,18 @@ fn piped(place: &Place, words: &[&str], input: &str) -> (Option<i32>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waitpoint_takes_one_message_with_its_token() {
+async fn a_waitpoint_accepts_one_message_with_its_token() {
     let place = Place::empty();
     let engine = suspended(&place, Condition::signal("yes")).await;
     assert_eq!(place.ok("waitpoint list"), "There is no waitpoint.\n");
     let token = place.ok("waitpoint create t approval");
     assert!(token.starts_with("wl1.") && token.lines().count() == 1, "{token}");
     let made = place.one("waitpoint create t approval");
-    assert_eq!(made["token"], token.trim(), "asking again gives the same");
+    assert_eq!(made["token"], token.trim(), "a repeated create returns the same token");
     assert_eq!(place.run("waitpoint create t approval --expires 2d").code, 3);
 
     let both = ["signal", "yes", "--token", "-", "--payload-file", "-"];
-    assert_eq!(piped(&place, &both, &token).0, Some(2), "one input, two that want it");
+    assert_eq!(piped(&place, &both, &token).0, Some(2), "two options read standard input");
     let (code, said) = piped(&place, &["signal", "yes", "--token", "-", "--json"], &token);
     assert_eq!(code, Some(0));
     let said: Value = serde_json::from_str(&said).unwrap();
@@ -133,12 +133,12 @@ async fn keys_are_listed_and_rotated_without_their_secrets() {
         assert!(key.get("secret").is_none(), "{key}");
     }
     let (code, _) = piped(&place, &["signal", "go", "--token", "-"], &token);
-    assert_eq!(code, Some(3), "its key has had its grace");
+    assert_eq!(code, Some(3), "the grace period of its key is over");
     assert!(place.ok("key rotate").contains("from here on"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waitpoint_that_expires_is_named_and_made_afresh() {
+async fn an_expired_waitpoint_is_reported_and_created_again() {
     let place = Place::empty();
     let engine = place.application().await;
     engine.create("k").id("t").await.unwrap();
@@ -163,13 +163,13 @@ async fn a_waitpoint_that_expires_is_named_and_made_afresh() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_lets_a_task_go_on() {
+async fn an_operator_resumes_a_task() {
     let place = Place::empty();
     let engine = suspended(&place, Condition::Operator).await;
     let why = place.ok("task why t");
     assert!(why.contains("it waits for an operator."), "{why}");
     assert!(why.contains("windlass task resume t"), "{why}");
-    assert_eq!(place.ok("task resume t --by ada"), "Task t goes on with the next worker.\n");
+    assert_eq!(place.ok("task resume t --by ada"), "Task t resumes on the next free worker.\n");
     assert_eq!(place.run("task resume t").code, 3);
     let told = place.ok("events --family signal");
     assert!(told.contains("by an operator, ada"), "{told}");

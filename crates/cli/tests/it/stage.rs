@@ -8,10 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use windlass::{Config, Creation, Engine, Lifecycle, Payload, Task, TaskHandle};
 
-/// Longer than anything takes here: whoever waits so long has met a fault.
+/// Longer than anything takes here: a wait of this length is a failure.
 const EVER: Duration = Duration::from_secs(120);
 
-/// A folder with a database that this test has open beside the commands that it runs.
+/// A folder with a database that the test has open beside the commands it runs.
 pub(crate) struct Stage {
     folder: TempDir,
     pub(crate) engine: Engine,
@@ -34,7 +34,7 @@ impl Stage {
         format!("sqlite://{}", self.path("tasks.db").display())
     }
 
-    /// Starts a worker that runs the payload of each task of kind `script` as one.
+    /// Starts a worker that runs the payload of each task of kind `script` as a shell script.
     pub(crate) fn run_scripts(&self, options: &[&str]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["worker", "exec", "--kind", "script", "--store", &self.url()]);
@@ -42,7 +42,7 @@ impl Stage {
         self.start(command)
     }
 
-    /// Starts a worker that runs a program of the folder for each task of kind `script`.
+    /// Starts a worker that runs a program in the folder for each task of kind `script`.
     pub(crate) fn run_program(&self, options: &[&str], program: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["worker", "exec", "--kind", "script", "--store", &self.url()]);
@@ -59,14 +59,14 @@ impl Stage {
         self.engine.create("script").raw_payload(Payload::new("text/x-sh", script.as_bytes()))
     }
 
-    /// Waits until a file is there.
+    /// Waits until a file exists.
     pub(crate) async fn until_there(&self, name: &str) {
         let path = self.path(name);
-        until(&format!("{name} is there"), || path.exists()).await;
+        until(&format!("{name} exists"), || path.exists()).await;
     }
 }
 
-/// Looks until it is so.
+/// Polls a condition until it holds.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let wait = async {
         while !is_so() {
@@ -82,7 +82,7 @@ pub(crate) async fn ended(task: &TaskHandle) -> Arc<Task> {
     ended.unwrap_or_else(|_| panic!("{} has not ended", task.id())).unwrap()
 }
 
-/// The class and the reason of a task that has failed.
+/// The class and the reason of a failed task.
 pub(crate) async fn failure(task: &TaskHandle) -> (String, String) {
     match &ended(task).await.lifecycle {
         Lifecycle::Failed { class, reason, .. } => (class.as_str().to_owned(), reason.clone()),
@@ -90,7 +90,7 @@ pub(crate) async fn failure(task: &TaskHandle) -> (String, String) {
     }
 }
 
-/// A command that runs beside the test, and not beyond it.
+/// A command that runs beside the test and is killed at its end.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -104,23 +104,23 @@ impl Process {
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
-    /// Reads nothing of what it prints, as `head` when it has seen enough.
+    /// Closes its stdout, as `head` does.
     pub(crate) fn stop_reading(&mut self) {
         drop(self.0.stdout.take());
     }
 
-    /// The next line that it complains of; empty at its end.
+    /// The next line on its stderr; empty at the end.
     pub(crate) fn next_complaint(&mut self) -> String {
         let (mut line, mut byte) = (Vec::new(), [0]);
         let stderr = self.0.stderr.as_mut().unwrap();
-        // Byte by byte, so that whoever reads on finds the rest.
+        // Byte by byte, so that a later reader gets the rest.
         while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
             line.extend(byte);
         }
         String::from_utf8(line).unwrap()
     }
 
-    /// Waits until it has ended; says how, and what it had printed and complained of.
+    /// Waits until it has exited; returns its status, stdout and stderr.
     pub(crate) async fn ended(mut self) -> (ExitStatus, String, String) {
         let mut status = None;
         until("a process ends", || {
@@ -137,16 +137,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether a process is running, by the number that it wrote into a file.
+/// Whether the process whose id is in a file is running.
 pub(crate) fn is_running(path: &Path) -> bool {
     let id = std::fs::read_to_string(path).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/stat", id.trim()));
-    // What has ended and was not waited for yet does not run.
+    // A zombie does not run.
     status.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
 }

@@ -6,7 +6,7 @@ use windlass::command::ReportProgress;
 
 use crate::place::{Place, claim, complete, fail};
 
-/// One task of each state that needs no waiting, in lane mail.
+/// One task in each state that can be reached without waiting, in lane mail.
 async fn tasks() -> Place {
     let place = Place::empty();
     let engine = place.application().await;
@@ -96,7 +96,7 @@ async fn shows_everything() {
             "active",
             &["lease worker-1 until 20", "progress 40% half way", "claimed by worker-1"][..],
         ),
-        ("completed", &["state completed 20", "kept until"]),
+        ("completed", &["state completed 20", "retained until"]),
         ("failed", &["failure permanent: no", "a reported failure is final"]),
         ("delayed", &["state delayed until 20", "(in 23h"]),
         ("waiting", &["state waiting since 20", "attempts 0"]),
@@ -107,7 +107,7 @@ async fn shows_everything() {
         for part in parts {
             assert!(words.contains(part), "{id}: {part}: {shown}");
         }
-        assert!(!shown.contains('\u{1b}'), "a terminal takes no orders: {shown:?}");
+        assert!(!shown.contains('\u{1b}'), "no control characters are printed: {shown:?}");
     }
     let changes = |id: &str| {
         let task = place.one(&format!("task show {id}"));
@@ -129,7 +129,7 @@ async fn shows_everything() {
 async fn moves() {
     let place = tasks().await;
     let out = place.ok("task cancel active --reason stop");
-    assert!(out.contains("worker-1 was at it"), "{out}");
+    assert!(out.contains("worker-1 was running it"), "{out}");
     assert_eq!(place.one("task show active")["reason"], "stop");
     assert_eq!(place.run("task cancel completed").code, 3);
     assert_eq!(
@@ -160,7 +160,7 @@ async fn waits_for_the_end() {
         assert_eq!(said.code, 3, "{said:?}");
         assert!(said.err.contains(reason) && said.err.contains("[not_completed]"), "{said:?}");
     }
-    // Somebody else completes what this waits for.
+    // Another process completes the awaited task.
     let engine = place.application().await;
     let mut waits = place.start("task wait waiting");
     let task = claim(&engine, "w", "mail").await;

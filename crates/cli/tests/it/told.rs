@@ -1,4 +1,4 @@
-//! What `worker exec` tells of tasks, and when.
+//! The reports of `worker exec` on tasks.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -21,8 +21,8 @@ fn check(printed: &str, expected: &[(&str, Value)]) {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_is_not_told_as_done() {
-    // It is stopped, or ends before its worker learns of the cancel.
+async fn a_cancelled_task_is_not_reported_as_done() {
+    // It is stopped, or exits before its worker is notified of the cancellation.
     for (lease, goes, asked) in [("1s", false, json!(null)), ("1h", true, json!("complete"))] {
         let stage = Stage::new().await;
         let worker = stage.run_scripts(&["--json", "--once", "--lease", lease]);
@@ -41,7 +41,7 @@ async fn a_cancelled_task_is_not_told_as_done() {
 }
 
 #[tokio::test]
-async fn people_are_told_too() {
+async fn a_rejected_settle_is_reported_to_people() {
     let stage = Stage::new().await;
     let worker = stage.run_scripts(&["--once", "--lease", "1h"]);
     let task = stage.script(PATIENT).await.unwrap();
@@ -55,7 +55,7 @@ async fn people_are_told_too() {
 }
 
 #[tokio::test]
-async fn a_lost_lease_is_told() {
+async fn a_lost_lease_is_reported() {
     let stage = Stage::new().await;
     let worker = stage.run_scripts(&["--json", "--once", "--lease", "1s"]);
     let task = stage.script(PATIENT).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_lost_lease_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_or_put_off_is_told() {
+async fn released_and_snoozed_tasks_are_reported() {
     let stage = Stage::new().await;
     let worker = stage.run_scripts(&["--json", "--grace", "0s"]);
     let task = stage.script(PATIENT).await.unwrap();
@@ -95,7 +95,7 @@ async fn what_is_given_back_or_put_off_is_told() {
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_lets_programs_finish() {
+async fn a_closed_pipe_lets_programs_finish() {
     let stage = Stage::new().await;
     let mut worker = stage.run_scripts(&["--json", "--concurrency", "2"]);
     let long = stage.script(PATIENT).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_reader_that_leaves_lets_programs_finish() {
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_ends_a_worker_that_has_nothing_to_tell() {
+async fn a_closed_pipe_ends_an_idle_worker() {
     let stage = Stage::new().await;
     let mut worker = stage.run_scripts(&["--json"]);
     worker.stop_reading();
@@ -134,7 +134,7 @@ async fn a_program_that_cannot_be_started_costs_no_attempt() {
     let worker = stage.run_program(&["--exit-when-idle=50ms"], "./program");
     let (status, _, told) = worker.ended().await;
     assert_eq!(status.code(), Some(1), "{told}");
-    assert!(told.contains("put off for 1 s: the program could not be started: No such"), "{told}");
+    assert!(told.contains("snoozed for 1 s: the program could not be started: No such"), "{told}");
     assert!(told.contains("./program could not be started: No such"), "{told}");
     let put_off = task.task().await.unwrap();
     assert_eq!((put_off.lifecycle.public(), put_off.attempts), (PublicState::Delayed, 0));
@@ -158,7 +158,7 @@ async fn a_worker_whose_program_never_starts_ends() {
 }
 
 #[tokio::test]
-async fn tags_are_chosen() {
+async fn tasks_are_selected_by_tag() {
     for (options, expected) in [
         (&[][..], "plain"),
         (&["--tag", "gpu"], "gpu"),
@@ -181,7 +181,7 @@ async fn tags_are_chosen() {
 }
 
 #[tokio::test]
-async fn a_program_gives_no_orders_to_the_terminal() {
+async fn a_program_cannot_control_the_terminal() {
     let stage = Stage::new().await;
     stage.script("printf '\\033[31mred\\007' >&2; exit 100").await.unwrap();
     let (_, _, told) = stage.run_scripts(&["--once"]).ended().await;
@@ -189,15 +189,15 @@ async fn a_program_gives_no_orders_to_the_terminal() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_moved_away_is_told() {
+async fn a_moved_store_is_reported() {
     for json in [false, true] {
         let stage = Stage::new().await;
         let options: &[&str] = if json { &["--json"] } else { &[] };
         let mut worker = stage.run_scripts(options);
         if !json {
-            assert!(worker.next_complaint().contains("takes tasks from"));
+            assert!(worker.next_complaint().contains("claims tasks from"));
         }
-        // It has registered: from then on its heartbeats go to the file.
+        // It has registered: from here on it sends heartbeats to the file.
         while stage.engine.workers(&Tenant::default(), None, 1).await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

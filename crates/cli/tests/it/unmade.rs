@@ -1,4 +1,4 @@
-//! Stores without tables: read-only commands leave them as they are, others complete them.
+//! Stores without tables: read-only commands leave them unchanged, others complete them.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use windlass_store_test::postgres::Server;
 
 use crate::place::Place;
 
-/// Every command that only reads, but `doctor` and `migrate --check`, which report instead.
+/// Every read-only command except `doctor` and `migrate --check`, which report instead.
 const READ_ONLY: &[&str] = &[
     "task list",
     "task list --all",
@@ -35,7 +35,7 @@ const READ_ONLY: &[&str] = &[
     "stats",
 ];
 
-/// A file as a creation leaves it that was interrupted after its first page.
+/// A file whose creation was interrupted after its first page.
 fn without_tables(path: &Path) {
     let conn = rusqlite::Connection::open(path).unwrap();
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
@@ -74,7 +74,7 @@ fn commands_that_only_read_create_nothing() {
         assert_eq!(std::fs::metadata(empty.file("app.db")).unwrap().len(), 0, "{line}");
         assert!(std::fs::read(half.file("app.db")).unwrap() == before, "{line}");
     }
-    assert!(half.ok("migrate").contains("tables are made"));
+    assert!(half.ok("migrate").contains("created tables"));
     half.ok("task list");
 }
 
@@ -95,13 +95,13 @@ fn the_first_task_completes_a_file_without_tables() {
     let place = Place::empty();
     without_tables(&place.file("app.db"));
     let first = place.run("task create email");
-    assert!(first.err.contains("was not there and has been made"), "{first:?}");
+    assert!(first.err.contains("did not exist and has been created"), "{first:?}");
     assert_eq!(place.json("task list").len(), 1);
 }
 
-/// Kills a command at one moment after another; whatever it leaves behind is completed.
+/// Kills a command at different times; whatever it leaves behind is completed.
 #[test]
-fn a_creation_that_is_killed_at_any_moment_is_completed() {
+fn a_creation_killed_at_any_time_is_completed() {
     for line in ["migrate", "task create k"] {
         for tenths in 0..40 {
             let place = Place::empty();

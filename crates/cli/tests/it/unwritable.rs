@@ -1,10 +1,10 @@
-//! Streams that cannot be written, and too few descriptors: an exit code, never a panic.
+//! Streams that cannot be written, and too few file descriptors: an exit code, never a panic.
 
 use std::process::Command;
 
 use crate::place::Place;
 
-/// Runs a line of shell in which `$W` is the command; its exit code and what it complained of.
+/// Runs a shell line in which `$W` is the command; returns its exit code and stderr.
 fn shell(place: &Place, line: &str) -> (i32, String) {
     let output = Command::new("sh")
         .args(["-c", line])
@@ -31,12 +31,12 @@ fn output_that_cannot_be_written_is_an_error() {
         let (code, complaint) = shell(&place, &format!("\"$W\" {line} >/dev/full 2>&1"));
         assert_eq!((code, complaint.as_str()), (1, ""), "{line}");
     }
-    // A reader that has seen enough is no error.
+    // A closed pipe is not an error.
     assert_eq!(shell(&place, "{ \"$W\" --help; echo $? >code; } | true; exit $(cat code)").0, 0);
 }
 
 #[test]
-fn complaints_that_cannot_be_written_change_no_exit_code() {
+fn errors_that_cannot_be_written_change_no_exit_code() {
     let place = Place::empty();
     for (line, expected) in [
         ("nope", 2),
@@ -59,7 +59,7 @@ fn too_few_descriptors_are_an_error() {
     for line in ["task list", "task create k", "worker exec --kind k --once -- true"] {
         for most in 4..16 {
             let (code, complaint) = shell(&place, &format!("ulimit -n {most}; \"$W\" {line}"));
-            // Where not even the libraries can be loaded, the loader says so.
+            // If not even the libraries can be loaded, the dynamic loader reports it.
             assert!(matches!(code, 1 | 127), "{line}, {most}: {code}: {complaint}");
             assert!(complaint.contains("open"), "{line}, {most}: {complaint}");
         }

@@ -8,7 +8,7 @@ use windlass::{Config, Engine, FailureClass, StoreUrl};
 
 use crate::place::{Place, claim, complete, fail};
 
-/// What `task why` says must have all of these, and be of this kind.
+/// Checks that `task why` prints all these parts, and has this code.
 fn check(place: &Place, id: &str, why: &str, parts: &[&str]) -> Value {
     let text = place.ok(&format!("task why {id}"));
     assert!(text.lines().count() <= 2, "{text}");
@@ -25,13 +25,13 @@ async fn waiting() {
     let place = Place::empty();
     let engine = place.application().await;
     engine.create("k").id("t").lane("mail").await.unwrap();
-    let nobody = ["is ready", "only one", "no claim from this lane", "Start a worker on lane mail"];
+    let nobody = ["is ready", "only one", "no recent claim from", "Start a worker on lane mail"];
     let json = check(&place, "t", "ready", &nobody);
     assert_eq!((&json["last_claim"], &json["state"]), (&Value::Null, &json!("waiting")));
 
     engine.create("k").id("u").lane("mail").priority(9).await.unwrap();
     let task = claim(&engine, "worker-1", "mail").await;
-    let busy = ["last claim from this lane was ", "by worker-1", "busy or gone"];
+    let busy = ["last claim from this lane was ", "by worker-1", "busy or dead"];
     let json = check(&place, "t", "ready", &busy);
     assert_eq!(json["last_claim"]["worker"], "worker-1");
 
@@ -77,7 +77,7 @@ async fn delayed() {
     place.ok("task create odd --id odd --lane c");
     let task = claim(&engine, "w", "c").await;
     engine.submit(Delay { fence: task.fence(), delay_ms: 3_600_000 }).await.unwrap();
-    let parts = ["a worker put it off", "is there one for odd on lane c?"];
+    let parts = ["a worker snoozed it", "does one exist for odd on lane c?"];
     check(&place, "odd", "delayed_until", &parts);
     engine.shutdown().await.unwrap();
 }
@@ -88,7 +88,7 @@ async fn held_and_ended() {
     let engine = place.application().await;
     place.ok("task create k --id t --attempts 1");
     let task = claim(&engine, "worker-1", "default").await;
-    let parts = ["worker-1 is at task t: attempt 1 of 1 began", "Its lease holds for"];
+    let parts = ["worker-1 runs task t: attempt 1 of 1 began", "Its lease expires in"];
     let json = check(&place, "t", "held_by", &parts);
     assert_eq!(
         (&json["facts"]["worker"], &json["facts"]["attempt"]),
@@ -99,16 +99,16 @@ async fn held_and_ended() {
     let parts = [
         "Task t failed",
         "in attempt 1 of 1.",
-        "as often as it may (transient): no route to host",
+        "attempts are used up (transient): no route to host",
         "windlass dead replay t",
     ];
     check(&place, "t", "ended", &parts);
 
     for (class, says) in [
         (FailureClass::Transient, "no retry policy, so the failure was final (transient): boom"),
-        (FailureClass::Permanent, "trying again is no use (permanent): boom"),
+        (FailureClass::Permanent, "a permanent failure (permanent): boom"),
         (FailureClass::Timeout, "took too long (timeout): boom"),
-        (FailureClass::Cancelled, "gave it up (cancelled): boom"),
+        (FailureClass::Cancelled, "stopped it (cancelled): boom"),
     ] {
         place.ok(&format!("task create k --id {}", class.as_str()));
         let task = claim(&engine, "w", "default").await;
@@ -127,9 +127,9 @@ async fn held_and_ended() {
     engine.shutdown().await.unwrap();
 }
 
-/// Nothing that happens by itself happens while no engine runs, and the answer says so.
+/// Background work needs an engine, and the explanation says that none has done it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_engine_has_looked_at() {
+async fn overdue_tasks_are_explained_while_no_engine_runs() {
     let place = Place::empty();
     let url: StoreUrl = place.url().parse().unwrap();
     let config = Config { background: false, ..Config::default() };
@@ -139,7 +139,7 @@ async fn what_no_engine_has_looked_at() {
     place.ok("task create k --id held --lane c");
     let claim = Claim { lanes: vec!["c".into()], lease_ms: 100, ..Claim::new("worker-1") };
     let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
-    // The clock of the store has passed the end of the lease when it refuses a write under it.
+    // A rejected write shows that the clock of the store has passed the lease expiry.
     let fence = claimed[0].task.fence();
     loop {
         let report = windlass::command::ReportProgress {
@@ -154,7 +154,7 @@ async fn what_no_engine_has_looked_at() {
     let running = "is your application running?";
     check(&place, "late", "ready", &["past its deadline", running]);
     check(&place, "due", "delayed_until", &["was due", running]);
-    check(&place, "held", "held_by", &["was held by worker-1, whose lease ran out", running]);
+    check(&place, "held", "held_by", &["was held by worker-1, whose lease expired", running]);
 
     engine.sweep().await.unwrap();
     check(&place, "late", "ended", &["expired", ": its deadline of 1ms had passed"]);

@@ -6,7 +6,7 @@ use crate::stage::{Stage, ended, failure, is_running, until};
 use crate::{text, windlass};
 
 #[tokio::test]
-async fn what_a_program_prints_is_the_result() {
+async fn the_output_of_a_program_is_the_result() {
     let stage = Stage::new().await;
     let _worker = stage.run_scripts(&["--concurrency", "2"]);
     for (script, content_type, expected) in [
@@ -70,16 +70,16 @@ async fn the_exit_code_decides() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_does_not_hold_its_worker() {
+async fn child_processes_of_a_program_do_not_block_its_worker() {
     let stage = Stage::new().await;
     let _worker = stage.run_scripts(&[]);
     let task = stage.script("sleep 1000 & echo $! > left; echo done").await.unwrap();
     assert!(failure(&task).await.1.contains("held its output open"));
-    until("what was left is killed", || !is_running(&stage.path("left"))).await;
+    until("the child process is killed", || !is_running(&stage.path("left"))).await;
 }
 
 #[tokio::test]
-async fn a_payload_that_is_not_read_is_no_trouble_and_a_large_one_arrives() {
+async fn an_unread_payload_is_ignored_and_a_large_one_arrives() {
     let stage = Stage::new().await;
     let _worker = stage.run_scripts(&[]);
     let large = format!("wc -c < /dev/null; exit 0\n#{}", "x".repeat(3_000_000));
@@ -96,7 +96,7 @@ async fn a_payload_that_is_not_read_is_no_trouble_and_a_large_one_arrives() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_stops_its_program_and_what_that_started() {
+async fn a_cancelled_task_stops_its_program_and_its_children() {
     let stage = Stage::new().await;
     let _worker = stage.run_scripts(&["--lease", "1s"]);
     let script = "trap 'touch told; exit 0' TERM; sleep 1000 & echo $! > child; \
@@ -105,15 +105,15 @@ async fn a_cancelled_task_stops_its_program_and_what_that_started() {
     stage.until_there("begun").await;
     task.cancel("not wanted").await.unwrap();
     stage.until_there("told").await;
-    until("the child is gone", || !is_running(&stage.path("child"))).await;
+    until("the child has exited", || !is_running(&stage.path("child"))).await;
     assert_eq!(ended(&task).await.lifecycle.public(), PublicState::Cancelled);
-    // The worker goes on.
+    // The worker keeps running.
     let next = stage.script("true").await.unwrap();
     assert_eq!(ended(&next).await.lifecycle.public(), PublicState::Completed);
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_listen_is_killed() {
+async fn a_program_that_ignores_sigterm_is_killed() {
     let stage = Stage::new().await;
     let _worker = stage.run_scripts(&["--lease", "1s"]);
     let script = "trap '' TERM; echo $$ > deaf; touch begun; while :; do sleep 0.01; done";
@@ -124,7 +124,7 @@ async fn a_program_that_does_not_listen_is_killed() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_told_to_end_lets_its_programs_finish() {
+async fn a_stopping_worker_lets_its_programs_finish() {
     for signal in [Signal::TERM, Signal::HUP] {
         let stage = Stage::new().await;
         let worker = stage.run_scripts(&[]);
@@ -136,7 +136,7 @@ async fn a_worker_that_is_told_to_end_lets_its_programs_finish() {
         std::fs::write(stage.path("go"), "").unwrap();
         let (status, _, told) = worker.ended().await;
         assert!(status.success(), "{told}");
-        assert!(told.contains("ending: programs may finish"), "{told}");
+        assert!(told.contains("stopping: programs may finish"), "{told}");
         assert_eq!(task.result::<u64>().await.unwrap(), 7);
         let after = after.task().await.unwrap();
         assert_eq!((after.lifecycle.public(), after.claims), (PublicState::Waiting, 0));
@@ -147,7 +147,7 @@ async fn a_worker_that_is_told_to_end_lets_its_programs_finish() {
 async fn a_program_that_outlives_the_grace_is_stopped_and_its_task_released() {
     let stage = Stage::new().await;
     let worker = stage.run_scripts(&["--grace", "0s"]);
-    // That it ends well when it is stopped does not mean that it is done.
+    // A successful exit after SIGTERM does not complete the task.
     let script = "trap 'exit 0' TERM; echo $$ > it; touch begun; while :; do sleep 0.01; done";
     let task = stage.script(script).await.unwrap();
     stage.until_there("begun").await;
@@ -165,7 +165,7 @@ async fn the_second_signal_stops_at_once() {
     let script = "trap '' TERM; echo $$ > it; touch begun; while :; do sleep 0.01; done";
     let task = stage.script(script).await.unwrap();
     stage.until_there("begun").await;
-    // Two of one kind that come together may count as one.
+    // Two equal signals in quick succession may be delivered as one.
     worker.signal(Signal::TERM);
     worker.signal(Signal::INT);
     let (status, _, told) = worker.ended().await;
@@ -202,11 +202,11 @@ async fn once_and_until_idle() {
     assert_eq!(second.result::<u64>().await.unwrap(), 2);
     assert_eq!(failure(&third).await.1, "exit code 100: hm");
     assert!(told.contains("done, a result of 2 bytes"), "{told}");
-    assert!(told.contains("permanent failure, given up: exit code 100: hm"), "{told}");
+    assert!(told.contains("permanent failure, not retried: exit code 100: hm"), "{told}");
 }
 
 #[test]
-fn a_program_that_is_not_there_is_said_before_anything_is_done() {
+fn a_missing_program_is_reported_before_anything_else() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tasks.db");
     let url = format!("sqlite://{}", file.display());
@@ -223,7 +223,7 @@ fn a_program_that_is_not_there_is_said_before_anything_is_done() {
 }
 
 #[test]
-fn wrong_arguments_are_one_clear_complaint() {
+fn wrong_arguments_are_one_error_line() {
     for (args, expected) in [
         (&["--kind", "k"][..], "<CMD>"),
         (&["--", "true"], "--kind <KIND>"),

@@ -11,7 +11,7 @@ use crate::place::{Place, claim};
 async fn running_workers_are_listed() {
     let place = Place::empty();
     let engine = place.application().await;
-    let none = "There is no worker: none runs here, or none has registered.\n";
+    let none = "There is no worker: none is registered.\n";
     assert_eq!(place.ok("worker list"), none);
     assert!(place.json("worker list").is_empty());
     let worker = engine.worker("mailer-1").lanes(["mail", "bulk"]);
@@ -34,7 +34,7 @@ async fn running_workers_are_listed() {
     }
     assert!(place.json("worker list --tenant other").is_empty());
 
-    // Another process knows from the records that nobody can do this one.
+    // Another process knows from the worker records that no worker is capable of this task.
     place.ok("task create k --id t --lane mail --requires fpga");
     let why = place.one("task why t");
     assert_eq!(
@@ -47,21 +47,21 @@ async fn running_workers_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_granted_and_taken_back() {
+async fn a_task_is_granted_and_revoked() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create k --id t");
     let said = place.ok("task grant t mailer-1 --for 1h");
-    assert!(said.starts_with("Task t is kept for mailer-1 until "), "{said}");
+    assert!(said.starts_with("Task t is granted to mailer-1 until "), "{said}");
     let row = place.one("task grant t mailer-1");
     assert_eq!((&row["id"], &row["worker"]), (&"t".into(), &"mailer-1".into()));
     assert!(row["until"].is_string(), "{row}");
-    assert!(place.ok("task why t").contains("is kept for worker mailer-1 until"));
+    assert!(place.ok("task why t").contains("is granted to worker mailer-1 until"));
     let refused = place.run("task grant t mailer-2");
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.err.ends_with("[kept]\n"), "{refused:?}");
     let said = place.ok("task revoke t");
-    assert_eq!(said, "Task t is taken back from mailer-1, and waits in its lane.\n");
+    assert_eq!(said, "Task t is revoked from mailer-1, and waits in its lane.\n");
     place.ok("task create k --id granted --lane granted");
     place.ok("task grant granted mailer-3 --for 1h");
     place.ok("worker exec --kind k --lane granted --name mailer-3 --grants --once -- true");

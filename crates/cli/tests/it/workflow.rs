@@ -12,7 +12,7 @@ use windlass::{
 
 use crate::place::{Place, Said, claim};
 
-/// Longer than anything takes here: whoever waits so long has met a fault.
+/// Longer than anything takes here: a wait of this length is a failure.
 const EVER: Duration = Duration::from_secs(60);
 
 async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
@@ -23,7 +23,7 @@ async fn refund(_: Context, cents: u64) -> Result<u64, Failure> {
     Ok(cents)
 }
 
-/// Charges a card, waits for a word, and gives the money back when it does not come.
+/// Charges a card, waits for approval, and refunds the money if that times out.
 async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
     ctx.set_status("charging")?;
     let paid = ctx.activity(charge, &cents).await?;
@@ -39,7 +39,7 @@ async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
     }
 }
 
-/// Has orders made, one after the other, and starts over after each.
+/// Runs child orders one after the other, and continues as new after each.
 async fn shop(ctx: Workflow, orders: Vec<u64>) -> Result<u32, StepError> {
     let Some((first, rest)) = orders.split_first() else { return Ok(ctx.info().execution) };
     ctx.child(order, first).id(format!("order-{first}")).await?;
@@ -55,17 +55,17 @@ fn key(id: &str) -> TaskKey {
     TaskKey::new(&Tenant::default(), &id.into())
 }
 
-/// Looks until a workflow is in this state.
+/// Polls until a workflow matches.
 async fn until(engine: &Engine, id: &str, is_so: impl Fn(&windlass::Task) -> bool) {
     let wait = async {
         while !engine.task(&key(id)).await.unwrap().is_some_and(|task| is_so(&task)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(EVER, wait).await.unwrap_or_else(|_| panic!("{id} does not get there"));
+    tokio::time::timeout(EVER, wait).await.unwrap_or_else(|_| panic!("{id} never matches"));
 }
 
-/// Waits until an order has been paid and waits for its word.
+/// Waits until an order has been paid and waits for approval.
 async fn until_paid(engine: &Engine, id: &str) {
     until(engine, id, |task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
@@ -79,7 +79,7 @@ async fn from_start_to_end() {
     let place = Place::empty();
     let said = place.run("workflow start order --id o --input 500 --label customer=42");
     assert_eq!((said.code, said.out.as_str()), (0, "o\n"), "{said:?}");
-    assert!(said.err.contains("was not there and has been made"), "{said:?}");
+    assert!(said.err.contains("did not exist and has been created"), "{said:?}");
     let again = place.ok("workflow start order --id o --input 500 --label customer=42");
     assert_eq!(again, "o (duplicate: it was started before)\n");
     let other = place.run("workflow start order --id o --input 501");
@@ -116,7 +116,7 @@ async fn from_start_to_end() {
     assert!(history.contains("suspended, waits for:\n           message approved, step 1, since "));
 
     let told = place.ok("workflow signal o approved --payload \"ada\" --source ops");
-    assert_eq!(told, "Workflow o takes another turn with message 1.\n");
+    assert_eq!(told, "Workflow o runs a turn with message 1.\n");
     place.ok("task wait o --timeout 1m");
     let shown = place.one("workflow show o");
     assert_eq!(shown["result"]["json"], "paid 500, approved by ada");
@@ -138,7 +138,7 @@ fn has_a_history(place: &Place) {
         (5, &["-> wait for message approved, step 1"]),
         (6, &["-> timer until 20", ", step 2"]),
         (8, &["<- message approved from ops: \"ada\""]),
-        (9, &["-> gives up timer until 20", ", step 2"]),
+        (9, &["-> cancels timer until 20", ", step 2"]),
         (10, &["completed after "]),
     ] {
         for part in parts {
@@ -152,7 +152,7 @@ fn has_a_history(place: &Place) {
     let checked = place.ok("workflow replay-check o");
     assert_eq!(checked, "execution 0: 3 turns, well formed\n");
 
-    // What was printed can be checked again, and what somebody has changed is found out.
+    // Printed histories can be checked again, and changes to them are detected.
     let text = place.ok("workflow history o --json");
     std::fs::write(place.file("o.jsonl"), &text).unwrap();
     assert!(place.ok("workflow replay-check --file o.jsonl").contains("3 turns, well formed"));
@@ -165,7 +165,7 @@ fn has_a_history(place: &Place) {
     let lines: Vec<&str> = text.lines().collect();
     std::fs::write(place.file("cut.jsonl"), format!("{}\n{}", lines[0], lines[2])).unwrap();
     let found = place.one_of("workflow replay-check --file cut.jsonl", 1);
-    assert_eq!(found["flaws"][0]["what"], "step 2 is given up, and was never made");
+    assert_eq!(found["flaws"][0]["what"], "step 2 is cancelled, but was never created");
     assert_eq!(found["flaws"][0]["turn"], 1);
     std::fs::write(place.file("other.json"), "{\"a\":1}").unwrap();
     for file in ["other.json", "nowhere.json"] {
@@ -175,7 +175,7 @@ fn has_a_history(place: &Place) {
 }
 
 #[test]
-fn the_same_input_is_the_same_however_it_is_spaced() {
+fn whitespace_in_the_input_is_ignored() {
     let place = Place::empty();
     let start = |input: &str| {
         std::fs::write(place.file("input.json"), input).unwrap();
@@ -226,7 +226,7 @@ async fn executions_and_children() {
     let second = place.one("workflow replay-check s --execution 1");
     assert_eq!(second["execution"], 1);
 
-    // What is recorded is all that a test needs.
+    // A recording contains all that a test needs.
     let text = place.ok("workflow history s --recording");
     let recorded: Vec<Recorded> = serde_json::from_str(&text).unwrap();
     assert_eq!(recorded.len(), 3);
@@ -236,19 +236,19 @@ async fn executions_and_children() {
     std::fs::write(place.file("s.json"), &text).unwrap();
     assert_eq!(place.json("workflow replay-check --file s.json").len(), 3);
 
-    // Executions before the present one go by themselves, the oldest first.
+    // Earlier executions can be pruned, the oldest first.
     let said = place.run("workflow prune s");
     assert_eq!(said.code, 2, "{said:?}");
     let would = json!({ "id": "s", "pruned": 1, "dry_run": true });
     assert_eq!(place.one("workflow prune s --keep 1 --dry-run"), would);
     assert_eq!(
         place.ok("workflow prune s --older-than 1d"),
-        "Forgot 0 executions of workflow s.\n"
+        "Deleted 0 executions of workflow s.\n"
     );
-    assert_eq!(place.ok("workflow prune s --keep 1"), "Forgot 1 execution of workflow s.\n");
+    assert_eq!(place.ok("workflow prune s --keep 1"), "Deleted 1 execution of workflow s.\n");
     assert_eq!(engine.executions(&key("s"), None, 10).await.unwrap().len(), 1);
 
-    // The executions and the children go with the workflow.
+    // The executions and the children are deleted with the workflow.
     let said = place.run("workflow delete s");
     assert!(said.code == 2 && said.err.ends_with("[not_confirmed]\n"), "{said:?}");
     assert_eq!(
@@ -290,7 +290,7 @@ async fn lists_only_workflows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn is_asked_to_end() {
+async fn a_workflow_is_cancelled_politely_or_by_force() {
     let place = Place::empty();
     let engine = place.application().await;
     let running = works(&engine);
@@ -306,7 +306,7 @@ async fn is_asked_to_end() {
     let shown = place.one("workflow show polite");
     assert_eq!((&shown["state"], &shown["reason"]), (&json!("cancelled"), &json!("enough")));
     let history = place.ok("workflow history polite");
-    assert!(history.contains("<- is asked to end: enough"), "{history}");
+    assert!(history.contains("<- cancellation requested: enough"), "{history}");
     assert!(history.contains("-> activity refund, step 3: 700"), "{history}");
 
     let forced = place.one("workflow cancel forced --force");
@@ -318,18 +318,18 @@ async fn is_asked_to_end() {
     running.drain(Duration::from_secs(10)).await;
     engine.shutdown().await.unwrap();
 
-    // Nobody is there who could tell it.
+    // No worker has its code.
     let asked = place.ok("workflow cancel left");
-    assert!(asked.starts_with("Workflow left is asked to end"), "{asked}");
+    assert!(asked.starts_with("Workflow left is asked to cancel"), "{asked}");
     let shown = place.ok("workflow show left");
-    assert!(shown.contains("asked to end  cancelled from the command line"), "{shown}");
-    // One that nobody has run yet has nothing to bring in order.
+    assert!(shown.contains("cancel reason  cancelled from the command line"), "{shown}");
+    // A workflow that has not run yet is cancelled at once: it has nothing to clean up.
     place.ok("workflow start order --id alone --input 1");
     assert_eq!(place.ok("workflow cancel alone"), "Workflow alone is cancelled.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_that_is_none_is_told() {
+async fn an_invalid_history_is_reported() {
     let place = Place::empty();
     place.ok("workflow start order --id o --lane orders");
     let engine = place.application().await;
@@ -361,9 +361,9 @@ async fn a_history_that_is_none_is_told() {
     let flaws: Vec<_> = flaws.iter().map(|flaw| flaw["what"].as_str().unwrap()).collect();
     assert_eq!(flaws.len(), 4, "{flaws:?}");
     for (flaw, part) in flaws.iter().zip([
-        "activity charge is step 1, and step 0 is due",
-        "which is before the turn before it",
-        "step 9 has ended, and was never made",
+        "activity charge is step 1, but step 0 is next",
+        "is before that of the previous turn",
+        "step 9 has ended, but was never created",
         "the store says that the next step is 3, the history 2",
     ]) {
         assert!(flaw.contains(part), "{flaw}: {part}");
@@ -379,7 +379,7 @@ async fn a_history_that_is_none_is_told() {
     let found = place.one_of("workflow replay-check o", 1);
     assert!(found["flaws"][0]["what"].as_str().unwrap().contains("EOF"), "{found}");
 
-    // What is there beside the row that is spoilt is shown.
+    // Everything except the damaged row is shown.
     let shown = place.run("workflow show o");
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("suspended since"), "{shown:?}");
@@ -398,7 +398,7 @@ async fn a_history_that_is_none_is_told() {
 }
 
 #[test]
-fn what_is_no_workflow_is_told() {
+fn a_task_that_is_not_a_workflow_is_reported() {
     let place = Place::empty();
     place.ok("task create email --id t");
     for verb in ["show t", "history t", "tree t", "signal t go", "cancel t", "delete t --yes"] {
@@ -410,9 +410,9 @@ fn what_is_no_workflow_is_told() {
     }
 }
 
-/// Code that does not fit a history: the workflow waits for code that does, and says why.
+/// If the code does not match the history, the workflow waits for matching code and shows why.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_go_on_says_why() {
+async fn a_workflow_that_cannot_continue_shows_why() {
     async fn changed(ctx: Workflow, cents: u64) -> Result<u64, StepError> {
         ctx.activity(refund, &cents).await
     }
@@ -437,7 +437,7 @@ async fn what_cannot_go_on_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_one_is_dead_and_stays_so() {
+async fn a_failed_workflow_is_a_dead_letter_and_cannot_be_replayed() {
     let place = Place::empty();
     let engine = place.application().await;
     let running = works(&engine);
@@ -454,14 +454,14 @@ async fn a_failed_one_is_dead_and_stays_so() {
     let said = place.run("task replay o");
     assert!(said.code == 3 && said.err.ends_with("[workflow_ended]\n"), "{said:?}");
     assert_eq!(place.run("dead replay --all").code, 3);
-    assert_eq!(place.ok("workflow delete o --yes"), "Workflow o is forgotten.\n");
+    assert_eq!(place.ok("workflow delete o --yes"), "Workflow o is deleted.\n");
     let sqlite = rusqlite::Connection::open(place.file("app.db")).unwrap();
     let left = "SELECT count(*) FROM payload";
     assert_eq!(sqlite.query_row(left, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_may_come_before_the_start() {
+async fn a_message_may_arrive_before_the_start() {
     let place = Place::empty();
     let engine = place.application().await;
     let said = place.run("workflow signal o approved --payload \"ada\"");
@@ -483,7 +483,7 @@ async fn a_message_may_come_before_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_are_forgotten_as_a_filter_says() {
+async fn workflows_are_deleted_by_a_filter() {
     let place = Place::empty();
     let engine = place.application().await;
     for n in 0..5 {
@@ -492,17 +492,17 @@ async fn many_are_forgotten_as_a_filter_says() {
     for n in 0..3 {
         place.ok(&format!("workflow cancel o{n} --force"));
     }
-    assert_eq!(place.run("workflow delete --yes").code, 2, "which, must be said");
+    assert_eq!(place.run("workflow delete --yes").code, 2, "a filter is required");
     assert_eq!(place.run("workflow delete o1 --kind order --yes").code, 2);
     let said = place.run("workflow delete --kind order");
     assert!(said.code == 2 && said.err.ends_with("[not_confirmed]\n"), "{said:?}");
     let would = place.json("workflow delete --kind order --dry-run");
-    assert_eq!(would.len(), 3, "those that run are passed over: {would:?}");
+    assert_eq!(would.len(), 3, "running workflows are skipped: {would:?}");
     assert_eq!(would[0], json!({ "id": "o0", "deleted": false, "dry_run": true }));
     let told = place.ok("workflow delete --status cancelled --name order --older-than 1d --yes");
-    assert_eq!(told, "Forgot 0 workflows, 0 tasks in all.\n");
+    assert_eq!(told, "Deleted 0 workflows, 0 tasks in all.\n");
     let told = place.ok("workflow delete --state cancelled --kind order --limit 2 --yes");
-    assert_eq!(told, "Forgot 2 workflows, 2 tasks in all.\n");
+    assert_eq!(told, "Deleted 2 workflows, 2 tasks in all.\n");
     let gone = place.json("workflow delete --kind order --force --yes");
     assert_eq!(gone.len(), 3, "{gone:?}");
     assert_eq!(place.json("workflow list").len(), 0);

@@ -1,4 +1,4 @@
-//! What the service behind says, and what becomes of it.
+//! Responses of the inner service, and what the layer stores of them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use windlass_tower::{IdempotencyLayer, Principal};
 
 const KEY: &str = "abcdefgh-key-of-a-payment";
 
-/// A service that does what its path says, and counts how often it was asked.
+/// A service that behaves as its path says and counts its calls.
 struct Stage {
     service: Router,
     store: FaultStore,
     asked: Arc<AtomicU32>,
-    /// Lets what is slow go on.
+    /// Releases `/slow` requests.
     go_on: Arc<Semaphore>,
 }
 
@@ -33,7 +33,7 @@ fn body_of(length: usize) -> Body {
 }
 
 fn broken() -> Body {
-    let parts = [Ok(Bytes::from_static(b"half")), Err(std::io::Error::other("the line was cut"))];
+    let parts = [Ok(Bytes::from_static(b"half")), Err(std::io::Error::other("connection reset"))];
     Body::from_stream(stream::iter(parts))
 }
 
@@ -94,7 +94,7 @@ impl Stage {
             assert!(said[member].is_string(), "{said}");
         }
         assert_eq!(said["status"], answer.status().as_u16());
-        assert!(!said.to_string().contains("injected"), "nobody is told of the store: {said}");
+        assert!(!said.to_string().contains("injected"), "store errors are not exposed: {said}");
         let again = answer.headers().get("retry-after").map(|after| after.to_str().unwrap());
         assert_eq!(again, said["retry_after"].as_u64().map(|n| n.to_string()).as_deref());
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
@@ -110,9 +110,9 @@ fn problem(status: u16, code: &str, recovery: &str) -> (u16, String, String) {
     (status, code.to_owned(), recovery.to_owned())
 }
 
-/// It was done, so it is not done again, though what it said cannot be repeated.
+/// The request took effect, so it is not repeated, although its response cannot be replayed.
 #[tokio::test]
-async fn a_success_that_is_too_long_to_keep_is_not_done_twice() {
+async fn a_success_too_long_to_store_is_not_repeated() {
     for (longest, path) in [(1_000, "/long"), (8 * 1_024 * 1_024, "/widest")] {
         let stage = stage(longest).await;
         for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn a_success_that_is_too_long_to_keep_is_not_done_twice() {
 }
 
 #[tokio::test]
-async fn what_failed_is_done_again_however_it_failed() {
+async fn a_failed_request_runs_again_however_it_failed() {
     let stage = stage(1_000).await;
     for (path, expected) in [
         ("/long-failure", problem(500, "answer_too_long", "terminal")),
@@ -137,7 +137,7 @@ async fn what_failed_is_done_again_however_it_failed() {
     }
 }
 
-/// A page that is to be looked at instead is how many say that they are done.
+/// Many services report success by redirecting to another page.
 #[tokio::test]
 async fn see_other_is_a_success_and_other_redirects_are_none() {
     let stage = stage(1_000).await;
@@ -151,9 +151,9 @@ async fn see_other_is_a_success_and_other_redirects_are_none() {
     }
 }
 
-/// All headers come again but those of the connection, and those that it names.
+/// All headers are replayed except hop-by-hop headers and those named by `Connection`.
 #[tokio::test]
-async fn headers_of_the_connection_are_not_repeated() {
+async fn hop_by_hop_headers_are_not_replayed() {
     let stage = stage(1_000).await;
     stage.send("/pay", "ada").await;
     let (again, body) = stage.send("/pay", "ada").await;
@@ -164,10 +164,10 @@ async fn headers_of_the_connection_are_not_repeated() {
 }
 
 #[tokio::test]
-async fn every_refusal_is_called_what_it_is() {
+async fn every_rejection_has_its_own_code() {
     let stage = stage(1_000).await;
     let nameless = stage.problem("/pay", "").await;
-    assert_eq!(nameless, problem(400, "invalid", "correctable"), "not its key is wrong");
+    assert_eq!(nameless, problem(400, "invalid", "correctable"), "the principal is invalid");
     for failure in [Failure::Unavailable, Failure::Refused] {
         stage.store.fail(Call::Commit, 1, failure);
         let (status, code, recovery) = stage.problem("/pay", "ada").await;
@@ -177,20 +177,20 @@ async fn every_refusal_is_called_what_it_is() {
     assert_eq!(stage.asked(), 0);
 }
 
-/// Whoever fails is heard, though the store is away when its request is to be given up.
+/// A failure is returned although the store is unavailable when its key is to be released.
 #[tokio::test]
 async fn a_failure_is_told_though_it_cannot_be_given_up() {
     let stage = stage(1_000).await;
-    // The second commit is that of giving up.
+    // The second commit releases the key.
     stage.store.fail(Call::Commit, 2, Failure::Unavailable);
     let (answer, body) = stage.send("/refused", "ada").await;
     assert_eq!((answer.status().as_u16(), &body[..]), (402, &b"no"[..]));
     assert!(stage.store.is_spent());
 }
 
-/// A client that leaves does not stop what was begun, and gets its answer when it comes back.
+/// A client that disconnects does not stop its request, and gets the response when it retries.
 #[tokio::test]
-async fn a_client_that_leaves_stops_nothing() {
+async fn a_client_that_disconnects_does_not_stop_its_request() {
     let stage = stage(1_000).await;
     tokio::select! {
         biased;
@@ -211,20 +211,20 @@ async fn a_client_that_leaves_stops_nothing() {
 }
 
 #[tokio::test]
-async fn a_panic_gives_the_request_up() {
+async fn a_panic_releases_the_key() {
     let stage = Arc::new(stage(1_000).await);
     let sent = tokio::spawn({
         let stage = stage.clone();
         async move { stage.send("/panics", "ada").await }
     });
-    assert!(sent.await.unwrap_err().is_panic(), "it is the service's own to deal with");
+    assert!(sent.await.unwrap_err().is_panic(), "the panic is passed on to the caller");
     let (answer, body) = stage.send("/panics", "ada").await;
     assert_eq!((answer.status().as_u16(), &body[..], stage.asked()), (200, &b"ok"[..], 2));
 }
 
-/// Whatever is in the header, it is a key or it is refused, and the service is not asked.
+/// An invalid key is rejected, and the service is not called.
 #[tokio::test]
-async fn strange_keys_are_refused() {
+async fn invalid_keys_are_rejected() {
     let stage = stage(1_000).await;
     for strange in [
         &b"caf\xe9-of-sixteen-letters"[..],

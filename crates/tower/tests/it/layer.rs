@@ -21,7 +21,7 @@ async fn engine(store: impl Store) -> Engine {
     Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
 }
 
-/// Who sends it is in a header here; a real one has checked a credential.
+/// Takes the caller from a header; a real service checks a credential.
 fn who(parts: &axum::http::request::Parts) -> Option<Principal> {
     parts.headers.get("x-user").map(|user| Principal::new(user.to_str().unwrap()))
 }
@@ -81,7 +81,7 @@ async fn problem(service: &Router, request: Request<Body>) -> (u16, String, Stri
 }
 
 #[tokio::test]
-async fn the_original_bytes_come_back() {
+async fn the_original_bytes_are_replayed() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     let first = send(&service, request("/pay", Some(KEY), "7")).await;
@@ -112,7 +112,7 @@ async fn a_restart_between_call_and_replay_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_refused_and_how() {
+async fn rejections_have_a_status_and_a_code() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     let invalid = "idempotency_key_invalid";
@@ -139,7 +139,7 @@ async fn what_is_refused_and_how() {
 }
 
 #[tokio::test]
-async fn only_successes_are_kept() {
+async fn only_successes_are_stored() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     for _ in 0..2 {
@@ -150,16 +150,16 @@ async fn only_successes_are_kept() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_takes_no_part() {
+async fn safe_methods_pass_through() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     let look = Request::get("/balance").body(Body::empty()).unwrap();
     assert_eq!(send(&service, look).await, (200, false, b"7".to_vec()));
 }
 
-/// Identical requests at once: one effect, one answer.
+/// Identical concurrent requests: one effect, one response.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_pays_once() {
+async fn concurrent_duplicates_pay_once() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     let calls: Vec<_> = (0..64)

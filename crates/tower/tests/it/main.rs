@@ -1,4 +1,4 @@
-//! The layer around a service of axum.
+//! The layer around an axum service.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 

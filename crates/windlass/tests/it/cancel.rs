@@ -1,4 +1,4 @@
-//! An activity runs at one engine, and another one on the same database calls it off.
+//! An activity runs on one engine and is cancelled by another engine on the same database.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use windlass::workflow::{Program, StepError};
 use windlass::{Context, Engine, Workflow};
 use windlass_store_test::postgres::Server;
 
-/// Its first renewal would be hours away.
+/// So long that the first renewal is hours away.
 const LEASE: Duration = Duration::from_secs(86_400);
-/// Longer than anything takes that does not wait for it.
+/// Longer than anything that does not wait for it.
 const NEVER: Duration = Duration::from_secs(120);
 
 async fn waits(ctx: Workflow, (): ()) -> Result<(), StepError> {
@@ -42,13 +42,13 @@ async fn is_heard_of(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancellation_by_another_engine_on_a_file_is_heard_of() {
+async fn a_handler_is_notified_of_a_cancellation_by_another_engine_on_a_file() {
     let folder = tempfile::tempdir().unwrap();
     is_heard_of(&format!("sqlite://{}", folder.path().join("shared.db").display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancellation_by_another_node_is_heard_of() {
+async fn a_handler_is_notified_of_a_cancellation_by_another_node() {
     let server = Server::start();
     is_heard_of(&server.url()).await;
 }

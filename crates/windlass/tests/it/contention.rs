@@ -1,4 +1,4 @@
-//! Two engines on one database, in each other's way all the time.
+//! Two engines on one database that conflict all the time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ async fn add(_: Context, n: u32) -> Result<u32, Failure> {
     Ok(n + 1)
 }
 
-/// Five steps; the last two are side by side, so that their ends meet at one workflow.
+/// Five activities; the last two run in parallel, so that their completions conflict.
 async fn climb(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     let mut sum = n;
     for _ in 0..3 {
@@ -20,15 +20,15 @@ async fn climb(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     Ok(one? + other?)
 }
 
-/// Runs workflows that both engines start and work on. Whoever loses a race for a lock or for a
-/// record goes on behind it: nothing fails.
+/// Runs workflows that both engines start and work on. The loser of a lock or of a conflict
+/// retries: nothing fails.
 async fn all_finish(url: &str) {
     let engines = [Engine::open(url).await.unwrap(), Engine::open(url).await.unwrap()];
     let workers: Vec<_> = engines
         .iter()
         .zip(["one", "two"])
         .map(|(engine, name)| {
-            // None stays in memory: every turn reads all that was before it.
+            // No sticky cache: every turn replays the whole history.
             let worker = engine.worker(name).concurrency(8).workflows_in_memory(0);
             worker.activity(add).workflow(climb).start().unwrap()
         })
@@ -36,7 +36,7 @@ async fn all_finish(url: &str) {
     let mut handles = Vec::new();
     for n in 0..40 {
         for engine in &engines {
-            // Both start each: one of them is the first.
+            // Both engines start each workflow: one start is a duplicate.
             let handle = engine.start(climb, &n).id(format!("climb-{n}")).await.unwrap();
             handles.push((n, handle));
         }

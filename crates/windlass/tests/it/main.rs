@@ -1,4 +1,4 @@
-//! The whole as a program uses it: a file, an engine, a worker.
+//! End-to-end use by a program: a file, an engine, a worker.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use windlass::{Context, Engine};
 
-/// Every thread of the program is blocked for longer than a lease, and no lease is lost.
+/// All threads of the program are blocked for longer than a lease, and no lease is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_that_block_their_threads_cost_nobody_the_lease() {
+async fn handlers_that_block_their_threads_lose_no_lease() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("tasks.db").display());
     let engine = Engine::open(&url).await.unwrap();

@@ -1,4 +1,4 @@
-//! A workflow from its start to its result, as a program has it.
+//! A workflow from its start to its result, through the public API.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn order(ctx: Workflow, amount: u32) -> Result<String, StepError> {
 }
 
 #[tokio::test]
-async fn it_is_started_by_its_function_and_knows_what_it_returns() {
+async fn a_workflow_is_started_by_its_function_and_returns_its_type() {
     let engine = Engine::open("memory:").await.unwrap();
     let worker = engine.worker("w").activity(charge).workflow_version("1.2.0", order);
     let worker = worker.start().unwrap();

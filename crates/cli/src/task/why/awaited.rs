@@ -1,4 +1,4 @@
-//! What a suspended task waits for, in words.
+//! Describes what a suspended task waits for.
 
 use windlass::{Condition, Distinct, Matcher, OnTimeout, Suspension, Task};
 
@@ -12,21 +12,21 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
     let (id, reason) = (&task.id, suspension.reason.as_str().replace('_', " "));
     let (since, awaited) = (moment(suspension.since, now), awaited(&suspension.condition));
     let escalated = suspension.escalated_at.map_or_else(String::new, |at| {
-        format!(" Nobody answered in time: an operator is asked for, {}.", distance(at, now))
+        format!(" Its timeout passed: it was escalated to an operator {}.", distance(at, now))
     });
     let timeout = suspension.timeout.map_or_else(String::new, |timeout| {
-        format!(" If it has not come by {}, {}.", moment(timeout.at, now), then(timeout.then))
+        format!(" If that has not arrived by {}, {}.", moment(timeout.at, now), then(timeout.then))
     });
     let expired: String =
         evidence.expired.iter().map(|gone| format!(" Waitpoint {gone} has expired.")).collect();
     let afresh = evidence.expired.first().map_or_else(String::new, |gone| {
-        format!("Make it afresh: windlass waitpoint create {id} {gone}. ")
+        format!("Create it again: windlass waitpoint create {id} {gone}. ")
     });
     let stands = format!("Task {id} is suspended for {reason} since {since}");
     Explanation {
         sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}{expired}"),
         help: Some(format!(
-            "{afresh}Tell it: windlass signal NAME {}. Or let it go on without: \
+            "{afresh}Signal it: windlass signal NAME {}. Or resume it without: \
              windlass task resume {id}.",
             if needs_token(&suspension.condition) {
                 "--token -, with the token of its waitpoint".to_owned()
@@ -37,7 +37,7 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
     }
 }
 
-/// Whether nothing that is sent to the task by its id lets it go on.
+/// Whether no signal by task id can resume the task.
 fn needs_token(condition: &Condition) -> bool {
     match condition {
         Condition::Signal(of) => of.waitpoint.is_some(),
@@ -52,10 +52,10 @@ fn needs_token(condition: &Condition) -> bool {
 
 fn then(then: OnTimeout) -> &'static str {
     match then {
-        OnTimeout::Fail => "its attempt has failed",
+        OnTimeout::Fail => "its attempt fails",
         OnTimeout::Cancel => "it is cancelled",
         OnTimeout::Expire => "it expires",
-        OnTimeout::Resume => "it goes on without",
+        OnTimeout::Resume => "it resumes without",
         OnTimeout::Escalate => "it waits for an operator as well",
     }
 }
@@ -71,15 +71,15 @@ fn awaited(condition: &Condition) -> String {
         Condition::Any(parts) => listed(parts, "or"),
         Condition::Count { n, distinct, of } => {
             let each = match distinct {
-                Distinct::Waitpoints => "through another waitpoint",
-                Distinct::Names => "of another name",
-                Distinct::Sources => "from another source",
+                Distinct::Waitpoints => "through a different waitpoint",
+                Distinct::Names => "with a different name",
+                Distinct::Sources => "from a different source",
             };
             format!("{n} messages{}, each {each}", fitting(of))
         }
         Condition::Operator => "an operator".to_owned(),
-        Condition::Timeout => "nothing but its time".to_owned(),
-        Condition::Mail => "whatever comes".to_owned(),
+        Condition::Timeout => "its timeout only".to_owned(),
+        Condition::Mail => "any message".to_owned(),
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_needs_a_token() {
+    fn conditions_that_need_a_token() {
         let (go, through) = (Condition::signal("go"), Condition::waitpoint("p"));
         let count = |distinct| Condition::Count { n: 2, distinct, of: Matcher::default() };
         for (condition, needs) in [
@@ -132,11 +132,11 @@ mod tests {
             (go(), "a message named go"),
             (Condition::Signal(Matcher::default()), "a message"),
             (Condition::Signal(narrow), "a message named yes from ada through waitpoint p"),
-            (votes, "3 messages named vote, each from another source"),
-            (Condition::Timeout, "nothing but its time"),
+            (votes, "3 messages named vote, each from a different source"),
+            (Condition::Timeout, "its timeout only"),
             (
                 Condition::Any(vec![go(), both]),
-                "a message named go or (3 messages named vote, each from another source and an \
+                "a message named go or (3 messages named vote, each from a different source and an \
                  operator)",
             ),
         ] {

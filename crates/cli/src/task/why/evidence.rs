@@ -5,24 +5,24 @@ use windlass::{
 
 use crate::log::LogView;
 
-/// How many holders of a full lane are named.
+/// How many lease holders of a full lane are named.
 const HOLDERS: usize = 3;
 
-/// What can be found out about a task beyond its record and its lane.
+/// Facts about a task beyond its record and its lane.
 #[derive(Debug)]
 pub(super) struct Evidence {
     pub(super) now: Timestamp,
-    /// How many tasks its lane has ready.
+    /// The number of ready tasks in its lane.
     pub(super) ready: u64,
-    /// Who last took a task from its lane.
+    /// The last claim from its lane.
     pub(super) last_claim: Option<Claim>,
-    /// When its lane came to be as it is.
+    /// When its lane entered its state.
     pub(super) lane_since: Option<Timestamp>,
-    /// Some of those that hold tasks of its lane.
+    /// Some of the workers that hold leases of its lane.
     pub(super) holders: Vec<WorkerId>,
-    /// The failure that it pauses after.
+    /// The failure that its backoff follows.
     pub(super) failure: Option<(FailureClass, String)>,
-    /// Waitpoints that it waits for, and through which nothing comes any more.
+    /// Expired waitpoints among those it waits for.
     pub(super) expired: Vec<WaitpointId>,
 }
 

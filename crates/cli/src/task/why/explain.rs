@@ -7,11 +7,11 @@ use crate::task::why::awaited::suspended;
 use crate::task::why::evidence::Evidence;
 use crate::task::why::limits::limited;
 
-/// Why a task is not further than it is, for a person.
+/// Why a task does not make progress, for people.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Explanation {
     pub(super) sentence: String,
-    /// What could be done about it, if anything need be.
+    /// What could be done about it, if anything is needed.
     pub(super) help: Option<String>,
 }
 
@@ -19,7 +19,7 @@ fn explanation(sentence: String, help: impl Into<Option<String>>) -> Explanation
     Explanation { sentence, help: help.into() }
 }
 
-const NO_ENGINE: &str = "Engines do that by themselves: is your application running?";
+const NO_ENGINE: &str = "Engines do that in the background: is your application running?";
 
 pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanation {
     let now = evidence.now;
@@ -29,14 +29,14 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
     {
         let passed = distance(deadline, now);
         let sentence = format!(
-            "Task {id} is past its deadline, which was {passed}; it expires as soon as an engine \
-             looks at it."
+            "Task {id} is past its deadline, which was {passed}; it expires with the next sweep of \
+             an engine."
         );
         return explanation(sentence, NO_ENGINE.to_owned());
     }
     match why {
         Why::InLine => explanation(
-            format!("Task {id} is in line in lane {lane}. {}.", others(evidence)),
+            format!("Task {id} is queued in lane {lane}. {}.", others(evidence)),
             format!("More workers help, or more priority: windlass task priority {id} N."),
         ),
         Why::Ready { capabilities, tag } => ready(task, capabilities, tag.as_deref(), evidence),
@@ -44,14 +44,17 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::LaneFull { limit, running, .. } => full(task, *limit, *running, evidence),
         Why::NoCapableWorker { missing, tag } => explanation(
             format!(
-                "Task {id} waits in lane {lane} for a worker that {}; those that ask for \
+                "Task {id} waits in lane {lane} for a worker that {}; those that claim \
                  tasks do not.",
                 demands(missing, tag.as_deref())
             ),
             format!("Start a worker on lane {lane} that does."),
         ),
         Why::NoWorker { lane } => explanation(
-            format!("Task {id} is ready, but no worker asks lane {lane}: {}.", claimed(evidence)),
+            format!(
+                "Task {id} is ready, but no worker claims from lane {lane}: {}.",
+                claimed(evidence)
+            ),
             format!("Start a worker on lane {lane}."),
         ),
         Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
@@ -69,8 +72,8 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
 fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp) -> Explanation {
     let until = until.map_or_else(String::new, |until| format!(" until {}", moment(until, now)));
     explanation(
-        format!("Task {} is kept for worker {worker}{until}.", task.id),
-        "Another worker gets it when that one does not come in time.".to_owned(),
+        format!("Task {} is granted to worker {worker}{until}.", task.id),
+        "Any worker may claim it when the grant expires.".to_owned(),
     )
 }
 
@@ -88,7 +91,7 @@ fn waits_for_children(
     )
 }
 
-/// How many others are ready in the same lane.
+/// The number of other ready tasks in the lane.
 fn others(evidence: &Evidence) -> String {
     match evidence.ready.saturating_sub(1) {
         0 => "It is the only one that is ready there".to_owned(),
@@ -97,7 +100,7 @@ fn others(evidence: &Evidence) -> String {
     }
 }
 
-/// Who last took a task from the lane.
+/// The last claim from the lane.
 fn claimed(evidence: &Evidence) -> String {
     match &evidence.last_claim {
         Some(claim) => {
@@ -107,11 +110,11 @@ fn claimed(evidence: &Evidence) -> String {
                 claim.worker
             )
         }
-        None => "the log knows of no claim from this lane of late".to_owned(),
+        None => "the log has no recent claim from this lane".to_owned(),
     }
 }
 
-/// What a worker must do to be given a task: `offers gpu and takes tag eu`.
+/// What a worker needs to claim a task: `offers gpu and takes tag eu`.
 fn demands(capabilities: &[String], tag: Option<&str>) -> String {
     let offers = (!capabilities.is_empty()).then(|| format!("offers {}", capabilities.join(", ")));
     let takes = tag.map(|tag| format!("takes tag {tag}"));
@@ -126,7 +129,7 @@ fn ready(
 ) -> Explanation {
     let (id, lane) = (&task.id, &task.lane);
     let sentence = format!(
-        "Task {id} is ready, and nothing of it or of lane {lane} stands in its way. {}, and {}.",
+        "Task {id} is ready, and neither the task nor lane {lane} is blocked. {}, and {}.",
         others(evidence),
         claimed(evidence)
     );
@@ -134,10 +137,10 @@ fn ready(
     let help = match (demands.is_empty(), &evidence.last_claim) {
         (false, _) => format!("Only a worker on lane {lane} that {demands} can take it."),
         (true, Some(_)) => {
-            "If it stays so, its workers are busy or gone: look where they run.".to_owned()
+            "If this persists, its workers are busy or dead: check where they run.".to_owned()
         }
         (true, None) => {
-            format!("Start a worker on lane {lane}, or look where it should be running.")
+            format!("Start a worker on lane {lane}, or check where it should be running.")
         }
     };
     explanation(sentence, help)
@@ -149,7 +152,7 @@ fn closed(task: &Task, state: LaneState, evidence: &Evidence) -> Explanation {
     let since = since.unwrap_or_default();
     explanation(
         format!("Task {id} waits because its lane {lane} is {}{since}.", state.as_str()),
-        format!("windlass lane resume {lane} hands tasks out again."),
+        format!("windlass lane resume {lane} dispatches tasks again."),
     )
 }
 
@@ -162,7 +165,7 @@ fn full(task: &Task, limit: u32, running: u32, evidence: &Evidence) -> Explanati
             "Task {id} waits because lane {lane} runs {running} of the {limit} tasks it may run at \
              once{holders}."
         ),
-        format!("It goes on when one of them ends; windlass lane limit {lane} N allows more."),
+        format!("It can start when one of them ends; windlass lane limit {lane} N allows more."),
     )
 }
 
@@ -179,20 +182,20 @@ fn delayed(
             format!("attempt {} failed ({}: {reason})", attempts(task), class.as_str())
         }
         (Some(class), None) => format!("attempt {} failed ({})", attempts(task), class.as_str()),
-        (None, _) if task.claims > 0 => "a worker put it off".to_owned(),
+        (None, _) if task.claims > 0 => "a worker snoozed it".to_owned(),
         (None, _) => "it was created to start later".to_owned(),
     };
     if until <= now {
         let due = distance(until, now);
         return explanation(
-            format!("Task {id} was due {due} ({cause}), and waits for an engine to look at it."),
+            format!("Task {id} was due {due} ({cause}), and waits for the sweep of an engine."),
             NO_ENGINE.to_owned(),
         );
     }
     let wait = brief(now.ms_until(until));
     let help = (task.claims > 0 && after.is_none()).then(|| {
         format!(
-            "Workers put off what they have no handler for: is there one for {} on lane {}?",
+            "Workers snooze tasks without a handler: does one exist for {} on lane {}?",
             task.kind, task.lane
         )
     });
@@ -210,8 +213,8 @@ fn held(
     if until <= now {
         let ago = distance(until, now);
         let sentence = format!(
-            "Task {id} was held by {worker}, whose lease ran out {ago}; it waits again as soon as \
-             an engine looks at it."
+            "Task {id} was held by {worker}, whose lease expired {ago}; it becomes ready with the \
+             next sweep of an engine."
         );
         return explanation(sentence, NO_ENGINE.to_owned());
     }
@@ -229,14 +232,14 @@ fn held(
     let progress = progress.map(|told| {
         let message = one_line(&told.message);
         let at = distance(told.at, now);
-        format!(", and it said {at}: {}% {message}", told.percent).trim_end().to_owned()
+        format!(", progress {at}: {}% {message}", told.percent).trim_end().to_owned()
     });
     let (progress, wait) = (progress.unwrap_or_default(), brief(now.ms_until(until)));
     explanation(
-        format!("{worker} is at task {id}: {doing}{progress}."),
+        format!("{worker} runs task {id}: {doing}{progress}."),
         format!(
-            "Its lease holds for {wait} more unless it is renewed. Should the worker be gone, the \
-             task waits again by itself then."
+            "Its lease expires in {wait} unless it is renewed. If the worker is dead, the task \
+             becomes ready again then."
         ),
     )
 }
@@ -252,7 +255,7 @@ fn ended(task: &Task, at: Timestamp, now: Timestamp) -> Explanation {
                 cause(*class, task),
                 one_line(reason)
             ),
-            format!("When the cause is mended, windlass dead replay {id} tries it again."),
+            format!("Once the cause is fixed, windlass dead replay {id} runs it again."),
         ),
         Lifecycle::Cancelled { reason, .. } => {
             let reason = one_line(reason);
@@ -270,19 +273,19 @@ fn ended(task: &Task, at: Timestamp, now: Timestamp) -> Explanation {
     }
 }
 
-/// What a class of failure means.
+/// What a failure class means.
 fn cause(class: FailureClass, task: &Task) -> String {
     match class {
         FailureClass::Transient if task.policy.retry.is_none() => {
             "It has no retry policy, so the failure was final (transient)".to_owned()
         }
-        FailureClass::Transient => "It had failed as often as it may (transient)".to_owned(),
+        FailureClass::Transient => "Its attempts are used up (transient)".to_owned(),
         FailureClass::Permanent => {
-            "Its handler said that trying again is no use (permanent)".to_owned()
+            "Its handler reported a permanent failure (permanent)".to_owned()
         }
-        FailureClass::Crash => "Its workers were lost as often as they may be (crash)".to_owned(),
+        FailureClass::Crash => "It lost its lease as often as its policy allows (crash)".to_owned(),
         FailureClass::Timeout => "Its attempts took too long (timeout)".to_owned(),
-        FailureClass::Cancelled => "Its worker gave it up (cancelled)".to_owned(),
+        FailureClass::Cancelled => "Its worker stopped it (cancelled)".to_owned(),
     }
 }
 
@@ -299,7 +302,7 @@ mod tests {
 
     const CLAIMED_AT: Timestamp = Timestamp::from_millis(1_000_000);
 
-    /// A task under a lease of half a minute.
+    /// A task under a lease of 30 seconds.
     fn held_task() -> Arc<Task> {
         let mut shelf = Shelf::default();
         let create = Create::one(NewTask { lane: "mail".into(), ..NewTask::new("t", "k") });
@@ -318,40 +321,40 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_workers() {
+    fn explanations_of_waiting_for_a_worker() {
         let demanding = || vec!["gpu".to_owned(), "ssd".to_owned()];
         for (why, evidence, sentence, help) in [
             (
                 Why::InLine,
                 evidence(1, true),
-                "Task t is in line in lane mail. It is the only one that is ready there.",
+                "Task t is queued in lane mail. It is the only one that is ready there.",
                 "More workers help, or more priority: windlass task priority t N.",
             ),
             (
                 Why::InLine,
                 evidence(4, true),
-                "Task t is in line in lane mail. 3 other tasks are ready there.",
+                "Task t is queued in lane mail. 3 other tasks are ready there.",
                 "More workers help, or more priority: windlass task priority t N.",
             ),
             (
                 Why::NoWorker { lane: "mail".into() },
                 evidence(1, true),
-                "Task t is ready, but no worker asks lane mail: the last claim from this \
+                "Task t is ready, but no worker claims from lane mail: the last claim from this \
                  lane was 10s ago, by w.",
                 "Start a worker on lane mail.",
             ),
             (
                 Why::NoCapableWorker { missing: demanding(), tag: None },
                 evidence(1, true),
-                "Task t waits in lane mail for a worker that offers gpu, ssd; those that ask for \
+                "Task t waits in lane mail for a worker that offers gpu, ssd; those that claim \
                  tasks do not.",
                 "Start a worker on lane mail that does.",
             ),
             (
                 Why::Ready { capabilities: Vec::new(), tag: Some("eu".into()) },
                 evidence(2, false),
-                "Task t is ready, and nothing of it or of lane mail stands in its way. Another \
-                 task is ready there, and the log knows of no claim from this lane of late.",
+                "Task t is ready, and neither the task nor lane mail is blocked. Another \
+                 task is ready there, and the log has no recent claim from this lane.",
                 "Only a worker on lane mail that takes tag eu can take it.",
             ),
         ] {
@@ -361,29 +364,29 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_time() {
+    fn explanations_depend_on_time() {
         let until = CLAIMED_AT.plus_ms(30_000);
         let held = Why::HeldBy { worker: "w".into(), until, attempt: Some(1) };
         let pause = Why::DelayedUntil { until, after: None };
         let ended = Why::Ended { state: PublicState::Completed, at: CLAIMED_AT };
         for (why, ms, expected) in [
-            (&held, 10_000, "w is at task t: attempt 1 began 10s ago."),
+            (&held, 10_000, "w runs task t: attempt 1 began 10s ago."),
             (
                 &held,
                 90_000,
-                "Task t was held by w, whose lease ran out 1m ago; it waits again as soon as an \
-                 engine looks at it.",
+                "Task t was held by w, whose lease expired 1m ago; it becomes ready with the next \
+                 sweep of an engine.",
             ),
             (
                 &pause,
                 10_000,
-                "Task t starts in 20s, at 1970-01-01T00:17:10.000Z: a worker put it off.",
+                "Task t starts in 20s, at 1970-01-01T00:17:10.000Z: a worker snoozed it.",
             ),
             (
                 &pause,
                 32_000,
-                "Task t was due 2s ago (a worker put it off), and waits for an engine to look at \
-                 it.",
+                "Task t was due 2s ago (a worker snoozed it), and waits for the sweep of an \
+                 engine.",
             ),
             (&ended, 5_000, "Task t is done: it was completed 5s ago."),
         ] {

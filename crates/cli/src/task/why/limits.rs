@@ -1,4 +1,4 @@
-//! Limits that a task waits for.
+//! Explains limits that a task waits for.
 
 use windlass::{GateKind, Rate, Task, Timestamp, Why};
 
@@ -7,7 +7,7 @@ use crate::output::printable;
 use crate::quota::{limits, window};
 use crate::task::why::explain::Explanation;
 
-/// Why a task is behind its gate, or under a quota that is used up.
+/// Why a task is blocked by its concurrency limit, or by an exceeded quota.
 pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
     match why {
         Why::Gated { gate, limit, rate, running, waiting, opens_at } => {
@@ -20,8 +20,8 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
             };
             let (id, then) = (&task.id, opens(*opens_at, now));
             let sentence = format!(
-                "Task {id} is behind {kind} {name}, which runs {allowed}: {running} running or \
-                 about to{then}.{rest}"
+                "Task {id} is blocked by {kind} {name}, which runs {allowed}: {running} running or \
+                 admitted{then}.{rest}"
             );
             let more = wider(*limit, *rate, *opens_at);
             let help = format!("windlass quota set --{kind} {name} {more} allows more.");
@@ -42,11 +42,11 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
             let help = format!("windlass quota set {option} {more} allows more.");
             Explanation { sentence, help: Some(help) }
         }
-        other => unreachable!("{other:?} is no limit"),
+        other => unreachable!("{other:?} is not a limit"),
     }
 }
 
-/// What to set: the limit that holds the task up. The other one stays only if it is said again.
+/// The options that raise the blocking limit. The other limit is repeated, or it would be cleared.
 fn wider(limit: Option<u32>, rate: Option<Rate>, opens_at: Option<Timestamp>) -> String {
     let rate = rate.map(|rate| {
         let starts = if opens_at.is_some() { "N".to_owned() } else { rate.starts.to_string() };
@@ -60,7 +60,7 @@ fn wider(limit: Option<u32>, rate: Option<Rate>, opens_at: Option<Timestamp>) ->
     limit.into_iter().chain(rate).collect::<Vec<_>>().join(" ")
 }
 
-/// When time opens it, if time does.
+/// When the limit next admits a task, if only time is needed.
 fn opens(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(String::new, |at| format!("; the next may start {}", distance(at, now)))
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_allows_more_keeps_the_other_limit() {
+    fn raising_a_limit_retains_the_other_limit() {
         let (at, rate) =
             (Some(Timestamp::default()), |starts, window_ms| Some(Rate { starts, window_ms }));
         for (limit, rate, opens_at, expected) in [

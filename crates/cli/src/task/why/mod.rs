@@ -1,4 +1,4 @@
-//! `windlass task why`: what a task waits for, with the evidence and what helps.
+//! `windlass task why`: explains what a task waits for, with evidence and help.
 
 mod awaited;
 mod evidence;

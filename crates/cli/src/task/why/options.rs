@@ -20,7 +20,7 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    /// The task and its explanation, of one moment.
+    /// The task and its explanation, as of the same time.
     async fn look(&self, engine: &Engine) -> Result<(Arc<Task>, windlass::Why), CliError> {
         loop {
             let before = self.target.task(engine, &self.id).await?;
