@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_lets_the_lease_stay() {
+    fn a_satisfied_condition_keeps_the_lease() {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(message("go")));
         let Outcome::AlreadySatisfied(first) = stage.must(until("go")) else { panic!() };

@@ -281,7 +281,7 @@ async fn an_invalid_key_character_lists_the_valid_ones() {
 
 /// The handler's failure is returned even if the store is unavailable for the release.
 #[tokio::test]
-async fn a_failure_is_told_though_it_cannot_be_given_up() {
+async fn a_failure_is_returned_even_if_the_release_fails() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     store.fail(Call::Commit, 2, Failure::Unavailable);

@@ -35,7 +35,7 @@ fn any(limit: u32) -> Claim {
 }
 
 #[tokio::test]
-async fn two_claims_side_by_side_take_different_tasks() {
+async fn concurrent_claims_lease_different_tasks() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("a")).await;
@@ -50,7 +50,7 @@ async fn two_claims_side_by_side_take_different_tasks() {
 /// Every claim writes a lane with a limit: the second claim waits for the first instead of
 /// conflicting.
 #[tokio::test]
-async fn claims_of_a_limited_lane_wait_for_each_other() {
+async fn claims_of_a_limited_lane_are_serialized() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("a")).await;
@@ -75,7 +75,7 @@ async fn claims_of_a_limited_lane_wait_for_each_other() {
 
 /// A batch knows a task beyond the rows it has loaded, and must not lease it before them.
 #[tokio::test]
-async fn a_scan_is_trusted_only_as_far_as_it_went() {
+async fn a_scan_covers_only_the_loaded_range() {
     let server = Server::start();
     let store = open(&server).await;
     must(&store, create("a")).await;
@@ -107,7 +107,7 @@ async fn heads_of_many_queues_are_merged_in_order() {
 
 /// A node with a long backlog leases an urgent task of another node first.
 #[tokio::test]
-async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
+async fn an_urgent_task_goes_before_the_backlog_of_another_node() {
     let server = Server::start();
     let store: Arc<dyn Store> = Arc::new(open(&server).await);
     let busy = Engine::start_shared(store.clone(), Config::default()).await.unwrap();
@@ -138,7 +138,7 @@ async fn what_is_urgent_goes_before_the_backlog_of_another_node() {
 
 /// Rows that a batch locked and released wake claims of other nodes that skipped them.
 #[tokio::test]
-async fn what_is_let_go_is_found() {
+async fn a_released_task_is_found() {
     let server = Server::start();
     let store = open(&server).await;
     let engine = patient_engine(&server).await;
@@ -158,7 +158,7 @@ async fn what_is_let_go_is_found() {
 /// A claim scans the heads of several queues and leases one task. The others are locked until its
 /// commit, and claims that skipped them are notified.
 #[tokio::test]
-async fn what_was_looked_at_and_left_is_found() {
+async fn a_scanned_but_not_leased_task_is_found() {
     let server = Server::start();
     let store = open(&server).await;
     let engine = patient_engine(&server).await;
@@ -180,7 +180,7 @@ async fn what_was_looked_at_and_left_is_found() {
 /// Concurrent batches use the same queue: each inserts tasks before and after those that another
 /// one has just scanned.
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_side_by_side_lose_no_wake() {
+async fn concurrent_batches_lose_no_wake() {
     let server = Server::start();
     let store = open_impatient(&server, Duration::from_secs(600)).await;
     let config = Config { batches_at_once: Some(4), ..Config::default() };

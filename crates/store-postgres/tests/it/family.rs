@@ -112,7 +112,7 @@ async fn the_last_two_children_wake_their_parent_once_without_locks() {
 
 /// A batch that completes the last child read the parent as active; at its commit the parent waits.
 #[tokio::test]
-async fn a_parent_that_begins_to_wait_meanwhile_is_not_overlooked() {
+async fn a_parent_that_starts_to_wait_concurrently_is_not_missed() {
     let server = Server::start();
     let (one, two) = (open_optimistic(&server).await, open_optimistic(&server).await);
     let tasks = vec![NewTask::new("p", "k"), child("c".into(), "p")];

@@ -44,7 +44,7 @@ async fn read_on(store: PostgresStore, stop: Arc<AtomicBool>) -> Vec<u64> {
 /// Three commits are blocked at the log insert. Once released, each gets its number after the
 /// previous one is committed, and none of them is decided again.
 #[tokio::test]
-async fn late_commits_wait_for_their_numbers() {
+async fn blocked_commits_wait_for_their_sequence_numbers() {
     let server = Server::start();
     let stores = [open(&server).await, open(&server).await, open(&server).await];
     for store in &stores {
@@ -100,7 +100,7 @@ async fn the_log_is_in_commit_order() {
 /// A long-running transaction, here or in another database, blocks neither writers nor readers of
 /// the log.
 #[tokio::test]
-async fn an_open_transaction_does_not_stall_the_log() {
+async fn an_open_transaction_does_not_block_the_log() {
     let server = Server::start();
     server.sql("CREATE DATABASE other");
     let writer = Engine::start(open(&server).await, Config::default()).await.unwrap();
@@ -137,7 +137,7 @@ async fn an_open_transaction_does_not_stall_the_log() {
 /// Sequence numbers continue after retention has emptied the log, also if the server crashes
 /// directly after the reply.
 #[tokio::test]
-async fn the_numbers_of_an_emptied_log_go_on() {
+async fn the_sequence_of_a_fully_trimmed_log_continues() {
     let server = Server::start();
     let mut last = 0;
     for round in 0..6 {

@@ -33,7 +33,7 @@ async fn ten_nodes_start_concurrently() {
 
 /// A node that is stopped in the middle of a batch holds its locks no longer than its timeout.
 #[tokio::test]
-async fn a_stopped_node_holds_nothing() {
+async fn a_stopped_node_loses_its_locks() {
     let server = Server::start();
     let stopped = open_impatient(&server, Duration::from_millis(300)).await;
     let engine = engine(&server).await;
@@ -111,7 +111,7 @@ async fn settle_held(
 /// Rows locked by an operator block only commands that need these rows: not when they are settled,
 /// and not when their leases expire.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_somebody_holds_stops_nobody_else() {
+async fn a_locked_row_blocks_only_commands_that_need_it() {
     let server = Server::start();
     let engine = engine(&server).await;
     let (_operator, settling) = settle_held(&server, &engine, 5, 1_000).await;
@@ -139,7 +139,7 @@ async fn commands_that_need_locked_rows_fail_in_the_end() {
 
 /// Even if most commands need locked rows, the others among them succeed.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_rows_that_somebody_holds_stop_nobody_else() {
+async fn many_locked_rows_block_only_commands_that_need_them() {
     const TASKS: usize = 120;
     let server = Server::start();
     let engine = engine(&server).await;
@@ -164,7 +164,7 @@ async fn many_rows_that_somebody_holds_stop_nobody_else() {
 
 /// Deferred jobs are retried while others write the log all the time.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_put_aside_is_not_kept_out_by_others_who_commit() {
+async fn deferred_jobs_are_not_starved_by_other_commits() {
     let server = Server::start();
     let engine = engine(&server).await;
     let (operator, settling) = settle_held(&server, &engine, 1, 60_000).await;

@@ -38,29 +38,29 @@ async fn made_once(loss: Loss, restart: bool) {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_is_lost_took_effect() {
+async fn a_commit_with_a_lost_response_took_effect() {
     made_once(Loss::Answer, false).await;
 }
 
 #[tokio::test]
-async fn a_commit_that_is_lost_on_its_way_did_not_take_effect() {
+async fn a_commit_that_did_not_arrive_took_no_effect() {
     made_once(Loss::Request, false).await;
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_is_lost_with_the_server_took_effect() {
+async fn a_commit_with_a_response_lost_in_a_crash_took_effect() {
     made_once(Loss::Answer, true).await;
 }
 
 #[tokio::test]
-async fn a_commit_that_is_lost_with_the_server_did_not_take_effect() {
+async fn a_commit_lost_in_a_crash_took_no_effect() {
     made_once(Loss::Request, true).await;
 }
 
 /// After a crash the server reuses transaction ids that left no trace: a commit under such an id
 /// proves nothing about the first transaction.
 #[tokio::test]
-async fn a_number_that_is_given_again_after_a_crash_proves_nothing() {
+async fn a_transaction_id_reused_after_a_crash_proves_nothing() {
     let server = Server::start();
     let store = open(&server).await;
     must(&store, create("first")).await;

@@ -77,7 +77,7 @@ async fn plans_made_on_empty_tables_read_only_what_they_need() {
 
 /// ANALYZE on an empty table makes a sequential scan look better than without statistics.
 #[tokio::test]
-async fn what_was_planned_on_tables_known_to_be_empty_is_planned_again() {
+async fn plans_made_on_analyzed_empty_tables_are_replaced() {
     let server = Server::start();
     PostgresStore::open(&server.url()).await.unwrap();
     server.sql("VACUUM ANALYZE");
@@ -102,7 +102,7 @@ async fn reads_no_more_than_it_touches(server: &Server, engine: Engine) {
 /// Tasks of a rare state are found without scanning the others, and ready tasks are counted without
 /// reading those that are not ready.
 #[tokio::test]
-async fn a_list_reads_what_it_shows() {
+async fn a_list_reads_only_what_it_returns() {
     const LOOKS: u64 = 100;
     let server = Server::start();
     let engine = planned_on_nothing(&server).await;

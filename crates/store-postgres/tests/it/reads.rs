@@ -13,7 +13,7 @@ fn set_lane(state: LaneState) -> SetLaneState {
 }
 
 #[tokio::test]
-async fn a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause() {
+async fn a_claim_that_read_an_active_lane_conflicts_with_a_pause() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("t")).await;
@@ -26,7 +26,7 @@ async fn a_claim_that_read_a_lane_unpaused_does_not_outlive_the_pause() {
 
 /// A rejection is valid only if its reads pass the check.
 #[tokio::test]
-async fn a_rejection_that_was_read_off_an_old_lane_is_not_given() {
+async fn a_rejection_based_on_a_stale_lane_conflicts() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("first")).await;
@@ -41,7 +41,7 @@ async fn a_rejection_that_was_read_off_an_old_lane_is_not_given() {
 
 /// The same for a claim that found nothing because of what it read.
 #[tokio::test]
-async fn an_empty_answer_that_was_read_off_an_old_lane_is_not_given() {
+async fn an_empty_claim_based_on_a_stale_lane_conflicts() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("t")).await;
@@ -54,7 +54,7 @@ async fn an_empty_answer_that_was_read_off_an_old_lane_is_not_given() {
 
 /// A batch that read a task does not recreate it after it was deleted.
 #[tokio::test]
-async fn a_task_that_was_reaped_stays_so() {
+async fn a_deleted_task_stays_deleted() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("t")).await;
@@ -69,7 +69,7 @@ async fn a_task_that_was_reaped_stays_so() {
 
 /// Nor does it overwrite the next task with that id, whose versions start above all earlier ones.
 #[tokio::test]
-async fn a_task_that_was_made_again_is_another_one() {
+async fn a_recreated_task_is_not_overwritten() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("t")).await;
@@ -83,7 +83,7 @@ async fn a_task_that_was_made_again_is_another_one() {
 
 /// An insert of an existing key is a conflict, and then a duplicate.
 #[tokio::test]
-async fn an_insert_is_an_insert() {
+async fn an_insert_never_overwrites() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("first")).await;
@@ -97,7 +97,7 @@ async fn an_insert_is_an_insert() {
 }
 
 #[tokio::test]
-async fn a_key_that_came_and_went_is_not_taken_for_one_that_never_was() {
+async fn an_insert_conflicts_with_a_key_deleted_meanwhile() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     must(&two, create("other")).await;
@@ -146,7 +146,7 @@ async fn a_deletion_of_unknown_keys_is_a_conflict() {
 /// Two lease holders complete the last two tasks of a limited lane, each reading the other as
 /// running: the lane must count both, or its limit stays reached forever.
 #[tokio::test]
-async fn the_last_two_to_leave_a_lane_are_both_counted() {
+async fn the_last_two_completions_in_a_lane_are_both_counted() {
     use windlass_core::command::LimitLane;
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
@@ -178,7 +178,7 @@ async fn the_last_two_to_leave_a_lane_are_both_counted() {
 
 /// Two creates that each add a route have read the same count: the second is retried.
 #[tokio::test]
-async fn two_that_write_one_record_are_both_counted() {
+async fn two_writers_of_one_record_are_both_counted() {
     let server = Server::start();
     let (one, two) = (open(&server).await, open(&server).await);
     let tagged = |id: &str, tag: &str| {

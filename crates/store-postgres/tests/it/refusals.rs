@@ -106,7 +106,7 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
 /// One table of limits applies to all stores: Postgres can store everything within them. Its
 /// indexes hold at most 2,704 bytes per entry.
 #[tokio::test]
-async fn what_is_within_the_limits_can_be_stored() {
+async fn everything_within_the_limits_can_be_stored() {
     let server = Server::start();
     let store = open(&server).await;
     let mut random = Random::new(7);
@@ -118,7 +118,7 @@ async fn what_is_within_the_limits_can_be_stored() {
 
 /// Core rejects a NUL, which Postgres cannot store, in every field.
 #[tokio::test]
-async fn no_text_of_a_command_brings_a_nul_to_the_store() {
+async fn no_command_passes_a_nul_to_the_store() {
     const NUL: &str = "a\0b";
     let server = Server::start();
     let store = open(&server).await;
@@ -180,7 +180,7 @@ async fn no_text_of_a_command_brings_a_nul_to_the_store() {
 /// One command of a batch is refused by the database, here by a constraint that an operator added.
 /// Only that command fails; the others succeed.
 #[tokio::test]
-async fn a_bad_command_stands_alone() {
+async fn a_refused_command_fails_alone() {
     const CALLERS: usize = 40;
     let server = Server::start();
     let engine = engine(&server).await;

@@ -21,7 +21,7 @@ async fn seen_by_a_batch(server: &Server, settings: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_batch_is_impatient_and_keeps_its_plans() {
+async fn a_batch_sets_its_timeouts_and_planner_settings() {
     let server = Server::start();
     let names = [
         "statement_timeout",
@@ -51,7 +51,7 @@ async fn a_batch_is_impatient_and_keeps_its_plans() {
 }
 
 #[tokio::test]
-async fn a_commit_is_on_disk_also_where_the_server_does_not_care() {
+async fn a_commit_is_durable_even_if_the_server_default_is_not() {
     for (setting, expected) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
     {
         let server = Server::start_with(&[&format!("synchronous_commit={setting}")]);
@@ -76,7 +76,7 @@ async fn a_slow_list_times_out() {
 
 /// So does one that waits for a lock.
 #[tokio::test]
-async fn a_list_does_not_wait_for_ever() {
+async fn a_list_that_waits_for_a_lock_times_out() {
     let server = Server::start();
     let store = open_impatient(&server, Duration::from_millis(200)).await;
     must(&store, create("t")).await;
@@ -91,13 +91,13 @@ async fn a_list_does_not_wait_for_ever() {
 
 /// A slow command does not fail others in its batch.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_takes_too_long_stands_alone() {
+async fn a_slow_command_fails_alone() {
     one_slow_command(Duration::from_millis(500)).await;
 }
 
 /// The same with a long timeout.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_takes_very_long_stands_alone() {
+async fn a_very_slow_command_fails_alone() {
     one_slow_command(Duration::from_secs(5)).await;
 }
 

@@ -94,7 +94,7 @@ macro_rules! cases {
 
 cases! {
     change::{
-        an_insert_is_an_insert,
+        an_insert_never_overwrites,
         an_update_checks_its_version,
         a_delete_checks_its_version,
         a_read_checks_its_version,
@@ -196,7 +196,7 @@ cases! {
     }
     mail::{
         a_message_resumes_a_suspended_task,
-        what_is_there_already_lets_the_lease_stay,
+        a_satisfied_condition_keeps_the_lease,
         each_timeout_action_ends_a_suspension,
         a_timer_is_a_delayed_message,
         a_token_completes_its_waitpoint_once,

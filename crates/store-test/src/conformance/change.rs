@@ -23,7 +23,7 @@ fn read(name: &str, version: i64) -> ChangeSet {
     ChangeSet { reads: vec![(lane_key(name), Version(version))], ..ChangeSet::default() }
 }
 
-pub(super) async fn an_insert_is_an_insert(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_insert_never_overwrites(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts([lane_row("a", 1)])).await?;
     ground.conflicts("an existing key", inserts([lane_row("a", 2)])).await?;
     ground.commit(delete("a", 1)).await?;

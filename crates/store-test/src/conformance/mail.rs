@@ -100,7 +100,7 @@ pub(super) async fn a_message_resumes_a_suspended_task(ground: &Ground<'_>) -> V
     same("messages", &rows(ground, Table::Message).await?, &0)
 }
 
-pub(super) async fn what_is_there_already_lets_the_lease_stay(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_satisfied_condition_keeps_the_lease(ground: &Ground<'_>) -> Verdict {
     let fence = held(ground).await?;
     post(ground, message("go")).await?;
     let suspend = Suspend::new(fence, Condition::signal("go"));

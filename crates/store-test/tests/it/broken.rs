@@ -44,7 +44,7 @@ enum Mode {
 /// A kind of broken store, a case that catches it, and whether the differential run does too.
 const MODES: &[(Mode, &str, bool)] = &[
     (Mode::IgnoresReads, "a_read_checks_its_version", false),
-    (Mode::Upserts, "an_insert_is_an_insert", false),
+    (Mode::Upserts, "an_insert_never_overwrites", false),
     (Mode::IgnoresVersionsOfDeletes, "a_delete_checks_its_version", false),
     (Mode::KeepsHalfOfAConflict, "a_change_set_is_all_or_nothing", false),
     (Mode::DropsEvents, "events_come_in_the_order_of_their_commits", true),

@@ -179,7 +179,7 @@ async fn every_rejection_has_its_own_code() {
 
 /// A failure is returned although the store is unavailable when its key is to be released.
 #[tokio::test]
-async fn a_failure_is_told_though_it_cannot_be_given_up() {
+async fn a_failure_is_returned_even_if_the_release_fails() {
     let stage = stage(1_000).await;
     // The second commit releases the key.
     stage.store.fail(Call::Commit, 2, Failure::Unavailable);
